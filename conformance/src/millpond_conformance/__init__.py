@@ -1,0 +1,1 @@
+"""Contract tests that every state backend of Millpond must pass."""

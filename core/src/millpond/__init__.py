@@ -1,0 +1,69 @@
+"""Millpond: Flink's state model for PySpark, with pluggable state backends."""
+
+from millpond import errors, local, testing
+from millpond.backend import Capability
+from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.clock import ManualClock, SystemClock
+from millpond.config import Config
+from millpond.hookspecs import hookimpl
+from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
+from millpond.runtime import Context, KeyedProcessFunction, RuntimeContext, open_keyed_backend
+from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+    ValueStateDescriptor,
+)
+from millpond.types import (
+    VOID_NAMESPACE,
+    PickleSerializer,
+    SerializerSnapshot,
+    TypeSerializer,
+    assign_to_key_group,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "Capability",
+    "Config",
+    "Context",
+    "FoldingStateDescriptor",
+    "KeyGroupRange",
+    "KeyedProcessFunction",
+    "KeyedStateHandle",
+    "ListStateDescriptor",
+    "ManualClock",
+    "MapStateDescriptor",
+    "PickleSerializer",
+    "ReducingStateDescriptor",
+    "RuntimeContext",
+    "SerializerSnapshot",
+    "StateDescriptor",
+    "StateTtlConfig",
+    "StateVisibility",
+    "SystemClock",
+    "TypeSerializer",
+    "UpdateType",
+    "ValueStateDescriptor",
+    "__version__",
+    "assign_to_key_group",
+    "checkpoint_storage",
+    "default_max_parallelism",
+    "errors",
+    "hookimpl",
+    "key_group_range",
+    "local",
+    "open_keyed_backend",
+    "testing",
+]

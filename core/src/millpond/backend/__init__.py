@@ -1,0 +1,18 @@
+"""What a state backend is: the SPI, and the shared parts that backends are made of."""
+
+from millpond.backend.capabilities import Capability
+from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.spi import KeyedBackendParameters, StateBackend, StateContext, StateMeta
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+
+__all__ = [
+    "ABSENT",
+    "Capability",
+    "CellTable",
+    "KeyedBackendParameters",
+    "KeyedStateBackend",
+    "MapTable",
+    "StateBackend",
+    "StateContext",
+    "StateMeta",
+]

@@ -1,0 +1,197 @@
+"""The whole keyed-backend SPI over a ByteStore."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from millpond.backend.bytestore.buffer import (
+    BufferedCellTable,
+    BufferedMapTable,
+    end_of_prefix,
+)
+from millpond.backend.bytestore.store import META_FAMILY, ByteStore
+from millpond.backend.keyed import Change, KeyedStateBackend, RegisteredState
+from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.states import cell_serializer
+from millpond.backend.tables import CellTable, MapTable
+from millpond.errors import ConfigError
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.types import KeyCodec
+
+__all__ = ["ByteStoreBackend"]
+
+_VERSION_KEY = b"version"
+_CHUNK = 1024
+_LOAD_BATCH_BYTES = 8 << 20
+
+
+class ByteStoreBackend(KeyedStateBackend):
+    """A keyed backend over an ordered key-value store.
+
+    A subclass says how a store is opened in a directory and how an unusable one is removed.
+    The store's version is written with each flush, in the same atomic batch; a flush in the
+    middle of a bundle erases it, so a store is never taken for more than it holds.
+    """
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        super().__init__(parameters)
+        if parameters.directory is None:
+            raise ConfigError("directory", f"the backend {self.name!r} needs a directory")
+        self.prefix: bytes | None = None
+        self._prefix_bytes = key_group_prefix_bytes(parameters.max_parallelism)
+        self._group_prefixes = {
+            group: group.to_bytes(self._prefix_bytes, "big") for group in self.key_group_range
+        }
+        limits = parameters.config.buffer
+        self._max_bytes = limits.max_bytes
+        self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
+        self._room = self._max_bytes
+        parameters.directory.mkdir(parents=True, exist_ok=True)
+        self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
+        self._families = set(self.store.families())
+
+    # ---------------------------------------------------------------- what a subclass adds
+
+    @abstractmethod
+    def open_store(self, directory: Path) -> ByteStore:
+        """Open the store in a directory, which exists; made anew where there is none."""
+
+    @abstractmethod
+    def destroy_store(self, directory: Path) -> None:
+        """Delete a closed or broken store from a directory."""
+
+    # ---------------------------------------------------------------- opening
+
+    def _open_reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore:
+        if versions:
+            try:
+                store = self.open_store(directory)
+            except Exception:  # noqa: BLE001 - a broken local copy is only a copy: restore instead
+                store = None
+            if store is not None:
+                found = store.get(META_FAMILY, _VERSION_KEY)
+                if found and found.decode() in versions:
+                    self.version = found.decode()
+                    return store
+                store.close()
+        self.destroy_store(directory)
+        return self.open_store(directory)
+
+    def _family(self, name: str) -> str:
+        if name not in self._families:
+            self.store.create_family(name)
+            self._families.add(name)
+        return name
+
+    # ---------------------------------------------------------------- key context
+
+    def _select(self, key: Any, key_group: int) -> None:
+        self.prefix = self._group_prefixes[key_group] + self.key_codec.encode(key)
+
+    def _unselect(self) -> None:
+        self.prefix = None
+
+    # ---------------------------------------------------------------- the buffer
+
+    def make_room(self, weight: int) -> None:
+        """Account for a buffered entry of so many bytes; flush early where the limit is hit."""
+        self._room -= weight if weight > self._entry_cost else self._entry_cost
+        if self._room < 0:
+            self._flush_early()
+
+    def _flush_early(self) -> None:
+        self.flush()
+
+    def flush(self, version: str | None = None) -> None:
+        """See the base class."""
+        self._require_open()
+        batch: dict[str, list[Change]] = {}
+        for name, table in self._tables.items():
+            changes = table.drain()  # type: ignore[union-attr]
+            if changes:
+                batch[name] = changes
+        self._room = self._max_bytes
+        if batch or version is None or self.version is None:
+            marker = None if version is None else version.encode()
+            self.store.write({**batch, META_FAMILY: [(_VERSION_KEY, marker)]})
+            self.version = version
+        for listener in self._listeners:
+            listener(batch)
+
+    # ---------------------------------------------------------------- tables and rows
+
+    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+        family = self._family(registered.meta.name)
+        namespaces = registered.namespace_codec
+        if registered.map_key_codec is not None:
+            return BufferedMapTable(
+                self, family, namespaces, registered.map_key_codec, registered.serializer
+            )
+        return BufferedCellTable(self, family, namespaces, registered.serializer)
+
+    def end_of_namespace(self, address: bytes, namespaces: KeyCodec) -> int:
+        """Where, in a physical key, the map key begins."""
+        _, end = self.key_codec.decode(address, self._prefix_bytes)
+        return namespaces.decode(address, end)[1]
+
+    def scan_in_chunks(
+        self, family: str, prefix: bytes, chunk: int = _CHUNK
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Scan a prefix; no store iterator is open while the caller works, so it may write."""
+        start, end = prefix, end_of_prefix(prefix)
+        while True:
+            scan = self.store.scan(family, start, end)
+            rows = list(islice(scan, chunk))
+            scan.close()  # type: ignore[attr-defined]
+            yield from rows
+            if len(rows) < chunk:
+                return
+            start = rows[-1][0] + b"\0"
+
+    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
+        self.flush()
+        last = None
+        for group in self.key_group_range:
+            prefix = self._group_prefixes[group]
+            for address, _ in self.scan_in_chunks(registered.meta.name, prefix):
+                key, start = self.key_codec.decode(address, self._prefix_bytes)
+                namespace, end = registered.namespace_codec.decode(address, start)
+                if address[:end] != last:
+                    last = address[:end]
+                    yield key, namespace
+
+    def _count_entries(self) -> int:
+        self.flush()
+        return sum(
+            1
+            for meta in self.state_metas()
+            for _ in self.scan_in_chunks(self._family(meta.name), b"")
+        )
+
+    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
+        """See the base class."""
+        prefix = self._group_prefixes[key_group]
+        for meta in self.state_metas():
+            for key, value in self.scan_in_chunks(self._family(meta.name), prefix):
+                yield meta.name, key, value
+
+    def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
+        """See the base class."""
+        family = self._family(state_name)
+        batch: list[Change] = []
+        size = 0
+        for row in rows:
+            batch.append(row)
+            size += len(row[0]) + len(row[1] or b"")
+            if size > _LOAD_BATCH_BYTES:
+                self.store.write({family: batch})
+                batch, size = [], 0
+        if batch:
+            self.store.write({family: batch})
+
+    def _close(self) -> None:
+        self.store.close()

@@ -1,0 +1,225 @@
+"""The write-back buffer: tables that read each touched entry once and write it once.
+
+Within a bundle entries are kept as objects. At a flush the dirty ones are serialized, once,
+into one atomic batch for the store, which is also what the changelog records. Addresses are
+the physical keys: key group, key, namespace (and map key), each part self-delimiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.types import KeyCodec, TypeSerializer
+
+if TYPE_CHECKING:
+    from millpond.backend.bytestore.backend import ByteStoreBackend
+    from millpond.backend.keyed import Change
+
+__all__ = ["BufferedCellTable", "BufferedMapTable", "end_of_prefix"]
+
+
+def end_of_prefix(prefix: bytes) -> bytes | None:
+    """The first key after all keys with a prefix; None where there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+class BufferedCellTable(CellTable):
+    """Cells over a byte store; the hot path is one dictionary look-up by address."""
+
+    def __init__(
+        self,
+        backend: ByteStoreBackend,
+        family: str,
+        namespaces: KeyCodec,
+        serializer: TypeSerializer[Any],
+    ) -> None:
+        self._backend = backend
+        self._family = family
+        self._namespaces = namespaces
+        self._serializer = serializer
+        self._entries: dict[bytes, Any] = {}
+        self._dirty: set[bytes] = set()
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """See the base class."""
+        return self._namespaces.encode(namespace)
+
+    def get(self, namespace: Any) -> Any:
+        """See the base class."""
+        backend = self._backend
+        if backend.prefix is None:
+            backend.require_key()
+        address = backend.prefix + namespace
+        try:
+            return self._entries[address]
+        except KeyError:
+            return self._read(address)
+
+    def _read(self, address: bytes) -> Any:
+        data = self._backend.store.get(self._family, address)
+        value = None if data is None else self._serializer.deserialize(data)
+        self._backend.make_room(64 if data is None else len(data) + 64)
+        self._entries[address] = value
+        return value
+
+    def put(self, namespace: Any, value: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        if backend.prefix is None:
+            backend.require_key()
+        backend.make_room(self._serializer.weight(value))
+        address = backend.prefix + namespace
+        self._entries[address] = value
+        self._dirty.add(address)
+
+    def remove(self, namespace: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        if backend.prefix is None:
+            backend.require_key()
+        backend.make_room(64)
+        address = backend.prefix + namespace
+        self._entries[address] = None
+        self._dirty.add(address)
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """See the base class."""
+        self._entries[key] = None if value is None else self._serializer.deserialize(value)
+        self._dirty.add(key)
+
+    def drain(self) -> list[Change]:
+        """The dirty entries, serialized and sorted; the buffer is empty afterwards."""
+        entries, serialize = self._entries, self._serializer.serialize
+        changes: list[Change] = []
+        for address in sorted(self._dirty):
+            value = entries[address]
+            changes.append((address, None if value is None else serialize(value)))
+        self._entries = {}
+        self._dirty = set()
+        return changes
+
+
+class BufferedMapTable(MapTable):
+    """Map entries over a byte store, buffered by map and encoded map key."""
+
+    def __init__(
+        self,
+        backend: ByteStoreBackend,
+        family: str,
+        namespaces: KeyCodec,
+        map_keys: KeyCodec,
+        serializer: TypeSerializer[Any],
+    ) -> None:
+        self._backend = backend
+        self._family = family
+        self._namespaces = namespaces
+        self._map_keys = map_keys
+        self._serializer = serializer
+        self._maps: dict[bytes, dict[bytes, Any]] = {}
+        self._dirty: set[tuple[bytes, bytes]] = set()
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """See the base class."""
+        return self._namespaces.encode(namespace)
+
+    def prepare_key(self, key: Any) -> Any:
+        """See the base class."""
+        return self._map_keys.encode(key)
+
+    def _address(self, namespace: bytes) -> bytes:
+        if self._backend.prefix is None:
+            self._backend.require_key()
+        return self._backend.prefix + namespace
+
+    def _map(self, address: bytes) -> dict[bytes, Any]:
+        try:
+            return self._maps[address]
+        except KeyError:
+            return self._maps.setdefault(address, {})
+
+    def get(self, namespace: Any, key: Any) -> Any:
+        """See the base class."""
+        address = self._address(namespace)
+        entries = self._map(address)
+        try:
+            return entries[key]
+        except KeyError:
+            return self._read(address, key)
+
+    def _read(self, address: bytes, key: bytes) -> Any:
+        data = self._backend.store.get(self._family, address + key)
+        value = ABSENT if data is None else self._serializer.deserialize(data)
+        self._backend.make_room(64 if data is None else len(data) + 64)
+        self._map(address)[key] = value
+        return value
+
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        """See the base class."""
+        self._backend.make_room(self._serializer.weight(value))
+        address = self._address(namespace)
+        self._map(address)[key] = value
+        self._dirty.add((address, key))
+
+    def remove(self, namespace: Any, key: Any) -> None:
+        """See the base class."""
+        self._backend.make_room(64)
+        address = self._address(namespace)
+        self._map(address)[key] = ABSENT
+        self._dirty.add((address, key))
+
+    def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Encoded map keys and objects of buffer and store together, safe against changes."""
+        buffered = dict.fromkeys(self._maps.get(address, ()))
+        deserialize = self._serializer.deserialize
+        for full, data in self._backend.scan_in_chunks(self._family, address):
+            key = full[len(address) :]
+            buffered.pop(key, None)
+            current = self._maps.get(address, {}).get(key, data)
+            if current is not ABSENT:
+                yield key, deserialize(data) if current is data else current
+        for key in buffered:
+            entries = self._map(address)
+            value = entries[key] if key in entries else self._read(address, key)
+            if value is not ABSENT:
+                yield key, value
+
+    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+        """See the base class."""
+        decode = self._map_keys.decode
+        for key, value in self._merged(self._address(namespace)):
+            yield decode(key, 0)[0], value
+
+    def is_empty(self, namespace: Any) -> bool:
+        """See the base class."""
+        return next(self._merged(self._address(namespace)), None) is None
+
+    def clear(self, namespace: Any) -> None:
+        """See the base class."""
+        address = self._address(namespace)
+        while batch := [key for key, _ in islice(self._merged(address), 4096)]:
+            for key in batch:
+                self.remove(namespace, key)
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """See the base class."""
+        start = self._backend.end_of_namespace(key, self._namespaces)
+        address, map_key = key[:start], key[start:]
+        loaded = ABSENT if value is None else self._serializer.deserialize(value)
+        self._map(address)[map_key] = loaded
+        self._dirty.add((address, map_key))
+
+    def drain(self) -> list[Change]:
+        """The dirty entries, serialized and sorted; the buffer is empty afterwards."""
+        maps, serialize = self._maps, self._serializer.serialize
+        changes: list[Change] = []
+        for address, key in self._dirty:
+            value = maps[address][key]
+            changes.append((address + key, None if value is ABSENT else serialize(value)))
+        changes.sort(key=lambda change: change[0])
+        self._maps = {}
+        self._dirty = set()
+        return changes

@@ -1,0 +1,55 @@
+"""The small protocol that an ordered key-value store implements to become a backend."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["META_FAMILY", "ByteStore", "WriteBatch"]
+
+META_FAMILY = "default"
+"""The family that every store has from the start; it holds what Millpond notes about the store."""
+
+WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
+"""Sorted keys and values by family; None as a value deletes."""
+
+
+class ByteStore(ABC):
+    """Ordered bytes to bytes, in named families (column families, named databases).
+
+    Note for implementers: one thread at a time uses a store. Keys and values have any length;
+    a store with a limit hides it. Durability against power loss is not asked for: the files
+    are a local copy. Against a killed process, what a reopened store holds must be one of
+    the states between two writes, in all families together.
+    """
+
+    @abstractmethod
+    def families(self) -> list[str]:
+        """The names of all families, META_FAMILY among them."""
+
+    @abstractmethod
+    def create_family(self, family: str) -> None:
+        """Add an empty family; nothing happens where it exists."""
+
+    @abstractmethod
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key, or None."""
+
+    @abstractmethod
+    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from ``start`` (inclusive) to ``end`` (exclusive; None: the last), in order.
+
+        The caller closes the iterator before it writes.
+        """
+
+    @abstractmethod
+    def write(self, batch: WriteBatch) -> None:
+        """Apply all changes in one atomic step; no later read sees a part of them.
+
+        Raises:
+            StoreFullError: the store cannot grow any further.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files and memory; what was written is found at the next opening."""

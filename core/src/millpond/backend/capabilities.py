@@ -1,0 +1,20 @@
+"""What a backend may or may not be able to do; declared, and checked where it is used."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["Capability"]
+
+
+class Capability(enum.Enum):
+    """A feature that not every backend has; the value is the word users see."""
+
+    LOCAL_COPY = "local-copy"
+    """The directory holds the state when the backend is closed, and may be opened again."""
+
+    IN_PROCESS_COPY = "in-process-copy"
+    """The open backend may be kept in the process between two tasks: it locks nothing."""
+
+    PER_STATE_OPTIONS = "per-state-options"
+    """Options can be given for a single state."""

@@ -1,0 +1,410 @@
+"""The keyed backend of one subtask: key context, state registry, enumeration, life cycle.
+
+A concrete backend adds how entries are stored: tables, and portable rows in and out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from millpond.backend.capabilities import Capability
+from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
+from millpond.backend.states import cell_serializer
+from millpond.backend.tables import CellTable, MapTable
+from millpond.errors import (
+    BackendClosedError,
+    ConfigError,
+    KeyGroupRangeError,
+    NoCurrentKeyError,
+    NullValueError,
+    StateConflictError,
+    StateMigrationError,
+    brief,
+)
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.metrics.registry import MetricRegistry
+from millpond.state.ttl.envelope import stored_descriptor
+from millpond.types import (
+    VOID_NAMESPACE,
+    KeyCodec,
+    SerializerSnapshot,
+    TypeSerializer,
+    infer_key_type,
+    key_codec_for,
+    signed64,
+)
+
+if TYPE_CHECKING:
+    from millpond.checkpoint.storage import CheckpointStorage
+    from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
+
+__all__ = ["Change", "ChangeListener", "KeyedStateBackend", "RegisteredState"]
+
+Change = tuple[bytes, bytes | None]
+"""A portable row: physical key and serialized value, None where the entry was removed."""
+
+ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
+"""Called at each flush with the changed rows by state name."""
+
+
+@attrs.define
+class RegisteredState:
+    """A state that was requested by its descriptor."""
+
+    meta: StateMeta
+    descriptor: StateDescriptor
+    namespace_codec: KeyCodec
+    map_key_codec: KeyCodec | None
+    serializer: TypeSerializer[Any]
+    state: Any = None
+
+
+class KeyedStateBackend(ABC):
+    """Keyed state of one subtask; a context manager.
+
+    Note for implementers: ``_select`` is called for every record, the tables' methods for
+    every access; everything else is rare. Override ``_unselect`` and ``_close`` as needed.
+    """
+
+    name: ClassVar[str]
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        self.parameters = parameters
+        self.key_codec = parameters.key_codec
+        self.key_group_range = parameters.key_group_range
+        self.max_parallelism = parameters.max_parallelism
+        self.metrics = MetricRegistry()
+        self.restored: dict[str, StateMeta] = {}
+        self.version: str | None = None
+        self._registered: dict[str, RegisteredState] = {}
+        self._tables: dict[str, CellTable | MapTable] = {}
+        self._listeners: list[ChangeListener] = []
+        self._strategies: list[SnapshotStrategy] | None = None
+        self._current_key: Any = None
+        self._closed = False
+
+    # ---------------------------------------------------------------- key context
+
+    def set_current_key(self, key: Any) -> None:
+        """Choose the key that all states work on.
+
+        Raises:
+            NullValueError: the key is None.
+            StateTypeError: it is not of the declared key type.
+            KeyGroupRangeError: its key group belongs to another subtask.
+        """
+        if key is None:
+            raise NullValueError("the key", self.parameters.place)
+        key = self.key_codec.check(key)
+        group = signed64(self.key_codec.hash(key)) % self.max_parallelism
+        self.set_current_key_and_group(key, group)
+
+    def set_current_key_and_group(self, key: Any, key_group: int) -> None:
+        """Choose a key that is known to be checked, with its key group, which is not hashed anew.
+
+        The JVM has computed the group already where rows come from Spark.
+        """
+        if self._closed:
+            raise BackendClosedError(self.name)
+        if not self.key_group_range.start <= key_group <= self.key_group_range.end:
+            raise KeyGroupRangeError(
+                f"{self.parameters.place or self.name}: key {brief(key)} has key group "
+                f"{key_group}, this subtask owns {self.key_group_range}"
+            )
+        self._current_key = key
+        self._select(key, key_group)
+
+    @property
+    def current_key(self) -> Any:
+        """The current key; NoCurrentKeyError where there is none."""
+        if self._current_key is None:
+            self.require_key()
+        return self._current_key
+
+    def require_key(self) -> None:
+        """Raise the error that says why there is no current key; called off the hot path."""
+        if self._closed:
+            raise BackendClosedError(self.name)
+        if self._current_key is None:
+            raise NoCurrentKeyError(self.name)
+
+    @abstractmethod
+    def _select(self, key: Any, key_group: int) -> None:
+        """Prepare for accesses to a key."""
+
+    @abstractmethod
+    def _unselect(self) -> None:
+        """Forget the current key."""
+
+    # ---------------------------------------------------------------- states
+
+    def get_partitioned_state(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Any = VOID_NAMESPACE,
+        namespace_type: Any = None,
+    ) -> Any:
+        """The state of a descriptor, set to a namespace; made at the first request.
+
+        Asking again with an equal descriptor gives the same object; another descriptor of the
+        same types gives one with its functions, over the same entries.
+
+        Raises:
+            StateConflictError: the name is used for another kind of state.
+            StateMigrationError: stored state has another type.
+            NullValueError: the namespace is None.
+        """
+        self._require_open()
+        if namespace is None:
+            raise NullValueError("the namespace", f"state {descriptor.name!r}")
+        registered = self._registered.get(descriptor.name)
+        if registered is None or (
+            registered.descriptor is not descriptor and registered.descriptor != descriptor
+        ):
+            registered = self._register(descriptor, namespace, namespace_type, registered)
+        registered.state.set_current_namespace(namespace)
+        return registered.state
+
+    def _register(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Any,
+        namespace_type: Any,
+        known: RegisteredState | None,
+    ) -> RegisteredState:
+        kind = infer_key_type(namespace) if namespace_type is None else namespace_type
+        fresh = self._describe(descriptor, key_codec_for(kind))
+        previous = known.meta if known else self.restored.get(descriptor.name)
+        if previous is not None:
+            check_compatible(previous, fresh.meta)
+        if known is None:
+            self._tables[descriptor.name] = self._create_table(fresh)
+        fresh.state = self._make_state(fresh)
+        self._registered[descriptor.name] = fresh
+        return fresh
+
+    def _describe(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
+        map_key = descriptor.map_key_codec()
+        serializer = descriptor.value_serializer()
+        meta = StateMeta(
+            name=descriptor.name,
+            kind=descriptor.kind,
+            namespace=namespace_codec.snapshot(),
+            value=serializer.snapshot(),
+            map_key=map_key.snapshot() if map_key else None,
+            ttl=descriptor.ttl_config is not None,
+        )
+        if serializer.snapshot().id == "pickle":
+            self._check_pickle(meta)
+        stored = stored_descriptor(descriptor, self.parameters.clock)
+        return RegisteredState(
+            meta, descriptor, namespace_codec, map_key, cell_serializer(stored)
+        )
+
+    def _check_pickle(self, meta: StateMeta) -> None:
+        restored = meta.name in self.restored
+        if restored and not self.parameters.config.serialization.allow_pickle:
+            raise ConfigError(
+                "serialization.allow-pickle",
+                f"state {meta.name!r} was stored with pickle, which can run code when it is "
+                "read; set it to true if you trust the snapshot",
+            )
+
+    def _make_state(self, registered: RegisteredState) -> Any:
+        parameters = self.parameters
+        raw = parameters.registry.hook.millpond_create_state(
+            backend=self,
+            descriptor=stored_descriptor(registered.descriptor, parameters.clock),
+            namespace_serializer=registered.namespace_codec,
+        )
+        context = StateContext(self, parameters.clock, parameters.config, self.metrics)
+        return parameters.registry.wrap_state(
+            raw, descriptor=registered.descriptor, context=context
+        )
+
+    def table_of(self, name: str) -> Any:
+        """The table of a state under registration; for ``millpond_create_state``."""
+        return self._tables[name]
+
+    # ---------------------------------------------------------------- enumeration
+
+    def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
+        """The keys that hold something in a state and namespace, each once; in no order.
+
+        An unknown state has no keys.
+        """
+        for key, found in self.keys_and_namespaces(state_name):
+            if found == namespace:
+                yield key
+
+    def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
+        """All pairs of key and namespace that hold something in a state, each once."""
+        self._require_open()
+        registered = self._registered.get(state_name)
+        if registered is not None:
+            yield from self._addresses(registered)
+
+    def apply_to_all_keys(
+        self,
+        descriptor: StateDescriptor,
+        function: Callable[[Any, Any], None],
+        namespace: Any = VOID_NAMESPACE,
+    ) -> None:
+        """Call ``function(key, state)`` for every key of a state and namespace.
+
+        The function may change the state. The current key is restored afterwards.
+        """
+        state = self.get_partitioned_state(descriptor, namespace)
+        before = self._current_key
+        try:
+            for key in list(self.keys(descriptor.name, namespace)):
+                self.set_current_key(key)
+                state.set_current_namespace(namespace)
+                function(key, state)
+        finally:
+            self._current_key = None
+            self._unselect()
+            if before is not None:
+                self.set_current_key(before)
+
+    def num_state_entries(self) -> int:
+        """How many entries are stored: one per state, key and namespace; map entries singly."""
+        self._require_open()
+        return self._count_entries()
+
+    # ---------------------------------------------------------------- snapshots
+
+    def add_change_listener(self, listener: ChangeListener) -> None:
+        """Have each flush report what it changed; switches change tracking on."""
+        self._listeners.append(listener)
+
+    @abstractmethod
+    def flush(self, version: str | None = None) -> None:
+        """End a bundle: buffered changes reach the store and the change listeners.
+
+        Args:
+            version: what the state is called from now on, unless nothing has changed since
+                it got its present name; a store that survives the process keeps the name in
+                the same atomic write. None: the state is at no named version.
+        """
+
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None = None
+    ) -> Future[SnapshotResult]:
+        """Take a snapshot by the configured strategy.
+
+        Args:
+            checkpoint_id: a number larger than those before.
+            storage: where to.
+            version: the name of this state of things; a random one by default.
+
+        Returns:
+            A future of the result, whose ``handle`` is None where no state is registered.
+        """
+        self._require_open()
+        return self.strategy(self.parameters.config.state.snapshot.strategy).snapshot(
+            checkpoint_id, storage, version
+        )
+
+    def strategy(self, name: str) -> SnapshotStrategy:
+        """A snapshot strategy of this backend by its name; ConfigError where there is none."""
+        if self._strategies is None:
+            found = self.parameters.registry.hook.millpond_snapshot_strategies(backend=self)
+            self._strategies = [strategy for group in found for strategy in group]
+        for strategy in self._strategies:
+            if strategy.name == name:
+                return strategy
+        names = ", ".join(sorted(strategy.name for strategy in self._strategies))
+        raise ConfigError("state.snapshot.strategy", f"{name!r} is none of: {names}")
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A snapshot is confirmed: later ones may build on it."""
+        self._require_open()
+        for strategy in self._strategies or ():
+            strategy.notify_complete(checkpoint_id)
+
+    def state_metas(self) -> list[StateMeta]:
+        """All states that a snapshot holds: registered, and restored but not yet requested."""
+        metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
+        return [metas[name] for name in sorted(metas)]
+
+    @abstractmethod
+    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
+        """State name, physical key and value of every entry of a key group, flushed."""
+
+    @abstractmethod
+    def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
+        """Put portable rows of a state into the store; None as a value removes."""
+
+    # ---------------------------------------------------------------- life cycle
+
+    def close(self) -> None:
+        """Release everything; may be called twice. What was not flushed is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self._current_key = None
+        self._unselect()
+        for strategy in self._strategies or ():
+            strategy.close()
+        self._close()
+
+    def __enter__(self) -> KeyedStateBackend:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise BackendClosedError(self.name)
+
+    @abstractmethod
+    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+        """The table of a new state; restored rows of that name become its content."""
+
+    @abstractmethod
+    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
+        """Key and namespace of what a state holds, each pair once; may be changed meanwhile."""
+
+    @abstractmethod
+    def _count_entries(self) -> int:
+        """The number of entries of all states."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Release the store."""
+
+
+def check_compatible(stored: StateMeta, declared: StateMeta) -> None:
+    """Raise unless a declared state can be read from what is stored under its name.
+
+    Raises:
+        StateConflictError: it is another kind of state.
+        StateMigrationError: a type differs.
+    """
+    if stored.kind is not declared.kind:
+        raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
+    parts: list[tuple[str, SerializerSnapshot | None, SerializerSnapshot | None]] = [
+        ("namespace", stored.namespace, declared.namespace),
+        ("map key", stored.map_key, declared.map_key),
+        ("value", stored.value, declared.value),
+    ]
+    for part, old, new in parts:
+        if old != new:
+            raise StateMigrationError(stored.name, part, str(old), str(new))
+    if stored.ttl != declared.ttl:
+        words = {True: "with TTL", False: "without TTL"}
+        raise StateMigrationError(stored.name, "value", words[stored.ttl], words[declared.ttl])

@@ -1,0 +1,108 @@
+"""What a plugin implements: the factory, and the parameters it gets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from millpond.backend.capabilities import Capability
+from millpond.clock import Clock
+from millpond.config import Config
+from millpond.hookspecs import API_VERSION
+from millpond.keygroups import KeyGroupRange
+from millpond.plugins.registry import PluginRegistry
+from millpond.state.descriptors import StateKind
+from millpond.state.metrics.registry import MetricRegistry
+from millpond.types import KeyCodec, SerializerSnapshot
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["KeyedBackendParameters", "StateBackend", "StateContext", "StateMeta"]
+
+
+@attrs.frozen
+class StateMeta:
+    """What a snapshot says about one state."""
+
+    name: str
+    kind: StateKind
+    namespace: SerializerSnapshot
+    value: SerializerSnapshot
+    map_key: SerializerSnapshot | None = None
+    ttl: bool = False
+
+
+@attrs.frozen
+class StateContext:
+    """What a state wrapper may use."""
+
+    backend: KeyedStateBackend
+    clock: Clock
+    config: Config
+    metrics: MetricRegistry
+
+
+@attrs.frozen
+class KeyedBackendParameters:
+    """What is needed to open a keyed backend for one subtask.
+
+    Attributes:
+        key_codec: how keys are encoded, checked and hashed.
+        max_parallelism: the number of key groups of the whole operator.
+        key_group_range: the groups of this subtask.
+        directory: local working space; None only for backends that need none.
+        reuse_versions: versions of the state which, found in the directory, may be taken over;
+            anything else that lies there is deleted.
+        options: what stands in configuration under ``backend.<name>.``.
+        place: how errors and logs call the opened backend.
+    """
+
+    key_codec: KeyCodec
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    clock: Clock
+    config: Config
+    registry: PluginRegistry
+    directory: Path | None = None
+    reuse_versions: frozenset[str] = frozenset()
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    place: str = ""
+
+
+class StateBackend(ABC):
+    """A factory of keyed backends; light, picklable, and importable without its native library.
+
+    Note for implementers: import the native library inside ``create_keyed_backend``, so that
+    ``millpond backends`` works where it is missing, and check ``is_available`` the same way.
+    """
+
+    MILLPOND_API: ClassVar[int] = API_VERSION
+    name: ClassVar[str]
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+
+    @abstractmethod
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """Open an empty backend, or one at a reusable version of the directory.
+
+        Raises:
+            ConfigError: an option is unknown or wrong.
+            PluginLoadError: the native library is missing.
+        """
+
+    def native_version(self) -> str:
+        """Name and version of the native library, empty where there is none.
+
+        Raises:
+            ImportError: it is missing.
+        """
+        return ""
+
+    @classmethod
+    def capability_names(cls) -> tuple[str, ...]:
+        """The declared capabilities as words, sorted."""
+        return tuple(sorted(capability.value for capability in cls.capabilities))

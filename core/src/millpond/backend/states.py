@@ -1,0 +1,388 @@
+"""The six raw states, written once against tables.
+
+They check types, keep the isolation rule and know their namespace; they hold no key. What a
+table returns is the stored object itself, so everything mutable is copied on its way out;
+``check`` returns a copy of what comes in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.errors import NullValueError, StateTypeError
+from millpond.state.descriptors import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from millpond.state.interfaces import (
+    AggregatingState,
+    FoldingState,
+    ListState,
+    MapState,
+    MergingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
+
+__all__ = ["ListSerializer", "make_state"]
+
+
+class _RawState(State):
+    """What the raw states share."""
+
+    _table: CellTable | MapTable
+
+    def __init__(
+        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
+    ) -> None:
+        self._place = f"state {descriptor.name!r}"
+        self._namespace_codec = namespace_codec
+        self._table = table
+        self._serializer = descriptor.value_serializer()
+        self._immutable = self._serializer.immutable
+        self._copy = self._serializer.copy
+        self._namespace: Any = None
+        self._raw_namespace: Any = ABSENT
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        if namespace is not self._raw_namespace:
+            self._namespace = self._prepare(namespace)
+            self._raw_namespace = namespace
+
+    def _prepare(self, namespace: Any) -> Any:
+        if namespace is None:
+            raise NullValueError("the namespace", self._place)
+        return self._table.prepare_namespace(self._checked(self._namespace_codec.check, namespace))
+
+    def _checked(self, check: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return check(value)
+        except StateTypeError as error:
+            error.place = self._place
+            raise
+
+    def _check(self, value: Any, what: str = "an element") -> Any:
+        if value is None:
+            raise NullValueError(what, self._place)
+        return self._checked(self._serializer.check, value)
+
+    def clear(self) -> None:
+        if isinstance(self._table, MapTable):
+            self._table.clear(self._namespace)
+        else:
+            self._table.remove(self._namespace)
+
+
+class RawValueState(_RawState, ValueState[Any]):
+    """One value."""
+
+    _table: CellTable
+
+    def __init__(
+        self, descriptor: ValueStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        default = descriptor.default
+        self._default = None if default is None else self._check(default)
+
+    def value(self) -> Any:
+        """See the interface."""
+        value = self._table.get(self._namespace)
+        if value is None:
+            value = self._default
+            if value is None:
+                return None
+        return value if self._immutable else self._copy(value)
+
+    def update(self, value: Any) -> None:
+        """See the interface."""
+        if value is None:
+            self._table.remove(self._namespace)
+        else:
+            self._table.put(self._namespace, self._checked(self._serializer.check, value))
+
+
+class _MergingRawState(_RawState, MergingState[Any, Any]):
+    """Merging of namespaces, over how two stored values combine."""
+
+    _table: CellTable
+
+    def _combine(self, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """See the interface."""
+        if sources is None:
+            raise NullValueError("the source namespaces", self._place)
+        into = self._prepare(target)
+        froms = [self._prepare(source) for source in sources]
+        merged = self._table.get(into)
+        for source in froms:
+            value = self._table.get(source)
+            if value is None or source == into:
+                continue
+            self._table.remove(source)
+            merged = value if merged is None else self._combine(merged, value)
+            self._table.put(into, merged)
+
+
+class RawListState(_MergingRawState, ListState[Any]):
+    """A list, stored as one cell."""
+
+    def get(self) -> list[Any]:
+        """See the interface."""
+        stored = self._table.get(self._namespace)
+        if stored is None:
+            return []
+        return list(stored) if self._immutable else [self._copy(value) for value in stored]
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._append([self._check(value)])
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        self._append(self._check_all(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        checked = self._check_all(values)
+        if checked:
+            self._table.put(self._namespace, checked)
+        else:
+            self._table.remove(self._namespace)
+
+    def _check_all(self, values: Iterable[Any]) -> list[Any]:
+        if values is None:
+            raise NullValueError("the list of elements", self._place)
+        return [self._check(value) for value in values]
+
+    def _append(self, values: list[Any]) -> None:
+        if values:
+            stored = self._table.get(self._namespace)
+            self._table.put(self._namespace, values if stored is None else [*stored, *values])
+
+    def _combine(self, a: Any, b: Any) -> Any:
+        return [*a, *b]
+
+
+class _AppendingRawState(_MergingRawState):
+    """States whose cell is an accumulator."""
+
+    def _result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        raise NotImplementedError
+
+    def get(self) -> Any:
+        """See the interface."""
+        accumulator = self.get_internal()
+        return None if accumulator is None else self._result(accumulator)
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        if value is None:
+            raise NullValueError("an element", self._place)
+        self.update_internal(self._accumulate(self.get_internal(), value))
+
+    def get_internal(self) -> Any:
+        """A copy of the accumulator, or None."""
+        stored = self._table.get(self._namespace)
+        return stored if stored is None or self._immutable else self._copy(stored)
+
+    def update_internal(self, accumulator: Any) -> None:
+        """Store an accumulator."""
+        self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
+
+
+class RawReducingState(_AppendingRawState, ReducingState[Any]):
+    """A reduction."""
+
+    def __init__(
+        self, descriptor: ReducingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._reduce = descriptor.reduce_function
+
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        checked = self._check(value)
+        return checked if accumulator is None else self._reduce(accumulator, checked)
+
+    def _combine(self, a: Any, b: Any) -> Any:
+        return self._check(self._reduce(a, b), "the reduced value")
+
+
+class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
+    """An aggregate."""
+
+    def __init__(
+        self, descriptor: AggregatingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._function = descriptor.aggregate_function
+
+    def _result(self, accumulator: Any) -> Any:
+        return self._function.get_result(accumulator)
+
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        return self._function.add(value, accumulator)
+
+    def _combine(self, a: Any, b: Any) -> Any:
+        return self._check(self._function.merge(a, b), "the merged accumulator")
+
+
+class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
+    """A fold."""
+
+    def __init__(
+        self, descriptor: FoldingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._fold = descriptor.fold_function
+        self._initial = self._check(descriptor.initial, "the initial value")
+
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        start = copy.copy(self._copy(self._initial)) if accumulator is None else accumulator
+        return self._fold(start, value)
+
+
+class RawMapState(_RawState, MapState[Any, Any]):
+    """A map, stored entry by entry."""
+
+    _table: MapTable
+
+    def __init__(
+        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: MapTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        codec = descriptor.map_key_codec()
+        assert codec is not None  # noqa: S101 - only map descriptors get here
+        self._check_map_key = codec.check
+        self._prepare_map_key = table.prepare_key
+
+    def _key(self, key: Any) -> Any:
+        if key is None:
+            raise NullValueError("a map key", self._place)
+        return self._prepare_map_key(self._checked(self._check_map_key, key))
+
+    def _value(self, value: Any) -> Any:
+        try:
+            return self._checked(self._serializer.check, value)
+        except StateTypeError:
+            if value is None:
+                raise NullValueError("a map value of this type", self._place) from None
+            raise
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """See the interface."""
+        value = self._table.get(self._namespace, self._key(key))
+        if value is ABSENT:
+            return default
+        return value if self._immutable else self._copy(value)
+
+    def put(self, key: Any, value: Any) -> None:
+        """See the interface."""
+        self._table.put(self._namespace, self._key(key), self._value(value))
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """See the interface."""
+        if entries is None:
+            raise NullValueError("the map of entries", self._place)
+        checked = [(self._key(key), self._value(value)) for key, value in entries.items()]
+        for key, value in checked:
+            self._table.put(self._namespace, key, value)
+
+    def remove(self, key: Any) -> None:
+        """See the interface."""
+        self._table.remove(self._namespace, self._key(key))
+
+    def contains(self, key: Any) -> bool:
+        """See the interface."""
+        return self._table.get(self._namespace, self._key(key)) is not ABSENT
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """See the interface."""
+        for key, value in self._table.items(self._namespace):
+            yield key, value if self._immutable else self._copy(value)
+
+    def is_empty(self) -> bool:
+        """See the interface."""
+        return self._table.is_empty(self._namespace)
+
+
+class ListSerializer(TypeSerializer[list[Any]]):
+    """The cell of a list state: each element's length (4 bytes, big-endian) and bytes."""
+
+    type_name = "list"
+
+    def __init__(self, element: TypeSerializer[Any]) -> None:
+        self._element = element
+
+    def check(self, value: Any) -> list[Any]:
+        """See the base class."""
+        return [self._element.check(item) for item in value]
+
+    def serialize(self, value: list[Any]) -> bytes:
+        """See the base class."""
+        serialize = self._element.serialize
+        parts = []
+        for item in value:
+            data = serialize(item)
+            parts += (len(data).to_bytes(4, "big"), data)
+        return b"".join(parts)
+
+    def deserialize(self, data: bytes) -> list[Any]:
+        """See the base class."""
+        values, start = [], 0
+        deserialize = self._element.deserialize
+        while start < len(data):
+            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            values.append(deserialize(data[start + 4 : end]))
+            start = end
+        return values
+
+    def snapshot(self) -> Any:
+        """The element's: that the state is a list is written beside it."""
+        return self._element.snapshot()
+
+    def weight(self, value: list[Any]) -> int:
+        """See the base class."""
+        return 64 + sum(map(self._element.weight, value))
+
+
+_STATES: dict[StateKind, Any] = {
+    StateKind.VALUE: RawValueState,
+    StateKind.LIST: RawListState,
+    StateKind.MAP: RawMapState,
+    StateKind.REDUCING: RawReducingState,
+    StateKind.AGGREGATING: RawAggregatingState,
+    StateKind.FOLDING: RawFoldingState,
+}
+
+
+def make_state(
+    descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
+) -> State:
+    """The raw state of a descriptor over a table, set to no namespace yet."""
+    state: State = _STATES[descriptor.kind](descriptor, namespace_codec, table)
+    if namespace_codec.snapshot().id == "void":
+        state.set_current_namespace(VOID_NAMESPACE)
+    return state
+
+
+def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
+    """The serializer of what a table stores for a descriptor."""
+    serializer = descriptor.value_serializer()
+    return ListSerializer(serializer) if descriptor.kind is StateKind.LIST else serializer

@@ -1,0 +1,86 @@
+"""Tables: how a backend stores the entries of one state.
+
+The state objects of the core are written against these two classes. A table always works on
+the backend's current key. Namespaces and map keys are *prepared* once by the table, so that
+each backend chooses its own form: heap keeps Python objects, a byte store takes bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["ABSENT", "CellTable", "MapTable"]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Any = _Absent()
+"""What a map table returns for a missing entry, since None may be a value."""
+
+
+class _Table(ABC):
+    """What both kinds of table offer to the backend itself."""
+
+    @abstractmethod
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """A checked namespace in the form that the other methods take."""
+
+    @abstractmethod
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Put a portable row (physical key and serialized value) or, for None, remove it."""
+
+
+class CellTable(_Table):
+    """One value per key and namespace; None where there is none."""
+
+    @abstractmethod
+    def get(self, namespace: Any) -> Any:
+        """The stored object itself (callers copy), or None."""
+
+    @abstractmethod
+    def put(self, namespace: Any, value: Any) -> None:
+        """Store a checked object, which the caller gives away."""
+
+    @abstractmethod
+    def remove(self, namespace: Any) -> None:
+        """Remove the value, if there is one."""
+
+
+class MapTable(_Table):
+    """A map of entries per key and namespace."""
+
+    @abstractmethod
+    def prepare_key(self, key: Any) -> Any:
+        """A checked map key in the form that the other methods take."""
+
+    @abstractmethod
+    def get(self, namespace: Any, key: Any) -> Any:
+        """The stored object itself (callers copy), or ABSENT."""
+
+    @abstractmethod
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        """Store a checked object, which the caller gives away."""
+
+    @abstractmethod
+    def remove(self, namespace: Any, key: Any) -> None:
+        """Remove an entry, if there is one."""
+
+    @abstractmethod
+    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+        """Map keys (as the user gave them) and stored objects, each once.
+
+        Entries removed meanwhile are skipped, overwritten ones come with their new value.
+        """
+
+    @abstractmethod
+    def is_empty(self, namespace: Any) -> bool:
+        """Whether there is no entry."""
+
+    @abstractmethod
+    def clear(self, namespace: Any) -> None:
+        """Remove all entries."""

@@ -1,0 +1,118 @@
+"""State handles: what has to be known to read a snapshot back.
+
+A handle travels as JSON in the pointer of a subtask. It names files by relative path, size
+and digest; the storage is not part of it, so that a checkpoint directory can be moved.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import cattrs
+
+from millpond.backend.spi import StateMeta
+from millpond.checkpoint.storage import CheckpointStorage, check_path
+from millpond.errors import ApiVersionError, CorruptSnapshotError, MillpondError
+from millpond.keygroups import KeyGroupRange
+from millpond.types import SerializerSnapshot
+
+__all__ = ["FORMAT_VERSION", "KeyedStateHandle", "SnapshotFile"]
+
+FORMAT_VERSION = 1
+
+
+@attrs.frozen
+class SnapshotFile:
+    """One file of a snapshot.
+
+    Attributes:
+        path: relative to the storage's root.
+        size: in bytes.
+        footer: bytes of the footer at its end, trailer included.
+        digest: SHA-256 of the footer, which holds the digests of all segments.
+        kind: ``base`` or ``delta``.
+        version: the version of the state after this file was applied.
+        rows: how many rows it holds.
+    """
+
+    path: str
+    size: int
+    footer: int
+    digest: str
+    kind: str
+    version: str
+    rows: int
+
+
+@attrs.frozen
+class KeyedStateHandle:
+    """A snapshot of the keyed state of one subtask.
+
+    Attributes:
+        checkpoint_id: the number given to ``snapshot``.
+        version: the unique name of this state of things.
+        key: the key serializer.
+        states: what is known of each state.
+        files: a base and the deltas after it, in order.
+        storage: where the files are; not part of equality and of the JSON form.
+    """
+
+    checkpoint_id: int
+    version: str
+    key_group_range: KeyGroupRange
+    max_parallelism: int
+    key: SerializerSnapshot
+    states: tuple[StateMeta, ...]
+    files: tuple[SnapshotFile, ...]
+    format_version: int = FORMAT_VERSION
+    storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> str:
+        """The handle without its storage."""
+        tree = _CONVERTER.unstructure(attrs.evolve(self, storage=None))
+        del tree["storage"]
+        return json.dumps(tree, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, storage: CheckpointStorage) -> KeyedStateHandle:
+        """Read a handle and bind it to a storage.
+
+        Raises:
+            CorruptSnapshotError: it is damaged, or a path leaves the storage.
+            ApiVersionError: it was written by a newer Millpond.
+        """
+        try:
+            tree: dict[str, Any] = json.loads(text)
+            found = tree["format_version"]
+            if found > FORMAT_VERSION:
+                raise ApiVersionError("The snapshot handle", found, FORMAT_VERSION)
+            handle = _CONVERTER.structure({**tree, "storage": None}, cls)
+        except MillpondError:
+            raise
+        except Exception as error:
+            raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
+        for file in handle.files:
+            check_path(file.path)
+        return attrs.evolve(handle, storage=storage)
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook(CheckpointStorage, lambda value, _: value)
+    converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
+    converter.register_structure_hook(SerializerSnapshot, _structure_snapshot)
+    return converter
+
+
+def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
+    return SerializerSnapshot(str(value["id"]), int(value["version"]), value["payload"])
+
+
+_CONVERTER = _make_converter()

@@ -1,0 +1,45 @@
+"""Clocks: the only source of "now", in milliseconds since the epoch, so that tests set the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import attrs
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Anything that tells the processing time."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The wall clock of this machine."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+
+@attrs.define
+class ManualClock:
+    """A clock that stands still until it is moved."""
+
+    now_ms: int = 0
+
+    def now(self) -> int:
+        """The milliseconds that were set last."""
+        return self.now_ms
+
+    def advance(self, ms: int) -> None:
+        """Move by so many milliseconds; a negative distance is a clock that jumps back."""
+        self.now_ms += ms
+
+    def set(self, ms: int) -> None:
+        """Name the moment, in milliseconds since the epoch."""
+        self.now_ms = ms

@@ -1,0 +1,329 @@
+"""Configuration: one tree of attrs classes, filled from Python, TOML or Spark's configuration.
+
+Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``, in
+TOML and Python with ``millpond.`` or nothing. Unknown keys and wrong types are refused with
+the place they came from and the nearest spelling.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NewType, TypeVar, get_type_hints
+
+import attrs
+import cattrs
+
+from millpond.errors import ConfigError, brief
+
+__all__ = [
+    "BufferConfig",
+    "ByteSize",
+    "CheckpointConfig",
+    "Config",
+    "PluginsConfig",
+    "SerializationConfig",
+    "SnapshotConfig",
+    "StateConfig",
+    "TrackConfig",
+    "structure_options",
+]
+
+T = TypeVar("T")
+
+ByteSize = NewType("ByteSize", int)
+"""A number of bytes; in text also as 64kb, 64mb or 2gb (powers of 1024)."""
+
+SPARK_PREFIX = "spark.millpond."
+_PREFIXES = (SPARK_PREFIX, "millpond.")
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+@attrs.frozen
+class TrackConfig:
+    """Sampling of one kind of state metric; the names are Flink's."""
+
+    enabled: bool = False
+    sample_interval: int = attrs.field(default=100, validator=attrs.validators.ge(1))
+    history_size: int = attrs.field(default=128, validator=attrs.validators.ge(1))
+
+
+@attrs.frozen
+class SnapshotConfig:
+    """How snapshots are taken.
+
+    Attributes:
+        strategy: the name of a snapshot strategy, for instance ``changelog`` or ``full``.
+        max_deltas: changelog: so many deltas at most are read at a restore.
+        base_ratio: changelog: the base is written anew when the deltas of a chain are larger
+            than the base times this.
+    """
+
+    strategy: str = "changelog"
+    max_deltas: int = attrs.field(default=100, validator=attrs.validators.ge(1))
+    base_ratio: float = attrs.field(default=1.0, validator=attrs.validators.gt(0))
+
+
+@attrs.frozen
+class StateConfig:
+    """Which backend holds the state, and what is measured about it."""
+
+    backend: str = "heap"
+    snapshot: SnapshotConfig = SnapshotConfig()
+    latency_track: TrackConfig = TrackConfig()
+    size_track: TrackConfig = TrackConfig()
+
+
+@attrs.frozen
+class CheckpointConfig:
+    """Where snapshots go and how many are kept."""
+
+    dir: str | None = None
+    retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
+
+
+@attrs.frozen
+class SerializationConfig:
+    """What a checkpoint may contain."""
+
+    allow_pickle: bool = False
+
+
+@attrs.frozen
+class BufferConfig:
+    """Limits of the write-back buffer of one backend; beyond them it is flushed early."""
+
+    max_entries: int = attrs.field(default=200_000, validator=attrs.validators.ge(1))
+    max_bytes: ByteSize = ByteSize(256 << 20)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    return tuple(name.strip() for name in value if name.strip())
+
+
+@attrs.frozen
+class PluginsConfig:
+    """Which installed plugins may be used.
+
+    Attributes:
+        allow: where not empty, only these entry-point names are loaded.
+        block: these are not loaded.
+        disable_all: nothing is loaded by entry point; ``module:attr`` still works.
+    """
+
+    allow: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    block: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    disable_all: bool = False
+
+
+@attrs.frozen(init=False)
+class Config:
+    """The configuration of a job.
+
+    Args:
+        options: dotted keys and their values, with or without the prefix ``millpond.``.
+        place: where the options came from, for error messages.
+        sections: the same by section, as mappings or as instances of the section's class:
+            ``Config(state={"backend": "lmdb"})``.
+
+    Raises:
+        ConfigError: a key is unknown or a value has the wrong type.
+    """
+
+    parallelism: int | None = None
+    max_parallelism: int = 128
+    state: StateConfig = StateConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    serialization: SerializationConfig = SerializationConfig()
+    buffer: BufferConfig = BufferConfig()
+    plugins: PluginsConfig = PluginsConfig()
+    backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        /,
+        *,
+        place: str = "Config(...)",
+        **sections: Any,
+    ) -> None:
+        tree: dict[str, Any] = {}
+        for key, value in _flatten({**sections, **(options or {})}):
+            _insert(tree, _strip_prefix(key), value, place)
+        fields = _structure_fields(Config, tree, place, ())
+        self.__attrs_init__(**fields)  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Config:
+        """Read a TOML file; its keys stand in the table ``[millpond]``.
+
+        Raises:
+            ConfigError: the file is missing, is no TOML, or holds a wrong key.
+        """
+        return cls(read_toml(path).get("millpond", {}), place=str(path))
+
+    @classmethod
+    def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
+        """Take the keys that begin with ``spark.millpond.`` from Spark's configuration."""
+        ours = {key: value for key, value in items if key.startswith(SPARK_PREFIX)}
+        return cls(ours, place="Spark configuration")
+
+    def with_options(self, options: Mapping[str, Any], place: str = "Config(...)") -> Config:
+        """This configuration with some keys set anew."""
+        changed = Config(options, place=place)
+        return attrs.evolve(self) if not options else _merge(self, changed, options)
+
+    def backend_options(self, name: str) -> Mapping[str, Any]:
+        """The options under ``backend.<name>.``."""
+        return self.backend.get(name, {})
+
+
+def _merge(base: Config, changed: Config, options: Mapping[str, Any]) -> Config:
+    tree = attrs.asdict(base)
+    for key, _ in _flatten(options):
+        path = [part.replace("-", "_") for part in _strip_prefix(key).split(".")]
+        source: Any = attrs.asdict(changed)
+        target = tree
+        for part in path[:-1]:
+            source, target = source[part], target.setdefault(part, {})
+        target[path[-1]] = source[path[-1]]
+    return Config(tree)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file as a tree; ConfigError where there is none or it does not parse."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("file", reason, place=str(path)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
+
+
+def _strip_prefix(key: str) -> str:
+    return next((key[len(p) :] for p in _PREFIXES if key.startswith(p)), key)
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        dotted = f"{prefix}{key}"
+        if attrs.has(type(value)):
+            value = attrs.asdict(value)
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{dotted}.")
+        else:
+            yield dotted, value
+
+
+def _insert(tree: dict[str, Any], key: str, value: Any, place: str) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        tree = tree.setdefault(part.replace("_", "-"), {})
+        if not isinstance(tree, dict):
+            raise ConfigError(key, f"{part!r} is a value, not a section", place=place)
+    tree[last.replace("_", "-")] = value
+
+
+def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
+    """Fill an attrs class of options from a mapping with hyphenated keys.
+
+    Plugins use it for their ``backend.<name>.`` options.
+
+    Raises:
+        ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
+    """
+    return cls(**_structure_fields(cls, dict(options), place, tuple(prefix.split("."))))
+
+
+def _structure_fields(
+    cls: type, tree: Mapping[str, Any], place: str, path: tuple[str, ...]
+) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    known = {name.replace("_", "-"): name for name in attrs.fields_dict(cls)}
+    fields: dict[str, Any] = {}
+    for key, value in tree.items():
+        dotted = ".".join((*path, key))
+        name = known.get(key.replace("_", "-"))
+        if name is None:
+            close = difflib.get_close_matches(dotted, _known_keys(cls, path), n=1, cutoff=0.5)
+            hint = close[0] if close else None
+            raise ConfigError(dotted, "is not a known key", place, suggestion=hint)
+        fields[name] = _structure_value(hints[name], value, place, (*path, key))
+    return fields
+
+
+def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> Any:
+    if isinstance(kind, type) and attrs.has(kind):
+        if not isinstance(value, Mapping):
+            raise ConfigError(".".join(path), "is a section, not a value", place)
+        fields = _structure_fields(kind, value, place, path)
+        try:
+            return kind(**fields)
+        except ValueError as error:
+            raise ConfigError(".".join(path), str(error), place) from None
+    if isinstance(value, Mapping):
+        return dict(value)
+    try:
+        return _CONVERTER.structure(value, kind)
+    except (ValueError, TypeError, cattrs.BaseValidationError):
+        name = getattr(kind, "__name__", str(kind))
+        raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
+
+
+def _known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
+    hints = get_type_hints(cls)
+    keys: list[str] = []
+    for name in attrs.fields_dict(cls):
+        here = (*path, name.replace("_", "-"))
+        keys.append(".".join(here))
+        if isinstance(hints[name], type) and attrs.has(hints[name]):
+            keys += _known_keys(hints[name], here)
+    return keys
+
+
+def _to_bool(value: Any, _: Any) -> bool:
+    words = {"true": True, "1": True, "false": False, "0": False}
+    word = str(value).strip().lower()
+    if word not in words:
+        raise ValueError(value)
+    return words[word]
+
+
+def _to_int(value: Any, _: Any) -> int:
+    if isinstance(value, (bool, float)):
+        raise TypeError(value)
+    return int(value)
+
+
+def _to_bytes_count(value: Any, _: Any) -> int:
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
+    if isinstance(value, bool) or match is None or match[2] not in _UNITS:
+        raise ValueError(value)
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _to_text(value: Any, _: Any) -> str:
+    if not isinstance(value, (str, Path)):
+        raise TypeError(value)
+    return str(value)
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    converter.register_structure_hook(bool, _to_bool)
+    converter.register_structure_hook(int, _to_int)
+    converter.register_structure_hook(str, _to_text)
+    converter.register_structure_hook(ByteSize, _to_bytes_count)
+    converter.register_structure_hook_func(
+        lambda kind: kind == tuple[str, ...], lambda value, _: _names(value)
+    )
+    return converter
+
+
+_CONVERTER = _make_converter()

@@ -1,0 +1,102 @@
+"""Key groups: the unit in which keyed state is spread over subtasks and moved at a rescale.
+
+A key belongs to the key group ``pmod(xxhash64(key), max_parallelism)``; a subtask owns a
+contiguous, inclusive range of key groups. The arithmetic is Flink's
+(``KeyGroupRangeAssignment``), the hash is Spark's, so that the JVM can compute the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from millpond.errors import KeyGroupRangeError
+
+__all__ = [
+    "MAX_KEY_GROUPS",
+    "KeyGroupRange",
+    "default_max_parallelism",
+    "key_group_prefix_bytes",
+    "key_group_range",
+    "operator_index_for_key_group",
+]
+
+MAX_KEY_GROUPS = 1 << 15
+_DEFAULT_LOWER_BOUND = 128
+
+
+@attrs.frozen
+class KeyGroupRange:
+    """An inclusive range of key groups; ``KeyGroupRange(0, 127)`` holds 128 groups.
+
+    Raises:
+        KeyGroupRangeError: the bounds are negative, swapped or too large.
+    """
+
+    start: int
+    end: int
+
+    def __attrs_post_init__(self) -> None:
+        if not 0 <= self.start <= self.end < MAX_KEY_GROUPS:
+            raise KeyGroupRangeError(f"{self.start}..{self.end} is not a range of key groups")
+
+    def __contains__(self, key_group: object) -> bool:
+        return isinstance(key_group, int) and self.start <= key_group <= self.end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end + 1))
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
+        """The groups that both ranges hold, or None where they hold none in common."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return KeyGroupRange(start, end) if start <= end else None
+
+    def __str__(self) -> str:
+        return f"{self.start}..{self.end}"
+
+
+def check_parallelism(max_parallelism: int, parallelism: int = 1) -> None:
+    """Raise KeyGroupRangeError unless ``1 <= parallelism <= max_parallelism <= 32768``."""
+    for name, number in (("max-parallelism", max_parallelism), ("parallelism", parallelism)):
+        if not 1 <= number <= MAX_KEY_GROUPS:
+            raise KeyGroupRangeError(f"{name} must be within 1..{MAX_KEY_GROUPS}, not {number}")
+    if parallelism > max_parallelism:
+        raise KeyGroupRangeError(
+            f"parallelism {parallelism} is larger than max-parallelism {max_parallelism}"
+        )
+
+
+def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
+    """The key groups of subtask ``index`` (0-based) out of ``parallelism``.
+
+    Raises:
+        KeyGroupRangeError: a number is out of bounds.
+    """
+    check_parallelism(max_parallelism, parallelism)
+    if not 0 <= index < parallelism:
+        raise KeyGroupRangeError(f"subtask {index} is not within 0..{parallelism - 1}")
+    start = (index * max_parallelism + parallelism - 1) // parallelism
+    end = ((index + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(start, end)
+
+
+def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
+    """The subtask that owns a key group: the inverse of :func:`key_group_range`."""
+    return key_group * parallelism // max_parallelism
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Flink's default: the next power of two above 1.5 times the parallelism, at least 128."""
+    check_parallelism(MAX_KEY_GROUPS, parallelism)
+    wanted = parallelism + parallelism // 2
+    power = 1 << max(wanted - 1, 0).bit_length()
+    return min(max(power, _DEFAULT_LOWER_BOUND), MAX_KEY_GROUPS)
+
+
+def key_group_prefix_bytes(max_parallelism: int) -> int:
+    """How many bytes of a physical key hold its key group: 1 up to 128 groups, else 2."""
+    return 1 if max_parallelism <= 128 else 2  # noqa: PLR2004 - the number is the rule itself

@@ -1,0 +1,203 @@
+"""The registry: loads plugins one by one, keeps what failed, answers by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from millpond import hookspecs
+from millpond.config import PluginsConfig
+from millpond.errors import (
+    PluginBlockedError,
+    PluginConflictError,
+    PluginError,
+    PluginIncompatibleError,
+    PluginLoadError,
+    PluginNotFoundError,
+)
+from millpond.plugins.discovery import (
+    PluginRecord,
+    Status,
+    blocking_rule,
+    discover,
+    effective_rules,
+)
+from millpond.plugins.resolution import Resolution, import_target
+
+if TYPE_CHECKING:
+    from millpond.backend.spi import StateBackend
+
+__all__ = ["PluginRegistry", "get_registry", "registered_serializers"]
+
+# The core's own plugins. They are named, not imported: they live in layers above this one.
+BUILTIN_PLUGINS = (
+    "millpond.backend.plugin",
+    "millpond.state.ttl.plugin",
+    "millpond.state.metrics.plugin",
+    "millpond.checkpoint.plugin",
+)
+KNOWN_DISTRIBUTIONS = {
+    "heap": "millpond-heap",
+    "rocksdb": "millpond-rocksdb",
+    "lmdb": "millpond-lmdb",
+}
+
+
+class PluginRegistry:
+    """All plugins of one set of rules.
+
+    Attributes:
+        records: every announced plugin with its status.
+        hook: pluggy's caller, for the hooks that gather all results.
+    """
+
+    def __init__(self, rules: PluginsConfig, records: Iterable[PluginRecord] | None = None) -> None:
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._backends: dict[str, StateBackend] = {}
+        self.hook = self._manager.hook
+        for name in BUILTIN_PLUGINS:
+            self._manager.register(import_module(name), name)
+        self.records = list(discover() if records is None else records)
+        _mark_duplicates(self.records, rules)
+        for record in self.records:
+            self._load(record, rules)
+        self._manager.check_pending()
+
+    def _load(self, record: PluginRecord, rules: PluginsConfig) -> None:
+        rule = blocking_rule(record.name, rules)
+        if rule is not None:
+            record.fail(Status.BLOCKED, PluginBlockedError(record.name, rule))
+        if record.status is not Status.OK:
+            return
+        try:
+            self._register(record)
+        except PluginIncompatibleError as error:
+            record.fail(Status.INCOMPATIBLE, error)
+        except PluginError as error:
+            record.fail(Status.BROKEN, error)
+
+    def _register(self, record: PluginRecord) -> None:
+        where = (record.name, record.distribution, record.version, record.target)
+        plugin = import_target(*where)
+        try:
+            provide = getattr(plugin, "millpond_state_backends", None)
+            backends = {backend.name: backend for backend in provide()} if provide else {}
+            self._manager.register(plugin, record.name)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginLoadError(*where, reason) from error
+        record.plugin = plugin
+        self._backends.update(backends)
+        if record.name in backends:
+            record.capabilities = backends[record.name].capability_names()
+
+    def backend_names(self) -> list[str]:
+        """The names of all usable backends, sorted."""
+        return sorted(self._backends)
+
+    def resolve(self, name: str) -> Resolution:
+        """Find the backend that a configuration names.
+
+        Args:
+            name: an entry-point name, ``name@distribution``, or ``module:attr``.
+
+        Raises:
+            PluginNotFoundError, PluginLoadError, PluginIncompatibleError,
+            PluginBlockedError, PluginConflictError: each says what to do.
+        """
+        if ":" in name:
+            return Resolution(name, name)
+        record = self._find(name)
+        if record.error is not None:
+            raise record.error
+        return Resolution(record.name, record.target, record.distribution, record.version)
+
+    def _find(self, name: str) -> PluginRecord:
+        plain, _, distribution = name.partition("@")
+        matches = [
+            record
+            for record in self.records
+            if record.name == plain and distribution in ("", record.distribution)
+        ]
+        if not matches:
+            installed = tuple(sorted({record.name for record in self.records}))
+            close = difflib.get_close_matches(plain, installed, n=1)
+            known = KNOWN_DISTRIBUTIONS.get(plain)
+            raise PluginNotFoundError(plain, installed, close[0] if close else None, known)
+        if distribution and matches[0].status is Status.DUPLICATE:
+            matches[0].status, matches[0].error = Status.OK, None
+            self._load(matches[0], PluginsConfig())
+        return matches[0]
+
+    def backend(self, name: str) -> StateBackend:
+        """The backend that a configuration names; see :meth:`resolve` for the errors."""
+        return self.load(self.resolve(name))
+
+    def load(self, resolution: Resolution) -> StateBackend:
+        """The backend of a resolution, imported in this process if it is not yet."""
+        if resolution.name not in self._backends:
+            self._load_foreign(resolution)
+        return self._backends[resolution.name]
+
+    def _load_foreign(self, resolution: Resolution) -> None:
+        loaded = resolution.load()
+        where = (resolution.name, resolution.distribution, resolution.version, resolution.target)
+        provide = getattr(loaded, "millpond_state_backends", None)
+        if provide is None:
+            backend = loaded() if isinstance(loaded, type) else loaded
+            self._backends[resolution.name] = backend
+            return
+        self._manager.register(loaded, resolution.name)
+        backends = {backend.name: backend for backend in provide()}
+        if resolution.name not in backends:
+            raise PluginLoadError(*where, "it provides no backend of that name")
+        self._backends.update(backends)
+
+    def wrap_state(self, state: Any, **arguments: Any) -> Any:
+        """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
+        for implementation in reversed(self.hook.millpond_wrap_state.get_hookimpls()):
+            values = {"state": state, **arguments}
+            names = implementation.argnames
+            wrapped = implementation.function(**{name: values[name] for name in names})
+            state = state if wrapped is None else wrapped
+        return state
+
+    def gather(self, hook: str) -> dict[Any, Any]:
+        """The mappings that all plugins return for a hook, as one; the first plugin wins."""
+        merged: dict[Any, Any] = {}
+        for mapping in getattr(self.hook, hook)():
+            merged = {**mapping, **merged}
+        return merged
+
+
+def _mark_duplicates(records: list[PluginRecord], rules: PluginsConfig) -> None:
+    counts = Counter(record.name for record in records if not blocking_rule(record.name, rules))
+    for record in records:
+        if counts[record.name] > 1:
+            owners = [other.distribution for other in records if other.name == record.name]
+            record.fail(
+                Status.DUPLICATE, PluginConflictError(record.name, tuple(sorted(owners)))
+            )
+
+
+@cache
+def _registry_for(rules: PluginsConfig) -> PluginRegistry:
+    return PluginRegistry(rules)
+
+
+def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
+    """The registry of this process for a set of rules; made once, then kept."""
+    return _registry_for(effective_rules(config or PluginsConfig()))
+
+
+@cache
+def registered_serializers() -> Mapping[type, Callable[[], Any]]:
+    """The serializers that plugins provide, by Python type."""
+    return get_registry().gather("millpond_serializers")

@@ -1,0 +1,78 @@
+"""A backend's resolution: made once on the driver, shipped with the job, checked by workers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import attrs
+
+from millpond.errors import (
+    BackendMismatchError,
+    PluginIncompatibleError,
+    PluginLoadError,
+)
+from millpond.hookspecs import API_VERSION
+
+__all__ = ["Resolution", "import_target"]
+
+
+@attrs.frozen
+class Resolution:
+    """Where a backend's code is and which version the driver saw.
+
+    Attributes:
+        name: the word in the configuration.
+        target: ``module`` of a plugin, or ``module:attr``.
+        distribution: empty where the backend was named as ``module:attr``.
+    """
+
+    name: str
+    target: str
+    distribution: str = ""
+    version: str = ""
+    api_version: int = API_VERSION
+
+    def load(self) -> Any:
+        """Import the target in this process, after checking that it is the same version.
+
+        Raises:
+            BackendMismatchError: another version is installed here.
+            PluginLoadError: the target cannot be imported.
+        """
+        found = _installed_version(self.distribution)
+        if found is not None and found != self.version:
+            raise BackendMismatchError(
+                self.name,
+                f"{self.distribution} {self.version}",
+                f"{self.distribution} {found}",
+            )
+        return import_target(self.name, self.distribution, self.version, self.target)
+
+
+def _installed_version(distribution: str) -> str | None:
+    """None where nothing is known: a plugin shipped as a bare zip has no metadata."""
+    try:
+        return version(distribution) if distribution else None
+    except PackageNotFoundError:
+        return None
+
+
+def import_target(name: str, distribution: str, found: str, target: str) -> Any:
+    """The object that ``module`` or ``module:attr`` names, with its API version checked."""
+    module_name, _, attribute = target.partition(":")
+    try:
+        loaded: Any = import_module(module_name)
+        for part in filter(None, attribute.split(".")):
+            loaded = getattr(loaded, part)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise PluginLoadError(name, distribution or module_name, found, target, reason) from error
+    api = getattr(loaded, "MILLPOND_API", None)
+    if not isinstance(api, int):
+        reason = "it does not say which plugin API it speaks (MILLPOND_API = 1)"
+        raise PluginLoadError(name, distribution or module_name, found, target, reason)
+    if api != API_VERSION:
+        raise PluginIncompatibleError(name, distribution or module_name, found, api, API_VERSION)
+    return loaded

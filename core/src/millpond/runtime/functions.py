@@ -1,0 +1,115 @@
+"""What users write, and the contexts that their functions get. Names are PyFlink's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from millpond.backend import KeyedStateBackend
+from millpond.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    FoldingState,
+    FoldingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+__all__ = ["Context", "KeyedProcessFunction", "RuntimeContext", "SubtaskInfo"]
+
+
+@attrs.frozen
+class SubtaskInfo:
+    """Which part of an operator this is.
+
+    Attributes:
+        operator_uid: the operator's stable name.
+        index: the subtask, from 0.
+        parallelism: how many subtasks there are.
+        max_parallelism: the number of key groups.
+    """
+
+    operator_uid: str
+    index: int = 0
+    parallelism: int = 1
+    max_parallelism: int = 128
+
+
+@attrs.frozen
+class RuntimeContext:
+    """What ``open`` gets: the states of this operator, and where it runs."""
+
+    info: SubtaskInfo
+    _backend: KeyedStateBackend
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """The value state of a descriptor."""
+        state: ValueState[Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+        """The list state of a descriptor."""
+        state: ListState[Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """The map state of a descriptor."""
+        state: MapState[Any, Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The reducing state of a descriptor."""
+        state: ReducingState[Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+    def get_aggregating_state(
+        self, descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        """The aggregating state of a descriptor."""
+        state: AggregatingState[Any, Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+    def get_folding_state(self, descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
+        """The folding state of a descriptor."""
+        state: FoldingState[Any, Any] = self._backend.get_partitioned_state(descriptor)
+        return state
+
+
+@attrs.define
+class Context:
+    """What ``process_element`` gets beside the row; one object, set anew for each row.
+
+    Attributes:
+        current_key: the key of the row.
+        timestamp: the row's event time in ms, or None where it has none.
+    """
+
+    current_key: Any = None
+    timestamp: int | None = None
+
+
+class KeyedProcessFunction(ABC):
+    """A function over the rows of a keyed stream, with state.
+
+    On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
+    state, not into attributes.
+    """
+
+    def open(self, context: RuntimeContext) -> None:
+        """Get the states; called once per subtask, before the first row."""
+
+    @abstractmethod
+    def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
+        """Handle a row, with its key current; yield, or return an iterable or None."""
+
+    def close(self) -> None:
+        """Release what ``open`` acquired; called after the last row, also after a failure."""

@@ -1,0 +1,105 @@
+"""A harness for unit tests of keyed functions: rows in, output out, time by hand."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.clock import ManualClock
+from millpond.config import Config
+from millpond.keygroups import KeyGroupRange
+from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.opening import open_keyed_backend
+from millpond.runtime.operator import KeyedOperator
+from millpond.runtime.rows import as_row, key_selector
+
+__all__ = ["KeyedOperatorHarness"]
+
+
+class KeyedOperatorHarness:
+    """One subtask of a keyed function in this process; a context manager.
+
+    Args:
+        function: the function under test.
+        key: a field's name, or a function of the row.
+        key_type: the type of the keys.
+        backend: an installed backend's name.
+        max_parallelism: the number of key groups.
+        key_group_range: the groups of this subtask; all by default.
+        restore: a handle, or several after a rescale.
+        clock_ms: the processing time at the start.
+        config: further configuration.
+
+    Attributes:
+        output: what the function has yielded so far.
+        clock: the processing time, a ManualClock.
+    """
+
+    def __init__(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        key: str | Callable[[Any], Any],
+        key_type: Any = str,
+        backend: str = "heap",
+        max_parallelism: int = 128,
+        key_group_range: KeyGroupRange | None = None,
+        restore: KeyedStateHandle | Iterable[KeyedStateHandle | None] | None = None,
+        clock_ms: int = 0,
+        config: Config | None = None,
+    ) -> None:
+        self.output: list[Any] = []
+        self.clock = ManualClock(clock_ms)
+        self._select = key_selector(key)
+        self._checkpoint_id = 0
+        self._storage = checkpoint_storage(f"memory:harness-{uuid.uuid4().hex}")
+        self._directory = tempfile.TemporaryDirectory(prefix="millpond-")
+        handles = [restore] if isinstance(restore, KeyedStateHandle) else restore or ()
+        self._backend = open_keyed_backend(
+            backend,
+            key_type=key_type,
+            max_parallelism=max_parallelism,
+            key_group_range=key_group_range,
+            directory=self._directory.name,
+            clock=self.clock,
+            config=config,
+            restore=handles,
+        )
+        info = SubtaskInfo("harness", max_parallelism=max_parallelism)
+        self._operator = KeyedOperator(function, self._backend, info)
+
+    def __enter__(self) -> KeyedOperatorHarness:
+        self._operator.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._operator.close()
+        finally:
+            self._backend.close()
+            self._directory.cleanup()
+
+    def process(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row; ``timestamp`` is its event time in ms."""
+        row = as_row(row)
+        self._operator.process(self._select(row), row, timestamp, self.output)
+
+    def advance_processing_time(self, ms: int) -> None:
+        """Set the processing time to a moment, in ms since the epoch."""
+        self.clock.set(ms)
+
+    def snapshot(self) -> KeyedStateHandle | None:
+        """Take a snapshot, confirm it, and return its handle; None where there is no state."""
+        self._checkpoint_id += 1
+        result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
+        self._backend.notify_checkpoint_complete(self._checkpoint_id)
+        return result.handle

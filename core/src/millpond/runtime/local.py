@@ -1,0 +1,62 @@
+"""A job in this process, without Spark: for trying a function out and for small data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.config import Config
+from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.opening import open_keyed_backend
+from millpond.runtime.operator import KeyedOperator
+from millpond.runtime.rows import as_row, key_selector
+from millpond.types import infer_key_type
+
+__all__ = ["run"]
+
+
+def run(
+    function: KeyedProcessFunction,
+    rows: Iterable[Any],
+    *,
+    key: str | Callable[[Any], Any],
+    backend: str = "heap",
+    key_type: Any = None,
+    config: Config | None = None,
+    clock: Clock | None = None,
+) -> list[Any]:
+    """Run a keyed function over rows and return what it yielded.
+
+    Args:
+        function: the function.
+        rows: named tuples, objects with attributes, or mappings.
+        key: a field's name, or a function of the row.
+        backend: an installed backend's name.
+        key_type: the type of the keys; taken from the first row's key where it is None.
+        config: further configuration.
+        clock: the source of processing time.
+    """
+    select = key_selector(key)
+    output: list[Any] = []
+    iterator = iter(rows)
+    first = next(iterator, None)
+    if first is None:
+        return output
+    kind = infer_key_type(select(as_row(first))) if key_type is None else key_type
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-") as directory,
+        open_keyed_backend(
+            backend, key_type=kind, directory=directory, config=config, clock=clock
+        ) as opened,
+    ):
+        operator = KeyedOperator(function, opened, SubtaskInfo("local"))
+        operator.open()
+        try:
+            for row in (first, *iterator):
+                row = as_row(row)
+                operator.process(select(row), row, None, output)
+        finally:
+            operator.close()
+    return output

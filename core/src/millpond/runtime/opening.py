@@ -1,0 +1,87 @@
+"""Opening a keyed backend by hand: for tests, tools and the local runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from millpond.backend import KeyedBackendParameters, KeyedStateBackend
+from millpond.checkpoint import KeyedStateHandle, restore_keyed
+from millpond.clock import Clock, SystemClock
+from millpond.config import Config
+from millpond.errors import RestoreError
+from millpond.keygroups import KeyGroupRange, check_parallelism
+from millpond.plugins import Resolution, get_registry
+from millpond.types import key_codec_for
+
+__all__ = ["create_backend", "open_keyed_backend"]
+
+
+def open_keyed_backend(
+    backend: str,
+    *,
+    key_type: Any,
+    max_parallelism: int = 128,
+    key_group_range: KeyGroupRange | None = None,
+    directory: str | Path | None = None,
+    clock: Clock | None = None,
+    config: Config | None = None,
+    restore: Iterable[KeyedStateHandle | None] = (),
+    place: str = "",
+) -> KeyedStateBackend:
+    """Open a keyed backend; a context manager.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        key_type: the Python type of the keys.
+        max_parallelism: the number of key groups.
+        key_group_range: the groups to own; all of them by default.
+        directory: local working space, emptied at opening; heap needs none.
+        clock: the source of processing time; the system's by default.
+        config: further configuration; its own backend and directory are not looked at.
+        restore: handles of snapshots to start from; None stands for an empty snapshot. Key
+            groups outside of the range are ignored.
+        place: how errors call this backend, and the folder of its snapshots.
+
+    Raises:
+        PluginError: the backend cannot be used; see ``millpond backends``.
+        MaxParallelismError, StateMigrationError: a snapshot does not fit.
+        CorruptSnapshotError, RestoreError: a snapshot cannot be read.
+    """
+    check_parallelism(max_parallelism)
+    config = config or Config()
+    handles = [_checked_handle(handle) for handle in restore if handle is not None]
+    registry = get_registry(config.plugins)
+    resolution = registry.resolve(backend)
+    parameters = KeyedBackendParameters(
+        key_codec=key_codec_for(key_type),
+        max_parallelism=max_parallelism,
+        key_group_range=key_group_range or KeyGroupRange(0, max_parallelism - 1),
+        clock=clock or SystemClock(),
+        config=config,
+        registry=registry,
+        directory=None if directory is None else Path(directory),
+        options=config.backend_options(resolution.name),
+        place=place,
+    )
+    opened = create_backend(resolution, parameters)
+    try:
+        if handles:
+            restore_keyed(opened, handles)
+        opened.strategy(config.state.snapshot.strategy).start(None)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+    """Make the backend of a resolution; see ``StateBackend.create_keyed_backend``."""
+    return parameters.registry.load(resolution).create_keyed_backend(parameters)
+
+
+def _checked_handle(handle: Any) -> KeyedStateHandle:
+    if not isinstance(handle, KeyedStateHandle):
+        raise RestoreError("keyed state", (f"{handle!r} is not a snapshot's handle",))
+    return handle

@@ -1,0 +1,90 @@
+"""One subtask's life: the function opened, rows processed key by key, errors placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from millpond.backend import KeyedStateBackend
+from millpond.errors import UserFunctionError, brief
+from millpond.runtime.functions import (
+    Context,
+    KeyedProcessFunction,
+    RuntimeContext,
+    SubtaskInfo,
+)
+
+__all__ = ["KeyedOperator", "SubtaskInfo"]
+
+
+class KeyedOperator:
+    """Runs a KeyedProcessFunction on a keyed backend."""
+
+    def __init__(
+        self, function: KeyedProcessFunction, backend: KeyedStateBackend, info: SubtaskInfo
+    ) -> None:
+        self._function = function
+        self._backend = backend
+        self._info = info
+        self._context = Context()
+
+    def open(self) -> None:
+        """Call the function's ``open``."""
+        try:
+            self._function.open(RuntimeContext(self._info, self._backend))
+        except Exception as error:
+            raise self._failure("open", error) from error
+
+    def process(self, key: Any, row: Any, timestamp: int | None, output: list[Any]) -> None:
+        """Process one row of a key that is not checked yet."""
+        self._backend.set_current_key(key)
+        context = self._context
+        context.current_key = self._backend.current_key
+        context.timestamp = timestamp
+        try:
+            result = self._function.process_element(row, context)
+            if result is not None:
+                output.extend(result)
+        except Exception as error:
+            raise self._failure("process_element", error) from error
+
+    def process_all(
+        self,
+        keys: Iterable[Any],
+        groups: Iterable[int],
+        rows: Iterable[Any],
+        timestamps: Iterable[int | None],
+        output: list[Any],
+    ) -> None:
+        """Process rows whose keys are checked and whose key groups are known: the hot path."""
+        context = self._context
+        select = self._backend.set_current_key_and_group
+        process = self._function.process_element
+        extend = output.extend
+        try:
+            for key, group, row, timestamp in zip(keys, groups, rows, timestamps, strict=False):
+                select(key, group)
+                context.current_key = key
+                context.timestamp = timestamp
+                result = process(row, context)
+                if result is not None:
+                    extend(result)
+        except Exception as error:
+            raise self._failure("process_element", error) from error
+
+    def _failure(self, method: str, error: Exception) -> UserFunctionError:
+        info = self._info
+        return UserFunctionError(
+            operator_uid=info.operator_uid,
+            subtask=info.index,
+            key=brief(self._context.current_key),
+            method=f"{type(self._function).__name__}.{method}",
+            reason=f"{type(error).__name__}: {error}",
+        )
+
+    def close(self) -> None:
+        """Call the function's ``close``."""
+        try:
+            self._function.close()
+        except Exception as error:
+            raise self._failure("close", error) from error

@@ -1,0 +1,38 @@
+"""Rows of local runs: mappings become named tuples, so that functions see what Spark shows."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from millpond.errors import ConfigError
+
+__all__ = ["as_row", "key_selector"]
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names, rename=True)  # noqa: PYI024 - the names are known at run time
+
+
+def as_row(row: Any) -> Any:
+    """A mapping as a named tuple; anything else as it is."""
+    if isinstance(row, Mapping):
+        return _row_type(tuple(row))(*row.values())
+    return row
+
+
+def key_selector(key: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that takes the key out of a row, from a field's name or a callable."""
+    if callable(key):
+        return key
+
+    def select(row: Any) -> Any:
+        try:
+            return getattr(row, key)
+        except AttributeError:
+            raise ConfigError("key", f"the row {row!r} has no field {key!r}", "key") from None
+
+    return select

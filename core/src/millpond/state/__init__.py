@@ -1,0 +1,49 @@
+"""State as users meet it: descriptors, state interfaces, and the built-in wrappers."""
+
+from millpond.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from millpond.state.interfaces import (
+    AggregatingState,
+    AppendingState,
+    FoldingState,
+    ListState,
+    MapState,
+    MergingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from millpond.state.ttl.config import StateTtlConfig, StateVisibility, UpdateType
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "AppendingState",
+    "FoldingState",
+    "FoldingStateDescriptor",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "MergingState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "State",
+    "StateDescriptor",
+    "StateKind",
+    "StateTtlConfig",
+    "StateVisibility",
+    "UpdateType",
+    "ValueState",
+    "ValueStateDescriptor",
+]

@@ -1,0 +1,225 @@
+"""State descriptors: the name, the kind and the types of a state."""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+
+from millpond.errors import ConfigError, NullValueError, StateNameError
+from millpond.state.ttl.config import StateTtlConfig
+from millpond.types import KeyCodec, TypeSerializer, key_codec_for, serializer_for
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "FoldingStateDescriptor",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "ReducingStateDescriptor",
+    "StateDescriptor",
+    "StateKind",
+    "ValueStateDescriptor",
+]
+
+IN = TypeVar("IN")
+ACC = TypeVar("ACC")
+OUT = TypeVar("OUT")
+
+_MAX_NAME_BYTES = 255
+_RESERVED = {"default": "it is the name of the column family that every store already has"}
+_RESERVED_PREFIX = "_millpond"
+
+
+class StateKind(enum.Enum):
+    """The six kinds of keyed state; the values are written into snapshots."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    REDUCING = "reducing"
+    AGGREGATING = "aggregating"
+    FOLDING = "folding"
+
+
+class AggregateFunction(ABC, Generic[IN, ACC, OUT]):
+    """How elements become an accumulator, and an accumulator a result."""
+
+    @abstractmethod
+    def create_accumulator(self) -> ACC:
+        """A fresh accumulator."""
+
+    @abstractmethod
+    def add(self, value: IN, accumulator: ACC) -> ACC:
+        """The accumulator with one more element; the given one may be changed and returned."""
+
+    @abstractmethod
+    def get_result(self, accumulator: ACC) -> OUT:
+        """The result of an accumulator."""
+
+    @abstractmethod
+    def merge(self, a: ACC, b: ACC) -> ACC:
+        """The accumulator of the elements of both."""
+
+
+def check_state_name(name: Any) -> str:
+    """Return a usable state name.
+
+    Raises:
+        StateNameError: it is empty, too long, reserved, or holds control characters.
+    """
+    if not isinstance(name, str) or not name:
+        raise StateNameError(str(name), "a state needs a name that is a non-empty string")
+    if name in _RESERVED:
+        raise StateNameError(name, _RESERVED[name])
+    if name.startswith(_RESERVED_PREFIX):
+        raise StateNameError(name, f"names that begin with {_RESERVED_PREFIX!r} are Millpond's own")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        raise StateNameError(name, "it holds a control character")
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise StateNameError(name, f"it is longer than {_MAX_NAME_BYTES} bytes")
+    return name
+
+
+def _check_name(_: Any, __: Any, name: Any) -> None:
+    check_state_name(name)
+
+
+def _required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is None:
+        raise NullValueError(f"{attribute.name} of a state descriptor")
+
+
+@attrs.define(slots=False)
+class StateDescriptor:
+    """What all descriptors share. Raises StateNameError for a name that cannot be used."""
+
+    kind: ClassVar[StateKind]
+
+    name: str = attrs.field(validator=_check_name)
+    ttl_config: StateTtlConfig | None = attrs.field(default=None, init=False)
+    query_name: str | None = attrs.field(default=None, init=False)
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> StateDescriptor:
+        """Let entries expire; changes this descriptor and returns it.
+
+        Raises:
+            ConfigError: the state has a default value, or is queryable.
+        """
+        if getattr(self, "default", None) is not None:
+            raise ConfigError(self.name, "TTL and a default value exclude each other", "descriptor")
+        if self.query_name is not None:
+            raise ConfigError(self.name, "TTL and queryable exclude each other", "descriptor")
+        self.ttl_config = ttl_config
+        return self
+
+    def set_queryable(self, query_name: str) -> StateDescriptor:
+        """Publish this state for queries under a name; changes this descriptor, returns it.
+
+        Raises:
+            ConfigError: it was set before, or the state has a TTL.
+        """
+        if self.query_name is not None:
+            raise ConfigError(self.name, "is queryable already", "descriptor")
+        if self.ttl_config is not None:
+            raise ConfigError(self.name, "TTL and queryable exclude each other", "descriptor")
+        self.query_name = check_state_name(query_name)
+        return self
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """The serializer of the value, element, map value or accumulator."""
+        raise NotImplementedError
+
+    def map_key_codec(self) -> KeyCodec | None:
+        """The codec of the user's map keys; None where the state is no map."""
+        return None
+
+
+@attrs.define(slots=False)
+class ValueStateDescriptor(StateDescriptor):
+    """One value of ``type``; ``default`` is copied for each read of an empty state."""
+
+    kind: ClassVar[StateKind] = StateKind.VALUE
+    type: Any = attrs.field(validator=_required)
+    default: Any = None
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.type)
+
+
+@attrs.define(slots=False)
+class ListStateDescriptor(StateDescriptor):
+    """A list of elements of ``element_type``."""
+
+    kind: ClassVar[StateKind] = StateKind.LIST
+    element_type: Any = attrs.field(validator=_required)
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.element_type)
+
+
+@attrs.define(slots=False)
+class MapStateDescriptor(StateDescriptor):
+    """A map from ``key_type`` to ``value_type``."""
+
+    kind: ClassVar[StateKind] = StateKind.MAP
+    key_type: Any = attrs.field(validator=_required)
+    value_type: Any = attrs.field(validator=_required)
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.value_type)
+
+    def map_key_codec(self) -> KeyCodec | None:
+        """See the base class."""
+        return key_codec_for(self.key_type)
+
+
+@attrs.define(slots=False)
+class ReducingStateDescriptor(StateDescriptor):
+    """The reduction of elements of ``type`` by ``reduce_function(a, b)``."""
+
+    kind: ClassVar[StateKind] = StateKind.REDUCING
+    reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=_required)
+    type: Any = attrs.field(validator=_required)
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.type)
+
+
+def _instance(function: Any) -> Any:
+    return function() if isinstance(function, type) else function
+
+
+@attrs.define(slots=False)
+class AggregatingStateDescriptor(StateDescriptor):
+    """The aggregation by an AggregateFunction, whose accumulator is of ``accumulator_type``."""
+
+    kind: ClassVar[StateKind] = StateKind.AGGREGATING
+    aggregate_function: Any = attrs.field(converter=_instance, validator=_required)
+    accumulator_type: Any = attrs.field(validator=_required)
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.accumulator_type)
+
+
+@attrs.define(slots=False)
+class FoldingStateDescriptor(StateDescriptor):
+    """The fold ``fold_function(accumulator, value)`` from ``initial``; both of ``type``."""
+
+    kind: ClassVar[StateKind] = StateKind.FOLDING
+    initial: Any = attrs.field(validator=_required)
+    fold_function: Callable[[Any, Any], Any] = attrs.field(validator=_required)
+    type: Any = attrs.field(validator=_required)
+
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """See the base class."""
+        return serializer_for(self.type)

@@ -1,0 +1,1 @@
+"""Sampled latencies of state operations, as a wrapper around any state."""

@@ -1,0 +1,20 @@
+"""Latency metrics as a built-in plugin: the outermost wrapper. Off, no wrapper is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.metrics.states import wrap_with_latency
+
+MILLPOND_API = API_VERSION
+
+
+@hookimpl(trylast=True)
+def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -> Any:
+    """Wrap every state where ``state.latency-track.enabled`` is set."""
+    track = context.config.state.latency_track
+    if not track.enabled:
+        return None
+    return wrap_with_latency(state, descriptor, context.metrics, track)

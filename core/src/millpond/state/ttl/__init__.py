@@ -1,0 +1,1 @@
+"""Time to live, as a wrapper around any state."""

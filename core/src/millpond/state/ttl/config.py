@@ -1,0 +1,107 @@
+"""The settings of TTL; names are PyFlink's."""
+
+from __future__ import annotations
+
+import enum
+from datetime import timedelta
+
+import attrs
+
+from millpond.errors import ConfigError
+
+__all__ = ["StateTtlConfig", "StateVisibility", "UpdateType"]
+
+_LONG_MAX = (1 << 63) - 1
+
+
+class UpdateType(enum.Enum):
+    """When the timestamp of an entry is set anew."""
+
+    ON_CREATE_AND_WRITE = "on-create-and-write"
+    ON_READ_AND_WRITE = "on-read-and-write"
+
+
+class StateVisibility(enum.Enum):
+    """Whether an expired entry that is still there is returned, once."""
+
+    NEVER_RETURN_EXPIRED = "never-return-expired"
+    RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return-expired-if-not-cleaned-up"
+
+
+def _positive(_: object, __: object, ttl: timedelta) -> None:
+    if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
+        raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {ttl!r}", "TTL")
+
+
+@attrs.frozen
+class StateTtlConfig:
+    """How long entries live.
+
+    Attributes:
+        ttl: the time to live; kept in whole milliseconds.
+        update_type: see UpdateType.
+        visibility: see StateVisibility.
+    """
+
+    ttl: timedelta = attrs.field(validator=_positive)
+    update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
+    visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
+
+    @property
+    def ttl_ms(self) -> int:
+        """The time to live in milliseconds."""
+        return self.ttl // timedelta(milliseconds=1)
+
+    def expired(self, timestamp: int, now: int) -> bool:
+        """Whether an entry of this timestamp has expired: ``timestamp + ttl <= now``.
+
+        The sum is capped at 2**63 - 1 ms, as Flink's is, so a very long TTL never expires.
+        """
+        return min(timestamp + self.ttl_ms, _LONG_MAX) <= now
+
+    @staticmethod
+    def new_builder(ttl: timedelta) -> StateTtlConfigBuilder:
+        """PyFlink's builder."""
+        return StateTtlConfigBuilder(StateTtlConfig(ttl))
+
+
+@attrs.define
+class StateTtlConfigBuilder:
+    """Builds a StateTtlConfig step by step."""
+
+    _config: StateTtlConfig
+
+    def set_update_type(self, update_type: UpdateType) -> StateTtlConfigBuilder:
+        """Set when timestamps are renewed."""
+        self._config = attrs.evolve(self._config, update_type=update_type)
+        return self
+
+    def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
+        """Renew timestamps at writes."""
+        return self.set_update_type(UpdateType.ON_CREATE_AND_WRITE)
+
+    def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
+        """Renew timestamps at writes and at reads."""
+        return self.set_update_type(UpdateType.ON_READ_AND_WRITE)
+
+    def set_state_visibility(self, visibility: StateVisibility) -> StateTtlConfigBuilder:
+        """Set whether expired entries may be seen."""
+        self._config = attrs.evolve(self._config, visibility=visibility)
+        return self
+
+    def never_return_expired(self) -> StateTtlConfigBuilder:
+        """Hide expired entries."""
+        return self.set_state_visibility(StateVisibility.NEVER_RETURN_EXPIRED)
+
+    def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
+        """Return an expired entry once, if it is still there."""
+        return self.set_state_visibility(StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+
+    def set_ttl(self, ttl: timedelta) -> StateTtlConfigBuilder:
+        """Set the time to live."""
+        self._config = attrs.evolve(self._config, ttl=ttl)
+        return self
+
+    def build(self) -> StateTtlConfig:
+        """The finished settings."""
+        return self._config

@@ -1,0 +1,141 @@
+"""The envelope that carries a timestamp beside a value, only where TTL is on."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from millpond.clock import Clock
+from millpond.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from millpond.state.ttl.config import StateTtlConfig
+from millpond.types import SerializerSnapshot, TypeSerializer
+
+__all__ = ["TtlSerializer", "stored_descriptor"]
+
+_TIMESTAMP = struct.Struct(">q")
+
+Stamped = tuple[Any, int]
+"""A value and the time in ms at which it was last renewed."""
+
+
+class TtlSerializer(TypeSerializer[Stamped]):
+    """8 bytes of timestamp, big-endian, before the value's own bytes."""
+
+    def __init__(self, inner: TypeSerializer[Any]) -> None:
+        self.inner = inner
+        self.immutable = inner.immutable
+        self.type_name = inner.type_name
+
+    def check(self, value: Any) -> Stamped:
+        """See the base class."""
+        return self.inner.check(value[0]), value[1]
+
+    def copy(self, value: Stamped) -> Stamped:
+        """See the base class."""
+        return self.inner.copy(value[0]), value[1]
+
+    def serialize(self, value: Stamped) -> bytes:
+        """See the base class."""
+        return _TIMESTAMP.pack(value[1]) + self.inner.serialize(value[0])
+
+    def deserialize(self, data: bytes) -> Stamped:
+        """See the base class."""
+        return self.inner.deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0]
+
+    def snapshot(self) -> SerializerSnapshot:
+        """The inner serializer's: that TTL is on is written beside it."""
+        return self.inner.snapshot()
+
+    def weight(self, value: Stamped) -> int:
+        """See the base class."""
+        return 64 + self.inner.weight(value[0])
+
+
+@attrs.frozen
+class _Time:
+    ttl: StateTtlConfig
+    clock: Clock
+
+    def live(self, stamped: Stamped, now: int) -> bool:
+        return not self.ttl.expired(stamped[1], now)
+
+
+def _stamped_reduce(
+    function: Callable[[Any, Any], Any], time: _Time
+) -> Callable[[Stamped, Stamped], Stamped]:
+    def reduce(a: Stamped, b: Stamped) -> Stamped:
+        now = time.clock.now()
+        if not time.live(a, now):
+            return b
+        return (function(a[0], b[0]), now) if time.live(b, now) else a
+
+    return reduce
+
+
+@attrs.frozen
+class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
+    """Keeps the time beside the accumulator; its result is stamped too."""
+
+    inner: AggregateFunction[Any, Any, Any]
+    time: _Time
+
+    def create_accumulator(self) -> Stamped:
+        return self.inner.create_accumulator(), self.time.clock.now()
+
+    def add(self, value: Any, accumulator: Stamped) -> Stamped:
+        now = self.time.clock.now()
+        old = accumulator[0] if self.time.live(accumulator, now) else self.create_accumulator()[0]
+        return self.inner.add(value, old), now
+
+    def get_result(self, accumulator: Stamped) -> Stamped:
+        return self.inner.get_result(accumulator[0]), accumulator[1]
+
+    def merge(self, a: Stamped, b: Stamped) -> Stamped:
+        return _stamped_reduce(self.inner.merge, self.time)(a, b)
+
+
+def _stamped_fold(
+    descriptor: FoldingStateDescriptor, time: _Time
+) -> Callable[[Stamped, Any], Stamped]:
+    serializer = descriptor.value_serializer()
+
+    def fold(accumulator: Stamped, value: Any) -> Stamped:
+        now = time.clock.now()
+        live = time.live(accumulator, now)
+        old = accumulator[0] if live else serializer.copy(descriptor.initial)
+        return descriptor.fold_function(old, value), now
+
+    return fold
+
+
+def stored_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
+    """The descriptor as the backend stores it: with TTL, values are stamped."""
+    if descriptor.ttl_config is None:
+        return descriptor
+    time = _Time(descriptor.ttl_config, clock)
+    stamped = TtlSerializer(descriptor.value_serializer())
+    stored: StateDescriptor
+    if isinstance(descriptor, ReducingStateDescriptor):
+        reduce = _stamped_reduce(descriptor.reduce_function, time)
+        stored = attrs.evolve(descriptor, reduce_function=reduce, type=stamped)
+    elif isinstance(descriptor, AggregatingStateDescriptor):
+        aggregate = _StampedAggregate(descriptor.aggregate_function, time)
+        stored = attrs.evolve(descriptor, aggregate_function=aggregate, accumulator_type=stamped)
+    elif isinstance(descriptor, FoldingStateDescriptor):
+        initial = (descriptor.initial, clock.now())
+        fold = _stamped_fold(descriptor, time)
+        stored = attrs.evolve(descriptor, initial=initial, fold_function=fold, type=stamped)
+    else:
+        names = {"value": "type", "list": "element_type", "map": "value_type"}
+        stored = attrs.evolve(descriptor, **{names[descriptor.kind.value]: stamped})
+    stored.ttl_config = descriptor.ttl_config
+    return stored

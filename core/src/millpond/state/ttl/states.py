@@ -1,0 +1,219 @@
+"""The TTL wrappers: they stamp what is written and hide what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.errors import NullValueError
+from millpond.state.interfaces import (
+    AggregatingState,
+    AppendingState,
+    FoldingState,
+    ListState,
+    MapState,
+    MergingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from millpond.state.ttl.config import StateTtlConfig, StateVisibility, UpdateType
+from millpond.state.ttl.envelope import Stamped
+
+__all__ = ["wrap_with_ttl"]
+
+_MISSING: Any = object()
+
+
+class _TtlState(State):
+    """What the wrappers share: the raw state, the settings and the clock."""
+
+    def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
+        self._raw = raw
+        self._ttl = ttl
+        self._clock = clock
+        self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
+        self._return_expired = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """See the interface."""
+        self._raw.set_current_namespace(namespace)
+
+    def clear(self) -> None:
+        """See the interface."""
+        self._raw.clear()
+
+    def _expired(self, stamped: Stamped) -> bool:
+        return self._ttl.expired(stamped[1], self._clock.now())
+
+
+class TtlValueState(_TtlState, ValueState[Any]):
+    """A value that expires."""
+
+    def value(self) -> Any:
+        """See the interface."""
+        stamped = self._raw.value()
+        if stamped is None:
+            return None
+        if self._expired(stamped):
+            self._raw.clear()
+            return stamped[0] if self._return_expired else None
+        if self._touch_on_read:
+            self._raw.update((stamped[0], self._clock.now()))
+        return stamped[0]
+
+    def update(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.update(None if value is None else (value, self._clock.now()))
+
+
+class TtlListState(_TtlState, ListState[Any]):
+    """A list whose elements expire one by one."""
+
+    def get(self) -> list[Any]:
+        """See the interface."""
+        stored = self._raw.get()
+        live = [stamped for stamped in stored if not self._expired(stamped)]
+        if self._touch_on_read and live:
+            now = self._clock.now()
+            self._raw.update([(value, now) for value, _ in live])
+        elif len(live) < len(stored):
+            self._raw.update(live)
+        seen = stored if self._return_expired else live
+        return [value for value, _ in seen]
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add(_stamp(value, self._clock.now()))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        self._raw.add_all(self._stamp_all(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        self._raw.update(self._stamp_all(values))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """See the interface; elements keep their stamps."""
+        self._raw.merge_namespaces(target, sources)
+
+    def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
+        now = self._clock.now()
+        return None if values is None else [_stamp(value, now) for value in values]
+
+
+def _stamp(value: Any, now: int) -> Stamped:
+    if value is None:
+        raise NullValueError("an element")
+    return value, now
+
+
+class TtlMapState(_TtlState, MapState[Any, Any]):
+    """A map whose entries expire one by one."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """See the interface."""
+        stamped = self._raw.get(key, _MISSING)
+        if stamped is _MISSING:
+            return default
+        if self._expired(stamped):
+            self._raw.remove(key)
+            return stamped[0] if self._return_expired else default
+        if self._touch_on_read:
+            self._raw.put(key, (stamped[0], self._clock.now()))
+        return stamped[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        """See the interface."""
+        self._raw.put(key, (value, self._clock.now()))
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """See the interface."""
+        now = self._clock.now()
+        self._raw.put_all(
+            None if entries is None else {key: (value, now) for key, value in entries.items()}
+        )
+
+    def remove(self, key: Any) -> None:
+        """See the interface."""
+        self._raw.remove(key)
+
+    def contains(self, key: Any) -> bool:
+        """See the interface."""
+        return self.get(key, _MISSING) is not _MISSING
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """See the interface."""
+        for key, stamped in self._raw.items():
+            if self._expired(stamped):
+                self._raw.remove(key)
+                if not self._return_expired:
+                    continue
+            elif self._touch_on_read:
+                self._raw.put(key, (stamped[0], self._clock.now()))
+            yield key, stamped[0]
+
+    def is_empty(self) -> bool:
+        """See the interface; expired entries do not count and are not touched."""
+        return all(self._expired(stamped) for _, stamped in self._raw.items())
+
+
+class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
+    """An accumulator that expires as a whole."""
+
+    def get(self) -> Any:
+        """See the interface."""
+        stamped = self._raw.get()
+        if stamped is None:
+            return None
+        if self._expired(stamped):
+            self._raw.clear()
+            return stamped[0] if self._return_expired else None
+        if self._touch_on_read:
+            accumulator, _ = self._raw.get_internal()
+            self._raw.update_internal((accumulator, self._clock.now()))
+        return stamped[0]
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add(value)
+
+
+class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """See the interface; expired accumulators are left out."""
+        self._raw.merge_namespaces(target, sources)
+
+
+class TtlReducingState(_TtlMergingState, ReducingState[Any]):
+    """A reduction that expires."""
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add(_stamp(value, self._clock.now()))
+
+
+class TtlAggregatingState(_TtlMergingState, AggregatingState[Any, Any]):
+    """An aggregate that expires."""
+
+
+class TtlFoldingState(_TtlAppendingState, FoldingState[Any, Any]):
+    """A fold that expires."""
+
+
+_WRAPPERS: dict[type, type[_TtlState]] = {
+    ValueState: TtlValueState,
+    ListState: TtlListState,
+    MapState: TtlMapState,
+    ReducingState: TtlReducingState,
+    AggregatingState: TtlAggregatingState,
+    FoldingState: TtlFoldingState,
+}
+
+
+def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
+    """The TTL wrapper of a raw state whose values are stamped."""
+    wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
+    return wrapper(state, ttl, clock)

@@ -1,0 +1,25 @@
+"""Serializers, key codecs and their snapshots."""
+
+from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.infer import (
+    assign_to_key_group,
+    infer_key_type,
+    key_codec_for,
+    serializer_for,
+)
+from millpond.types.keys import VOID_NAMESPACE, KeyCodec, VoidNamespace, signed64
+from millpond.types.pickled import PickleSerializer
+
+__all__ = [
+    "VOID_NAMESPACE",
+    "KeyCodec",
+    "PickleSerializer",
+    "SerializerSnapshot",
+    "TypeSerializer",
+    "VoidNamespace",
+    "assign_to_key_group",
+    "infer_key_type",
+    "key_codec_for",
+    "serializer_for",
+    "signed64",
+]

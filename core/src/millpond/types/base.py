@@ -1,0 +1,81 @@
+"""The contract of a serializer and the snapshot that describes it in a checkpoint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+__all__ = ["SerializerSnapshot", "TypeSerializer"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class SerializerSnapshot:
+    """What a checkpoint remembers of a serializer: enough to judge whether another fits.
+
+    Attributes:
+        id: the serializer's stable name, for instance ``int`` or ``struct``.
+        version: the version of its byte format.
+        payload: what else identifies the format, as plain JSON values.
+    """
+
+    id: str
+    version: int = 1
+    payload: Any = None
+
+    def __str__(self) -> str:
+        return self.id if self.payload is None else f"{self.id}({_terse(self.payload)})"
+
+
+def _terse(payload: Any) -> str:
+    if isinstance(payload, dict):
+        return ", ".join(f"{name}: {_terse(value)}" for name, value in payload.items())
+    if isinstance(payload, list):
+        return ", ".join(_terse(value) for value in payload)
+    return str(payload)
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Turns values of one type into bytes and back.
+
+    Note for implementers: ``check`` and ``copy`` carry the isolation rule. What ``check``
+    returns must share nothing mutable with its argument, and so must what ``copy`` returns;
+    where ``immutable`` is true, ``copy`` is never called.
+    """
+
+    immutable: bool = False
+    """Whether values can be handed out without a copy."""
+
+    type_name: str = "value"
+    """How error messages call the type."""
+
+    @abstractmethod
+    def check(self, value: Any) -> T:
+        """Return the value in its canonical form, isolated from the argument.
+
+        Raises:
+            StateTypeError: the value is not of this type.
+        """
+
+    @abstractmethod
+    def serialize(self, value: T) -> bytes:
+        """The bytes of a value that ``check`` has returned."""
+
+    @abstractmethod
+    def deserialize(self, data: bytes) -> T:
+        """The value of bytes that ``serialize`` has written."""
+
+    @abstractmethod
+    def snapshot(self) -> SerializerSnapshot:
+        """The description that goes into every checkpoint."""
+
+    def copy(self, value: T) -> T:
+        """A value that shares nothing mutable with the given one."""
+        return value if self.immutable else self.deserialize(self.serialize(value))
+
+    def weight(self, value: T) -> int:
+        """Roughly how many bytes a buffered value occupies; it bounds the write-back buffer."""
+        return 64

@@ -1,0 +1,150 @@
+"""From a declared Python type to its serializer or key codec."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from operator import attrgetter
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from millpond.errors import ConfigError, NullValueError
+from millpond.plugins.registry import registered_serializers
+from millpond.types.base import TypeSerializer
+from millpond.types.keys import (
+    SCALAR_KEYS,
+    VOID_NAMESPACE,
+    KeyCodec,
+    NullableKeyCodec,
+    SerializedKeyCodec,
+    TupleKeyCodec,
+    VoidKeyCodec,
+    VoidNamespace,
+    signed64,
+)
+from millpond.types.scalars import SCALARS
+from millpond.types.structured import StructuredSerializer, fields_of, is_struct
+
+__all__ = [
+    "assign_to_key_group",
+    "infer_key_type",
+    "key_codec_for",
+    "serializer_for",
+]
+
+
+def serializer_for(declared: Any) -> TypeSerializer[Any]:
+    """The serializer of a declared type, or the given TypeSerializer itself.
+
+    Raises:
+        ConfigError: the type cannot be stored.
+    """
+    if isinstance(declared, TypeSerializer):
+        return declared
+    if isinstance(declared, type) and declared in SCALARS:
+        return SCALARS[declared]
+    custom = registered_serializers().get(declared) if isinstance(declared, type) else None
+    if custom is not None:
+        made: TypeSerializer[Any] = custom()
+        return made
+    return StructuredSerializer(declared)
+
+
+def key_codec_for(declared: Any) -> KeyCodec:
+    """The codec of a key, namespace or map-key type.
+
+    Raises:
+        ConfigError: the type cannot be a key: mutable, or without a fixed meaning.
+    """
+    if isinstance(declared, KeyCodec):
+        return declared
+    if isinstance(declared, TypeSerializer):
+        return SerializedKeyCodec(declared)
+    if declared is VoidNamespace:
+        return VoidKeyCodec()
+    if isinstance(declared, type) and declared in SCALAR_KEYS:
+        return SCALAR_KEYS[declared]
+    composite = _composite_codec(declared)
+    if composite is not None:
+        return composite
+    custom = registered_serializers().get(declared) if isinstance(declared, type) else None
+    if custom is not None:
+        return SerializedKeyCodec(custom())
+    raise ConfigError(
+        str(declared),
+        "this type cannot be a key or namespace; use a scalar, tuple[...], a frozen attrs class "
+        "or dataclass, or give a TypeSerializer",
+        place="key type",
+    )
+
+
+def _composite_codec(declared: Any) -> TupleKeyCodec | None:
+    if get_origin(declared) is tuple and ... not in get_args(declared):
+        return TupleKeyCodec([_part_codec(part) for part in get_args(declared)])
+    if not isinstance(declared, type):
+        return None
+    if issubclass(declared, tuple) and hasattr(declared, "_fields"):
+        hints = get_type_hints(declared)
+        names = list(declared._fields)
+        parts = [_part_codec(hints[name]) for name in names]
+        return TupleKeyCodec(parts, declared, tuple, names)
+    if is_struct(declared):
+        return _struct_codec(declared)
+    return None
+
+
+def _struct_codec(declared: type) -> TupleKeyCodec:
+    fields = fields_of(declared)
+    names = [name for name, _, _ in fields]
+    getter = attrgetter(*names)
+    split = getter if len(names) > 1 else lambda value: (getter(value),)
+    frozen = attrs.has(declared) or (
+        dataclasses.is_dataclass(declared)
+        and declared.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    )
+    if not frozen or declared.__hash__ is None:
+        raise ConfigError(str(declared), "a key class must be frozen", place="key type")
+    return TupleKeyCodec([_part_codec(kind) for _, kind, _ in fields], declared, split, names)
+
+
+def _part_codec(declared: Any) -> KeyCodec:
+    if get_origin(declared) in (Union, types.UnionType):
+        parts = [part for part in get_args(declared) if part is not type(None)]
+        if len(parts) == 1:
+            return NullableKeyCodec(key_codec_for(parts[0]))
+    return key_codec_for(declared)
+
+
+def infer_key_type(key: Any) -> Any:
+    """The type of a plain key or namespace, where none was declared.
+
+    Raises:
+        NullValueError: the key is None.
+        ConfigError: the type cannot be a key.
+    """
+    if key is None:
+        raise NullValueError("a key")
+    if key is VOID_NAMESPACE:
+        return VoidNamespace
+    if type(key) is tuple:
+        return tuple[tuple(infer_key_type(part) for part in key)]  # type: ignore[misc]
+    return type(key)
+
+
+def assign_to_key_group(key: Any, max_parallelism: int, key_type: Any = None) -> int:
+    """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
+
+    Args:
+        key: the key; a Python ``int`` is a ``bigint``.
+        max_parallelism: the number of key groups.
+        key_type: the declared type; taken from the key where it is None.
+
+    Raises:
+        NullValueError: the key is None.
+        StateTypeError: the key does not fit the type.
+    """
+    if key is None:
+        raise NullValueError("a key")
+    codec = key_codec_for(infer_key_type(key) if key_type is None else key_type)
+    return signed64(codec.hash(codec.check(key))) % max_parallelism

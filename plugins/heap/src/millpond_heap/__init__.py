@@ -1,0 +1,17 @@
+"""The heap backend: state in Python dictionaries."""
+
+from collections.abc import Iterable
+
+from millpond.backend import StateBackend
+from millpond.hookspecs import API_VERSION, hookimpl
+from millpond_heap.factory import HeapStateBackend
+
+__all__ = ["HeapStateBackend", "millpond_state_backends"]
+
+MILLPOND_API = API_VERSION
+
+
+@hookimpl
+def millpond_state_backends() -> Iterable[StateBackend]:
+    """Provide the backend ``heap``."""
+    return [HeapStateBackend()]

@@ -1,0 +1,119 @@
+"""The heap's keyed backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from millpond.backend.capabilities import Capability
+from millpond.backend.keyed import Change, ChangeListener, KeyedStateBackend, RegisteredState
+from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.tables import CellTable, MapTable
+from millpond.keygroups import key_group_prefix_bytes
+from millpond_heap.tables import HeapCellTable, HeapMapTable
+
+__all__ = ["HeapKeyedStateBackend"]
+
+
+class HeapKeyedStateBackend(KeyedStateBackend):
+    """Keyed state in dictionaries.
+
+    Restored rows of a state stay serialized until the state is requested, so what is never
+    requested costs little and goes unchanged into the next snapshot.
+    """
+
+    name: ClassVar[str] = "heap"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.IN_PROCESS_COPY})
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        super().__init__(parameters)
+        self.key_group: int | None = None
+        self.address: Any = None
+        self.prefix_bytes = key_group_prefix_bytes(parameters.max_parallelism)
+        self._unclaimed: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
+
+    def group_prefix(self, key_group: int) -> bytes:
+        """The key group as the first bytes of a physical key."""
+        return key_group.to_bytes(self.prefix_bytes, "big")
+
+    def _select(self, key: Any, key_group: int) -> None:
+        codec = self.key_codec
+        self.address = key if codec.exact else codec.encode(key)
+        self.key_group = key_group
+
+    def _unselect(self) -> None:
+        self.key_group = None
+
+    def add_change_listener(self, listener: ChangeListener) -> None:
+        """See the base class."""
+        super().add_change_listener(listener)
+        for table in self._tables.values():
+            if table.changed is None:  # type: ignore[union-attr]
+                table.changed = set()  # type: ignore[union-attr]
+
+    def flush(self, version: str | None = None) -> None:
+        """See the base class; there is no store, only listeners."""
+        self._require_open()
+        if not self._listeners:
+            self.version = version
+            return
+        batch = {
+            name: changes
+            for name, table in self._tables.items()
+            if (changes := table.take_changes())  # type: ignore[union-attr]
+        }
+        if batch or version is None or self.version is None:
+            self.version = version
+        for listener in self._listeners:
+            listener(batch)
+
+    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+        track = bool(self._listeners)
+        namespaces, serializer = registered.namespace_codec, registered.serializer
+        table: CellTable | MapTable
+        if registered.map_key_codec is not None:
+            table = HeapMapTable(self, namespaces, registered.map_key_codec, serializer, track)
+        else:
+            table = HeapCellTable(self, namespaces, serializer, track)
+        for rows in self._unclaimed.pop(registered.meta.name, {}).values():
+            for key, value in rows.items():
+                table.load(key, value)
+        return table
+
+    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
+        table: Any = self._tables[registered.meta.name]
+        yield from table.addresses()
+
+    def _count_entries(self) -> int:
+        tables: Iterable[Any] = self._tables.values()
+        unclaimed = sum(len(rows) for groups in self._unclaimed.values() for rows in groups.values())
+        return unclaimed + sum(table.count() for table in tables)
+
+    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
+        """See the base class."""
+        prefix = self.group_prefix(key_group)
+        for meta in self.state_metas():
+            table: Any = self._tables.get(meta.name)
+            if table is not None:
+                yield from ((meta.name, *row) for row in sorted(table.rows(key_group)))
+            for key, value in self._unclaimed.get(meta.name, {}).get(prefix, {}).items():
+                yield meta.name, key, value
+
+    def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
+        """See the base class."""
+        table = self._tables.get(state_name)
+        if table is not None:
+            for key, value in rows:
+                table.load(key, value)
+            return
+        groups = self._unclaimed.setdefault(state_name, {})
+        for key, value in rows:
+            group = groups.setdefault(key[: self.prefix_bytes], {})
+            if value is None:
+                group.pop(key, None)
+            else:
+                group[key] = value
+
+    def _close(self) -> None:
+        self._tables.clear()
+        self._unclaimed.clear()

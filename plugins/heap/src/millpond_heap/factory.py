@@ -1,0 +1,30 @@
+"""The factory of heap backends."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.config import structure_options
+from millpond_heap.backend import HeapKeyedStateBackend
+
+__all__ = ["HeapStateBackend"]
+
+
+@attrs.frozen
+class HeapOptions:
+    """The heap backend has no options; a key under ``backend.heap.`` is refused."""
+
+
+class HeapStateBackend(StateBackend):
+    """Keeps state as objects in dictionaries: the fastest, as long as it fits into memory."""
+
+    name: ClassVar[str] = "heap"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.IN_PROCESS_COPY})
+
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """See the base class."""
+        structure_options(HeapOptions, parameters.options, "configuration", "backend.heap")
+        return HeapKeyedStateBackend(parameters)

@@ -1,0 +1,268 @@
+"""Tables on dictionaries: one dictionary per key group, namespace and state.
+
+Entries are the users' objects, keyed by the key itself where Python's equality says what the
+key codec says, else by its encoding. ``changed`` collects the addresses of changed entries
+where somebody listens to changes; it is None, and costs nothing, where nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from millpond.backend.keyed import Change
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.types import KeyCodec, TypeSerializer
+
+if TYPE_CHECKING:
+    from millpond_heap.backend import HeapKeyedStateBackend
+
+__all__ = ["HeapCellTable", "HeapMapTable"]
+
+Groups = dict[int | None, dict[Any, dict[Any, Any]]]
+
+
+class _HeapTable:
+    """What both tables share: addresses, and rows in and out."""
+
+    def __init__(
+        self,
+        backend: HeapKeyedStateBackend,
+        namespaces: KeyCodec,
+        serializer: TypeSerializer[Any],
+        track_changes: bool,
+    ) -> None:
+        self._backend = backend
+        self._namespaces = namespaces
+        self._serializer = serializer
+        self._groups: Groups = {group: {} for group in backend.key_group_range}
+        self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """The namespace itself, or its encoding where equality is too coarse."""
+        codec = self._namespaces
+        return namespace if codec.exact else codec.encode(namespace)
+
+    def _entries(self) -> dict[Any, dict[Any, Any]]:
+        """The entries of the current key's group, by namespace."""
+        try:
+            return self._groups[self._backend.key_group]
+        except KeyError:
+            self._backend.require_key()
+            raise
+
+    def _discard(self, namespace: Any) -> Any:
+        entries = self._entries()
+        by_key = entries.get(namespace)
+        if by_key is None:
+            return None
+        removed = by_key.pop(self._backend.address, None)
+        if not by_key:
+            del entries[namespace]
+        return removed
+
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        """Key and namespace of each entry; a copy, so that the caller may change the table."""
+        backend = self._backend
+        for group in self._groups.values():
+            for namespace, by_key in list(group.items()):
+                plain = self._plain(self._namespaces, namespace)
+                for key in list(by_key):
+                    yield self._plain(backend.key_codec, key), plain
+
+    @staticmethod
+    def _plain(codec: KeyCodec, address: Any) -> Any:
+        return address if codec.exact else codec.decode(address, 0)[0]
+
+    @staticmethod
+    def _encoded(codec: KeyCodec, address: Any) -> bytes:
+        return codec.encode(address) if codec.exact else bytes(address)
+
+    def _physical(self, group: int, namespace: Any, key: Any) -> bytes:
+        prefix = self._backend.group_prefix(group)
+        encoded = self._encoded(self._backend.key_codec, key)
+        return prefix + encoded + self._encoded(self._namespaces, namespace)
+
+    def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
+        """Key group, namespace, key, and where the map key begins."""
+        backend = self._backend
+        size = backend.prefix_bytes
+        key, start = backend.key_codec.decode(physical, size)
+        namespace, end = self._namespaces.decode(physical, start)
+        if not backend.key_codec.exact:
+            key = physical[size:start]
+        if not self._namespaces.exact:
+            namespace = physical[start:end]
+        return int.from_bytes(physical[:size], "big"), namespace, key, end
+
+    def take_changes(self) -> list[Change]:
+        """The changed entries, serialized and sorted; the next call reports later ones."""
+        changed, self.changed = self.changed or (), set()
+        return sorted((self._change(address) for address in changed), key=lambda row: row[0])
+
+    def _change(self, address: tuple[Any, ...]) -> Change:
+        raise NotImplementedError
+
+
+class HeapCellTable(_HeapTable, CellTable):
+    """Cells in dictionaries."""
+
+    def get(self, namespace: Any) -> Any:
+        """See the base class."""
+        by_key = self._entries().get(namespace)
+        return None if by_key is None else by_key.get(self._backend.address)
+
+    def put(self, namespace: Any, value: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        entries = self._entries()
+        try:
+            entries[namespace][backend.address] = value
+        except KeyError:
+            entries[namespace] = {backend.address: value}
+        if self.changed is not None:
+            self.changed.add((backend.key_group, namespace, backend.address))
+
+    def remove(self, namespace: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        if self._discard(namespace) is not None and self.changed is not None:
+            self.changed.add((backend.key_group, namespace, backend.address))
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """See the base class."""
+        group, namespace, address, _ = self._parse(key)
+        entries = self._groups[group]
+        if value is not None:
+            entries.setdefault(namespace, {})[address] = self._serializer.deserialize(value)
+        elif namespace in entries:
+            entries[namespace].pop(address, None)
+            if not entries[namespace]:
+                del entries[namespace]
+
+    def rows(self, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Physical key and serialized value of a group's entries."""
+        serialize = self._serializer.serialize
+        for namespace, by_key in self._groups[group].items():
+            for key, value in by_key.items():
+                yield self._physical(group, namespace, key), serialize(value)
+
+    def count(self) -> int:
+        """The number of entries."""
+        return sum(len(by_key) for group in self._groups.values() for by_key in group.values())
+
+    def _change(self, address: tuple[Any, ...]) -> Change:
+        group, namespace, key = address
+        value = self._groups[group].get(namespace, {}).get(key)
+        data = None if value is None else self._serializer.serialize(value)
+        return self._physical(group, namespace, key), data
+
+
+class HeapMapTable(_HeapTable, MapTable):
+    """A dictionary of entries per key and namespace."""
+
+    def __init__(
+        self,
+        backend: HeapKeyedStateBackend,
+        namespaces: KeyCodec,
+        map_keys: KeyCodec,
+        serializer: TypeSerializer[Any],
+        track_changes: bool,
+    ) -> None:
+        super().__init__(backend, namespaces, serializer, track_changes)
+        self._map_keys = map_keys
+
+    def prepare_key(self, key: Any) -> Any:
+        """See the base class."""
+        return key if self._map_keys.exact else self._map_keys.encode(key)
+
+    def _map(self, namespace: Any) -> dict[Any, Any]:
+        by_key = self._entries().get(namespace)
+        found = None if by_key is None else by_key.get(self._backend.address)
+        return {} if found is None else found
+
+    def get(self, namespace: Any, key: Any) -> Any:
+        """See the base class."""
+        return self._map(namespace).get(key, ABSENT)
+
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        by_key = self._entries().setdefault(namespace, {})
+        try:
+            by_key[backend.address][key] = value
+        except KeyError:
+            by_key[backend.address] = {key: value}
+        if self.changed is not None:
+            self.changed.add((backend.key_group, namespace, backend.address, key))
+
+    def remove(self, namespace: Any, key: Any) -> None:
+        """See the base class."""
+        entries = self._map(namespace)
+        if entries.pop(key, ABSENT) is ABSENT:
+            return
+        backend = self._backend
+        if self.changed is not None:
+            self.changed.add((backend.key_group, namespace, backend.address, key))
+        if not entries:
+            self._discard(namespace)
+
+    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+        """See the base class."""
+        entries = self._map(namespace)
+        for key in list(entries):
+            value = entries.get(key, ABSENT)
+            if value is not ABSENT:
+                yield self._plain(self._map_keys, key), value
+
+    def is_empty(self, namespace: Any) -> bool:
+        """See the base class."""
+        return not self._map(namespace)
+
+    def clear(self, namespace: Any) -> None:
+        """See the base class."""
+        backend = self._backend
+        removed = self._discard(namespace)
+        if removed and self.changed is not None:
+            address = (backend.key_group, namespace, backend.address)
+            self.changed.update((*address, key) for key in removed)
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """See the base class."""
+        group, namespace, address, start = self._parse(key)
+        map_key = self._map_keys.decode(key, start)[0] if self._map_keys.exact else key[start:]
+        by_key = self._groups[group].setdefault(namespace, {})
+        entries = by_key.setdefault(address, {})
+        if value is not None:
+            entries[map_key] = self._serializer.deserialize(value)
+            return
+        entries.pop(map_key, None)
+        if not entries:
+            del by_key[address]
+            if not by_key:
+                del self._groups[group][namespace]
+
+    def rows(self, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Physical key and serialized value of a group's entries."""
+        serialize = self._serializer.serialize
+        for namespace, by_key in self._groups[group].items():
+            for key, entries in by_key.items():
+                prefix = self._physical(group, namespace, key)
+                for map_key, value in entries.items():
+                    yield prefix + self._encoded(self._map_keys, map_key), serialize(value)
+
+    def count(self) -> int:
+        """The number of entries, each map entry singly."""
+        return sum(
+            len(entries)
+            for group in self._groups.values()
+            for by_key in group.values()
+            for entries in by_key.values()
+        )
+
+    def _change(self, address: tuple[Any, ...]) -> Change:
+        group, namespace, key, map_key = address
+        entries = self._groups[group].get(namespace, {}).get(key, {})
+        value = entries.get(map_key, ABSENT)
+        physical = self._physical(group, namespace, key) + self._encoded(self._map_keys, map_key)
+        return physical, None if value is ABSENT else self._serializer.serialize(value)

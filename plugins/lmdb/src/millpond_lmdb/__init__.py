@@ -1,0 +1,17 @@
+"""The LMDB backend: state on local disk, in one memory-mapped LMDB per subtask."""
+
+from collections.abc import Iterable
+
+from millpond.backend import StateBackend
+from millpond.hookspecs import API_VERSION, hookimpl
+from millpond_lmdb.factory import LmdbStateBackend
+
+__all__ = ["LmdbStateBackend", "millpond_state_backends"]
+
+MILLPOND_API = API_VERSION
+
+
+@hookimpl
+def millpond_state_backends() -> Iterable[StateBackend]:
+    """Provide the backend ``lmdb``."""
+    return [LmdbStateBackend()]

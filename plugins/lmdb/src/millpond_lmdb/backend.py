@@ -1,0 +1,40 @@
+"""LMDB's keyed backend: the byte-store base over LmdbStore."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import ClassVar
+
+from millpond.backend.bytestore import ByteStore, ByteStoreBackend
+from millpond.backend.capabilities import Capability
+from millpond.backend.spi import KeyedBackendParameters
+from millpond.config import structure_options
+from millpond_lmdb.factory import LmdbStateBackend
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
+
+__all__ = ["LmdbKeyedStateBackend"]
+
+_FOLDER = "lmdb"
+
+
+class LmdbKeyedStateBackend(ByteStoreBackend):
+    """Keyed state in LMDB."""
+
+    name: ClassVar[str] = LmdbStateBackend.name
+    capabilities: ClassVar[frozenset[Capability]] = LmdbStateBackend.capabilities
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        self._options = structure_options(
+            LmdbOptions, parameters.options, "configuration", "backend.lmdb"
+        )
+        super().__init__(parameters)
+
+    def open_store(self, directory: Path) -> ByteStore:
+        """See the base class."""
+        return LmdbStore(directory / _FOLDER, self._options)
+
+    def destroy_store(self, directory: Path) -> None:
+        """See the base class."""
+        shutil.rmtree(directory / _FOLDER, ignore_errors=True)

@@ -1,0 +1,51 @@
+"""Keys longer than LMDB takes (511 bytes), under which prefix scans still work.
+
+A long key is stored as its first 495 bytes and a 16-byte digest of the whole, exactly 511
+bytes; the whole key goes in front of the value. Shorter keys, up to 510 bytes, are stored as
+they are, so the length tells which is which. Keys that share their first 495 bytes lie next
+to each other: a scan reads them together and puts them in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+__all__ = ["LIMIT", "PREFIX", "pack", "restore_order", "store_key", "unpack"]
+
+LIMIT = 511
+_DIGEST = 16
+PREFIX = LIMIT - _DIGEST
+
+
+def store_key(key: bytes) -> bytes:
+    """The key under which LMDB holds a key of any length."""
+    if len(key) < LIMIT:
+        return key
+    return key[:PREFIX] + hashlib.blake2b(key, digest_size=_DIGEST).digest()
+
+
+def pack(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Stored key and stored value."""
+    if len(key) < LIMIT:
+        return key, value
+    return store_key(key), len(key).to_bytes(4, "big") + key + value
+
+
+def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Key and value of a stored pair."""
+    if len(stored) < LIMIT:
+        return stored, value
+    end = 4 + int.from_bytes(value[:4], "big")
+    return value[4:end], value[end:]
+
+
+def restore_order(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Stored pairs, in LMDB's order, as keys and values in the order of the whole keys."""
+    for _, bucket in groupby(pairs, key=lambda pair: pair[0][:PREFIX]):
+        first = next(bucket)
+        if len(first[0]) < PREFIX:
+            yield first
+            continue
+        yield from sorted(unpack(*pair) for pair in (first, *bucket))

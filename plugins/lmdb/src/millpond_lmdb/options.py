@@ -1,0 +1,25 @@
+"""The options of the LMDB backend."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.config import ByteSize
+
+__all__ = ["LmdbOptions"]
+
+
+@attrs.frozen
+class LmdbOptions:
+    """Options under ``backend.lmdb.``.
+
+    Attributes:
+        initial_map_size: bytes of the first memory map; it grows by itself.
+        max_growth: the map grows by half of its size, but by no more bytes than this at once,
+            so that it stays close to what is needed under an address-space limit.
+        max_states: how many states one subtask may have; each is a named database.
+    """
+
+    initial_map_size: ByteSize = ByteSize(16 << 20)
+    max_growth: ByteSize = ByteSize(1 << 30)
+    max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))

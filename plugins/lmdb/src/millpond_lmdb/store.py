@@ -1,0 +1,129 @@
+"""LMDB as a ByteStore: a named database per state, a map that grows by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+
+from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
+from millpond.errors import StoreFullError
+from millpond_lmdb.longkeys import LIMIT, PREFIX, pack, restore_order, store_key, unpack
+from millpond_lmdb.options import LmdbOptions
+
+__all__ = ["LmdbStore"]
+
+_DATA_FILE = "data.mdb"
+
+
+class LmdbStore(ByteStore):
+    """One LMDB in one directory.
+
+    Writes are not synced: a killed process loses nothing of them, a lost machine loses the
+    whole local copy anyway.
+    """
+
+    def __init__(self, directory: Path, options: LmdbOptions) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._options = options
+        data = directory / _DATA_FILE
+        used = data.stat().st_size if data.exists() else 0
+        size = max(options.initial_map_size, used + used // 4)
+        self._env = self._open(size)
+        names = self._names()
+        self._databases = {name: self._env.open_db(name.encode()) for name in names}
+        self.create_family(META_FAMILY)
+
+    def _open(self, size: int) -> lmdb.Environment:
+        try:
+            return lmdb.open(
+                str(self._directory),
+                map_size=size,
+                max_dbs=self._options.max_states + 1,
+                sync=False,
+                metasync=False,
+                readahead=False,
+                meminit=False,
+            )
+        except (lmdb.Error, MemoryError) as error:
+            raise StoreFullError("lmdb", str(self._directory), str(error)) from error
+
+    def _names(self) -> list[str]:
+        with self._env.begin() as transaction:
+            return [bytes(key).decode() for key, _ in transaction.cursor()]
+
+    def families(self) -> list[str]:
+        """See the base class."""
+        return list(self._databases)
+
+    def create_family(self, family: str) -> None:
+        """See the base class."""
+        if family in self._databases:
+            return
+        try:
+            self._databases[family] = self._env.open_db(family.encode())
+        except lmdb.MapFullError:
+            self._grow(0)
+            self.create_family(family)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """See the base class."""
+        with self._env.begin(db=self._databases[family]) as transaction:
+            value: bytes | None = transaction.get(store_key(key))
+        if value is None or len(key) < LIMIT:
+            return value
+        return unpack(store_key(key), value)[1]
+
+    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """See the base class."""
+        with self._env.begin(db=self._databases[family]) as transaction:
+            cursor = transaction.cursor()
+            if not cursor.set_range(start[:PREFIX]):
+                return
+            for key, value in restore_order(iter(cursor)):
+                if end is not None and key >= end:
+                    return
+                if key >= start:
+                    yield key, value
+
+    def write(self, batch: WriteBatch) -> None:
+        """See the base class."""
+        while True:
+            try:
+                self._write(batch)
+                return
+            except lmdb.MapFullError:
+                self._grow(sum(_size(changes) for changes in batch.values()))
+
+    def _write(self, batch: WriteBatch) -> None:
+        with self._env.begin(write=True) as transaction:
+            for family, changes in batch.items():
+                database = self._databases[family]
+                put, delete = transaction.put, transaction.delete
+                for key, value in changes:
+                    if value is None:
+                        delete(store_key(key), db=database)
+                    elif len(key) < LIMIT:
+                        put(key, value, db=database)
+                    else:
+                        put(*pack(key, value), db=database)
+
+    def _grow(self, needed: int) -> None:
+        """Enlarge the map by half, at least by what a batch needs, within the allowed step."""
+        size = self._env.info()["map_size"]
+        step = max(min(size // 2, self._options.max_growth), 2 * needed, 1 << 20)
+        try:
+            self._env.set_mapsize(size + step)
+        except (lmdb.Error, MemoryError) as error:
+            raise StoreFullError("lmdb", str(self._directory), str(error)) from error
+
+    def close(self) -> None:
+        """See the base class."""
+        self._databases = {}
+        self._env.close()
+
+
+def _size(changes: object) -> int:
+    return sum(len(key) + len(value or b"") + 64 for key, value in changes)  # type: ignore[attr-defined]

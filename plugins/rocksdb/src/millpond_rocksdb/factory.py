@@ -1,0 +1,31 @@
+"""The factory of RocksDB backends; importable without rocksdict."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import ClassVar
+
+from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+
+__all__ = ["RocksDBStateBackend"]
+
+
+class RocksDBStateBackend(StateBackend):
+    """Keeps state in RocksDB, for state larger than memory."""
+
+    name: ClassVar[str] = "rocksdb"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS}
+    )
+
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """See the base class."""
+        from millpond_rocksdb.backend import RocksDBKeyedStateBackend  # noqa: PLC0415 - native
+
+        return RocksDBKeyedStateBackend(parameters)
+
+    def native_version(self) -> str:
+        """See the base class."""
+        import rocksdict  # noqa: F401, PLC0415 - raises where it is missing
+
+        return f"rocksdict {version('rocksdict')}"

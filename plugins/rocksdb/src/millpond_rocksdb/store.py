@@ -1,0 +1,97 @@
+"""RocksDB as a ByteStore: a column family per state, no write-ahead log, atomic flushes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocksdict import Cache, Rdict, ReadOptions, WriteBatch as NativeBatch, WriteOptions
+
+from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
+from millpond.errors import StoreFullError
+from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
+
+__all__ = ["RocksDBStore"]
+
+
+class RocksDBStore(ByteStore):
+    """One RocksDB in one directory.
+
+    What was written reaches the disk when the store is closed or a memtable is full, all
+    column families together; after a kill the store is found at an older write.
+    """
+
+    def __init__(self, directory: Path, options: RocksDBOptions) -> None:
+        self._options = options
+        self._directory = directory
+        self._cache = Cache(options.block_cache_size)
+        path = str(directory)
+        native = database_options(options)
+        existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
+        families = {
+            name: column_options(options.for_state(name), self._cache)
+            for name in existing
+            if name != META_FAMILY
+        }
+        self._db = Rdict(path, native, column_families=families)
+        write = WriteOptions()
+        write.disable_wal = True
+        self._db.set_write_options(write)
+        self._columns = {name: self._db.get_column_family(name) for name in families}
+        self._columns[META_FAMILY] = self._db
+        self._handles = {
+            name: self._db.get_column_family_handle(name) for name in [*families, META_FAMILY]
+        }
+        self._write = write
+
+    def families(self) -> list[str]:
+        """See the base class."""
+        return list(self._columns)
+
+    def create_family(self, family: str) -> None:
+        """See the base class."""
+        if family not in self._columns:
+            options = column_options(self._options.for_state(family), self._cache)
+            self._columns[family] = self._db.create_column_family(family, options)
+            self._handles[family] = self._db.get_column_family_handle(family)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """See the base class."""
+        value: bytes | None = self._columns[family].get(key)
+        return value
+
+    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """See the base class."""
+        read = ReadOptions()
+        if end is not None:
+            read.set_iterate_upper_bound(end)
+        cursor = self._columns[family].iter(read)
+        cursor.seek(start)
+        while cursor.valid():
+            yield cursor.key(), cursor.value()
+            cursor.next()
+
+    def write(self, batch: WriteBatch) -> None:
+        """See the base class."""
+        native = NativeBatch(raw_mode=True)
+        for family, changes in batch.items():
+            handle = self._handles[family]
+            for key, value in changes:
+                if value is None:
+                    native.delete(key, handle)
+                else:
+                    native.put(key, value, handle)
+        try:
+            self._db.write(native, self._write)
+        except Exception as error:
+            if "No space left" in str(error):
+                raise StoreFullError("rocksdb", str(self._directory), str(error)) from error
+            raise
+
+    def close(self) -> None:
+        """See the base class."""
+        columns, self._columns, self._handles = self._columns, {}, {}
+        for name, column in columns.items():
+            if name != META_FAMILY:
+                column.close()
+        self._db.close()
