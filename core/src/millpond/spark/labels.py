@@ -1,0 +1,50 @@
+"""Group labels: what Spark groups by, chosen so that subtasks spread over its partitions.
+
+``groupBy`` sends a group to partition ``pmod(murmur3(label), n)``. Subtask *i* gets the first
+non-negative int whose hash is *i* modulo SPREAD, so it falls on partition ``i % n`` for every
+``n`` that divides SPREAD, which are all numbers up to 10 and most round ones beyond. A label
+depends on nothing but *i*: Spark's state is stored under it, so it must not change when the
+session's number of partitions or the parallelism does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SPREAD", "group_labels", "spark_hash"]
+
+SPREAD = 2**6 * 3**2 * 5**2 * 7
+_SEED = np.uint32(42)
+_CHUNK = 1 << 17
+
+
+def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Spark's ``hash`` of an int column: Murmur3 x86 32-bit with seed 42."""
+    with np.errstate(over="ignore"):
+        k = numbers.astype(np.uint32) * np.uint32(0xCC9E2D51)
+        k = ((k << 15) | (k >> 17)) * np.uint32(0x1B873593)
+        h = k ^ _SEED
+        h = ((h << 13) | (h >> 19)) * np.uint32(5) + np.uint32(0xE6546B64)
+        h ^= np.uint32(4)
+        h = (h ^ (h >> 16)) * np.uint32(0x85EBCA6B)
+        h = (h ^ (h >> 13)) * np.uint32(0xC2B2AE35)
+        return (h ^ (h >> 16)).astype(np.int32)
+
+
+@cache
+def group_labels(count: int) -> tuple[int, ...]:
+    """The labels of the first ``count`` subtasks; those of more subtasks begin with the same."""
+    slots: dict[int, list[int]] = {}
+    wanted = min(count, SPREAD)
+    rounds = -(-count // SPREAD)
+    start = 0
+    while len(slots) < wanted or any(len(slots[slot]) < rounds for slot in range(wanted)):
+        numbers = np.arange(start, start + _CHUNK, dtype=np.int32)
+        residues = spark_hash(numbers).astype(np.int64) % SPREAD
+        for number in numbers[residues < wanted]:
+            slots.setdefault(int(residues[number - start]), []).append(int(number))
+        start += _CHUNK
+    return tuple(slots[index % SPREAD][index // SPREAD] for index in range(count))

@@ -1,0 +1,211 @@
+"""``key_by(df, …).process(function, …)``: the operator as users build it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+import pandas as pd
+from pyspark.sql import Column, DataFrame, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import DataType, StructType
+
+from millpond.config import Config
+from millpond.errors import ConfigError
+from millpond.keygroups import check_parallelism
+from millpond.plugins import get_registry
+from millpond.runtime import KeyedProcessFunction
+from millpond.spark.labels import group_labels
+from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
+from millpond.spark.pointer import POINTER_SCHEMA
+from millpond.spark.rows import RowCodec
+from millpond.spark.session import spark_configuration
+from millpond.spark.worker import GROUP_COLUMN, LABEL_COLUMN, run_partition, run_subtask
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
+__all__ = ["KeyedStream", "key_by"]
+
+_WATERMARK = "spark.watermarkDelayMs"
+
+NullKeys = Literal["refuse", "drop", "aside"]
+
+
+def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedStream:
+    """Key a DataFrame, streaming or not, by one or more columns.
+
+    Args:
+        df: the rows.
+        keys: names of columns; with several, the current key is a named tuple of them.
+        null_keys: what to do with a row in which a key column is null: ``refuse`` fails the
+            query, ``drop`` leaves it out, ``aside`` leaves it to ``KeyedStream.null_key_rows``.
+
+    Raises:
+        ConfigError: a column does not exist or cannot be a key.
+    """
+    if not keys:
+        raise ConfigError("keys", "name at least one column", "key_by(...)")
+    for key in keys:
+        if key not in df.columns:
+            reason = f"there is no such column; there are: {', '.join(df.columns)}"
+            raise ConfigError(key, reason, "key_by(...)")
+    if null_keys not in ("refuse", "drop", "aside"):
+        reason = f"{null_keys!r} is none of refuse, drop, aside"
+        raise ConfigError("null_keys", reason, "key_by(...)")
+    key_codec_of(keys, [df.schema[key].dataType for key in keys])
+    return KeyedStream(df, keys, null_keys)
+
+
+@attrs.frozen
+class KeyedStream:
+    """A DataFrame whose rows are grouped by key."""
+
+    _df: DataFrame
+    _keys: tuple[str, ...]
+    _null_keys: NullKeys
+
+    @property
+    def null_key_rows(self) -> DataFrame:
+        """The rows that ``null_keys="aside"`` leaves out of the operator, as they came."""
+        return self._df.where(~self._has_key())
+
+    def _has_key(self) -> Column:
+        condition = F.lit(True)
+        for key in self._keys:
+            condition = condition & _column(key).isNotNull()
+        return condition
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        output: str | StructType,
+        uid: str,
+        output_mode: Literal["append", "update"] = "append",
+        event_time: str | None = None,
+        order_by: str | Sequence[str] = (),
+    ) -> DataFrame:
+        """Run a keyed function over the rows; returns an ordinary DataFrame.
+
+        Args:
+            function: the function; it is pickled to the workers.
+            output: the columns that it yields, as DDL or a StructType.
+            uid: the operator's stable name; state is found by it, so never change it.
+            output_mode: the output mode of the query that the operator is used in.
+            event_time: the column of event time; by default the one with the watermark.
+            order_by: columns by which each key's rows of a micro-batch are ordered, ascending
+                and nulls first. Without it their order is the shuffle's: none.
+
+        Raises:
+            ConfigError: an argument or the configuration is wrong.
+            UnsupportedColumnError: a column's type cannot be carried without loss.
+            PluginError: the configured backend cannot be used.
+        """
+        config = spark_configuration(self._df.sparkSession)
+        plan = self._plan(function, output, uid, config, event_time, order_by)
+        df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
+        carried = _carried(df, plan)
+        if not df.isStreaming:
+            return _run_bounded(carried, plan)
+        if config.checkpoint.dir is None:
+            reason = "a streaming query needs it: name a directory that all executors reach"
+            raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
+        return _run_streaming(carried, plan, output_mode)
+
+    def _plan(
+        self,
+        function: KeyedProcessFunction,
+        output: str | StructType,
+        uid: str,
+        config: Config,
+        event_time: str | None,
+        order_by: str | Sequence[str],
+    ) -> OperatorPlan:
+        schema = self._df.schema
+        parallelism = config.parallelism or self._df.sparkSession.sparkContext.defaultParallelism
+        check_parallelism(config.max_parallelism, parallelism)
+        if not isinstance(function, KeyedProcessFunction):
+            raise ConfigError("function", "is no KeyedProcessFunction", f"process(uid={uid!r})")
+        moment = event_time or _watermark_column(schema)
+        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        return OperatorPlan(
+            uid=check_uid(uid),
+            function=function,
+            rows=RowCodec.of(schema),
+            output=RowCodec.of(_output_schema(output)),
+            key_positions=tuple(_position(schema, key, "key_by") for key in self._keys),
+            key_fields=tuple(schema[key].dataType for key in self._keys),
+            event_time=None if moment is None else _time_position(schema, moment),
+            order_by=tuple(_position(schema, name, "order_by") for name in ordering),
+            parallelism=parallelism,
+            config=config,
+            resolution=get_registry(config.plugins).resolve(config.state.backend),
+        )
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _output_schema(output: str | StructType) -> StructType:
+    if isinstance(output, StructType):
+        return output
+    parsed = DataType.fromDDL(output)
+    return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
+
+
+def _position(schema: StructType, name: str, place: str) -> int:
+    if name not in schema.names:
+        reason = f"there is no such column; there are: {', '.join(schema.names)}"
+        raise ConfigError(name, reason, f"{place}(...)")
+    return schema.names.index(name)
+
+
+def _time_position(schema: StructType, name: str) -> int:
+    position = _position(schema, name, "event_time")
+    if not schema[name].dataType.typeName().startswith("timestamp"):
+        raise ConfigError(name, "is no timestamp column", "event_time")
+    return position
+
+
+def _watermark_column(schema: StructType) -> str | None:
+    return next((field.name for field in schema if _WATERMARK in (field.metadata or {})), None)
+
+
+def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:
+    """The carrier columns, the key group, and the label of the subtask that owns it."""
+    columns = [_column(name) for name in plan.rows.names]
+    keys = [columns[position] for position in plan.key_positions]
+    group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+    carried = df.select(*plan.rows.encode(columns), group.alias(GROUP_COLUMN))
+    labels = F.array(*(F.lit(label) for label in group_labels(plan.parallelism)))
+    owner = F.call_function(
+        "div", F.col(GROUP_COLUMN) * plan.parallelism, F.lit(plan.max_parallelism)
+    )
+    return carried.withColumn(LABEL_COLUMN, F.get(labels, owner.cast("int")))
+
+
+def _run_streaming(carried: DataFrame, plan: OperatorPlan, output_mode: str) -> DataFrame:
+    def subtask(
+        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        return run_subtask(plan, key[0], frames, state)
+
+    result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
+        subtask,
+        outputStructType=plan.output.output_schema(),
+        stateStructType=POINTER_SCHEMA,
+        outputMode=output_mode,
+        timeoutConf="NoTimeout",
+    )
+    return result.select(*plan.output.restore())
+
+
+def _run_bounded(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
+    def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        return run_partition(plan, frames)
+
+    spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
+    result = spread.mapInPandas(partition, plan.output.output_schema())
+    return result.select(*plan.output.restore())

@@ -1,0 +1,231 @@
+"""The worker's side: one call runs one subtask for one micro-batch.
+
+Read the pointer, get the backend at exactly that version, process the rows, take the snapshot,
+write the new pointer. Nothing counts before Spark has committed the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pandas as pd
+from pyspark import TaskContext
+
+from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.errors import NullKeyError, RestoreError, brief
+from millpond.runtime import KeyedOperator, SubtaskInfo, open_keyed_backend
+from millpond.spark.acquire import acquire_backend, storage_files
+from millpond.spark.localcopy import local_root
+from millpond.spark.plan import OperatorPlan
+from millpond.spark.pointer import Pointer
+from millpond.spark.rows import nothing
+from millpond.types.scalars import micros_from_datetime
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
+__all__ = ["GROUP_COLUMN", "LABEL_COLUMN", "run_partition", "run_subtask"]
+
+GROUP_COLUMN = "millpond_group"
+LABEL_COLUMN = "millpond_label"
+_OUTPUT_ROWS = 10_000
+"""Rows of an output frame; Spark's own Arrow batches have as many."""
+
+
+@attrs.define
+class _Stopwatch:
+    """Milliseconds by phase."""
+
+    figures: dict[str, Any] = attrs.field(factory=dict)
+    _last: float = attrs.field(factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        """Charge the time since the last lap to a phase."""
+        now = time.perf_counter()
+        self.figures[name] = self.figures.get(name, 0.0) + (now - self._last) * 1000
+        self._last = now
+
+
+def run_subtask(
+    plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
+    watch = _Stopwatch()
+    info = plan.subtask(label)
+    groups = plan.key_groups(info.index)
+    query, batch_id = _running_query()
+    storage = checkpoint_storage(plan.config.checkpoint.dir or "")
+    handle = None
+    if state.exists:
+        pointer = Pointer.from_row(state.get)
+        pointer.check_range(groups)
+        handle = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
+    else:
+        _refuse_foreign_state(storage_files(storage, f"{query}/{plan.uid}"), plan)
+    with acquire_backend(plan, query, groups, handle) as acquired:
+        watch.lap("open_ms")
+        runner = _Runner(plan, info, acquired.backend)
+        yield from runner.run(frames)
+        watch.lap("process_ms")
+        result = acquired.backend.snapshot(batch_id + 1, storage).result()
+        watch.lap("snapshot_ms")
+        figures = {
+            **watch.figures,
+            "rows_in": runner.rows_in,
+            "rows_out": runner.rows_out,
+            "bytes_written": result.bytes_written,
+            "rows_written": result.rows_written,
+            "source": acquired.source,
+            "executor": local_root().parent.name,
+            "pid": os.getpid(),
+        }
+        state.update(
+            attrs.astuple(
+                Pointer(
+                    operator_uid=plan.uid,
+                    version=acquired.backend.version or "",
+                    checkpoint_id=batch_id + 1,
+                    first_group=groups.start,
+                    last_group=groups.end,
+                    handle=result.handle.to_json() if result.handle else "",
+                    figures=json.dumps(figures),
+                )
+            )
+        )
+        acquired.succeeded = True
+
+
+def _running_query() -> tuple[str, int]:
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+    if query is None or batch is None:
+        raise RestoreError("the operator", ("it does not run in a streaming query",))
+    return query, int(batch)
+
+
+def _refuse_foreign_state(folders: set[str], plan: OperatorPlan) -> None:
+    """No pointer is there: then no subtask of another parallelism may have left state either."""
+    ranges = [plan.key_groups(index) for index in range(plan.parallelism)]
+    own = {f"kg-{groups.start}-{groups.end}" for groups in ranges}
+    foreign = sorted(folders - own)
+    if foreign:
+        cause = (
+            f"state of other key-group ranges exists ({', '.join(foreign)}); set "
+            "spark.millpond.parallelism back to what it was"
+        )
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+
+
+class _Runner:
+    """Feeds decoded frames to the operator and packs what comes out."""
+
+    def __init__(self, plan: OperatorPlan, info: SubtaskInfo, backend: Any) -> None:
+        self._plan = plan
+        self._operator = KeyedOperator(plan.function, backend, info)
+        self._codec = plan.key_codec()
+        self.rows_in = 0
+        self.rows_out = 0
+
+    def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Process all frames; yields carrier frames of the output."""
+        self._operator.open()
+        try:
+            output: list[Any] = []
+            for columns, groups in self._batches(frames):
+                self._process(columns, groups, output)
+                if len(output) >= _OUTPUT_ROWS:
+                    yield from self._packed(output)
+                    output = []
+            yield from self._packed(output)
+        finally:
+            self._operator.close()
+
+    def _batches(
+        self, frames: Iterable[pd.DataFrame]
+    ) -> Iterator[tuple[list[list[Any]], list[int]]]:
+        decoded = (
+            (self._plan.rows.decode(frame), frame[GROUP_COLUMN].tolist())
+            for frame in frames
+            if len(frame)
+        )
+        return iter([self._in_order(decoded)]) if self._plan.order_by else decoded
+
+    def _in_order(
+        self, decoded: Iterable[tuple[list[list[Any]], list[int]]]
+    ) -> tuple[list[list[Any]], list[int]]:
+        """All rows of the batch, sorted; nulls first, equal rows in the order they came."""
+        columns: list[list[Any]] = [[] for _ in self._plan.rows.names]
+        groups: list[int] = []
+        for part, part_groups in decoded:
+            for column, values in zip(columns, part, strict=True):
+                column += values
+            groups += part_groups
+        keys = [[_nulls_first(value) for value in columns[at]] for at in self._plan.order_by]
+        order = sorted(range(len(groups)), key=list(zip(*keys, strict=True)).__getitem__)
+        return [[column[at] for at in order] for column in columns], [groups[at] for at in order]
+
+    def _process(
+        self, columns: list[list[Any]], groups: list[int], output: list[Any]
+    ) -> None:
+        self.rows_in += len(groups)
+        keys = self._keys(columns)
+        rows = self._plan.rows.rows(columns)
+        self._operator.process_all(keys, groups, rows, self._timestamps(columns), output)
+
+    def _keys(self, columns: list[list[Any]]) -> list[Any]:
+        parts = [columns[position] for position in self._plan.key_positions]
+        for part in parts:
+            if None in part:
+                row = next(iter(self._row_at(columns, part.index(None))))
+                names = self._plan.key_names
+                raise NullKeyError("the key", "", self._plan.uid, names, brief(row))
+        check = self._codec.check
+        if len(parts) == 1:
+            return parts[0] if type(parts[0][0]) in (int, str) else list(map(check, parts[0]))
+        return list(map(check, zip(*parts, strict=True)))
+
+    def _row_at(self, columns: list[list[Any]], position: int) -> Iterable[Any]:
+        return self._plan.rows.rows([[column[position]] for column in columns])
+
+    def _timestamps(self, columns: list[list[Any]]) -> Iterable[int | None]:
+        position = self._plan.event_time
+        if position is None:
+            return nothing(len(columns[0]))
+        return [
+            None if moment is None else micros_from_datetime(moment) // 1000
+            for moment in columns[position]
+        ]
+
+    def _packed(self, output: list[Any]) -> Iterator[pd.DataFrame]:
+        self.rows_out += len(output)
+        if output:
+            yield self._plan.output.pack(output, self._plan.uid)
+
+
+def _nulls_first(value: Any) -> tuple[bool, Any]:
+    return (False, 0) if value is None else (True, value)
+
+
+def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Run all keys of a partition of a plain, bounded DataFrame: state lives for this call."""
+    info = SubtaskInfo(plan.uid, TaskContext.get().partitionId(), plan.parallelism)
+    name = f"{plan.resolution.target}" if ":" in plan.resolution.target else plan.resolution.name
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-") as directory,
+        open_keyed_backend(
+            name,
+            key_type=plan.key_codec(),
+            max_parallelism=plan.max_parallelism,
+            directory=directory,
+            config=plan.config,
+            place=plan.uid,
+        ) as backend,
+    ):
+        yield from _Runner(plan, info, backend).run(frames)
