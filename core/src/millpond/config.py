@@ -64,7 +64,7 @@ class SnapshotConfig:
 
     strategy: str = "changelog"
     max_deltas: int = attrs.field(default=100, validator=attrs.validators.ge(1))
-    base_ratio: float = attrs.field(default=1.0, validator=attrs.validators.gt(0))
+    base_ratio: float = attrs.field(default=4.0, validator=attrs.validators.gt(0))
 
 
 @attrs.frozen

@@ -336,8 +336,8 @@ class KeyedStateBackend(ABC):
         return [metas[name] for name in sorted(metas)]
 
     @abstractmethod
-    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
-        """State name, physical key and value of every entry of a key group, flushed."""
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """All entries of a key group, flushed: state names, each with rows of the state."""
 
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:

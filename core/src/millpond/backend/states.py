@@ -107,8 +107,13 @@ class RawValueState(_RawState, ValueState[Any]):
         """See the interface."""
         if value is None:
             self._table.remove(self._namespace)
-        else:
-            self._table.put(self._namespace, self._checked(self._serializer.check, value))
+            return
+        try:
+            checked = self._serializer.check(value)
+        except StateTypeError as error:
+            error.place = self._place
+            raise
+        self._table.put(self._namespace, checked)
 
 
 class _MergingRawState(_RawState, MergingState[Any, Any]):

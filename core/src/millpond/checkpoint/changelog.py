@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangelogStrategy"]
 
+_HISTORY = 8
+_Files = tuple[SnapshotFile, ...]
+
 
 @attrs.frozen
 class _Taken:
@@ -85,8 +88,9 @@ class ChangelogStrategy(SnapshotStrategy):
         if not backend.state_metas():
             future.set_result(SnapshotResult(None))
             return future
-        written, files = self._write(checkpoint_id, storage, backend.version or "")
-        handle = make_handle(backend, checkpoint_id, storage, backend.version or "", files)
+        name = backend.version or ""
+        written, files, history = self._write(checkpoint_id, storage, name)
+        handle = make_handle(backend, checkpoint_id, storage, name, files, history)
         self._taken.append(_Taken(checkpoint_id, handle, len(self._log.segments)))
         size = sum(file.size for file in written)
         rows = sum(file.rows for file in written)
@@ -95,25 +99,27 @@ class ChangelogStrategy(SnapshotStrategy):
 
     def _write(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str
-    ) -> tuple[tuple[SnapshotFile, ...], tuple[SnapshotFile, ...]]:
-        """The files written now, and all files of the new snapshot."""
-        base = self._confirmed
-        if base is None or base.storage != storage or self._outgrown(base):
-            file = write_base(self._backend, checkpoint_id, storage, version)
-            return (file,), (file,)
+    ) -> tuple[_Files, _Files, _Files]:
+        """The files written now, the files of the new snapshot, and its history."""
+        before = self._confirmed
+        if before is None or before.storage != storage:
+            base = write_base(self._backend, checkpoint_id, storage, version)
+            return (base,), (base,), ()
         if not self._log.segments:
-            return (), base.files
+            return (), before.files, before.history
         path = snapshot_path(self._backend, checkpoint_id, "delta")
         segments = self._log.segments
-        file = write_file(storage, path, self._log.states, segments, "delta", version)
-        return (file,), (*base.files, file)
+        delta = write_file(storage, path, self._log.states, segments, "delta", version)
+        files = (*before.files, delta)
+        if not self._outgrown(files):
+            return (delta,), files, before.history
+        base = write_base(self._backend, checkpoint_id, storage, version)
+        return (delta, base), (base,), files[1:][-_HISTORY:]
 
-    def _outgrown(self, handle: KeyedStateHandle) -> bool:
-        deltas = handle.files[1:]
-        new = sum(len(segment.data) for segment in self._log.segments)
-        size = new + sum(file.size for file in deltas)
-        too_large = size > handle.files[0].size * self._config.base_ratio
-        return too_large or len(deltas) >= self._config.max_deltas
+    def _outgrown(self, files: _Files) -> bool:
+        base, *deltas = files
+        too_large = sum(file.size for file in deltas) > base.size * self._config.base_ratio
+        return too_large or len(deltas) > self._config.max_deltas
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """See the base class."""

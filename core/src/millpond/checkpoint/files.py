@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -28,6 +28,7 @@ __all__ = ["Segment", "SegmentBuilder", "read_rows", "write_file"]
 MAGIC = b"MILLPOND"
 _TRAILER = 4 + len(MAGIC)
 _SEGMENT_BYTES = 8 << 20
+_SLICE = 1024
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _MAX_RATIO = 256  # LZ4 cannot do better, so a larger claim is a lie
@@ -60,16 +61,17 @@ class SegmentBuilder:
         self._values: list[bytes | None] = []
         self._raw_bytes = 0
 
-    def add(self, state: str, rows: Iterable[Change]) -> None:
+    def add(self, state: str, rows: Sequence[Change]) -> None:
         """Add rows of a state."""
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
-        for key, value in rows:
-            self._indexes.append(index)
-            self._keys.append(key)
-            self._values.append(value)
-            self._raw_bytes += len(key) + (0 if value is None else len(value))
+        for start in range(0, len(rows), _SLICE):
+            keys, values = zip(*rows[start : start + _SLICE], strict=True)
+            self._indexes += [index] * len(keys)
+            self._keys += keys
+            self._values += values
+            self._raw_bytes += sum(map(len, keys)) + sum(map(len, filter(None, values)))
             if self._raw_bytes > _SEGMENT_BYTES:
                 self.cut()
 

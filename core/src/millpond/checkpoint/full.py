@@ -32,8 +32,8 @@ def write_base(
     """Write all rows of a flushed backend, sorted by key group."""
     builder = SegmentBuilder(key_group_prefix_bytes(backend.max_parallelism))
     for group in backend.key_group_range:
-        for state, key, value in backend.rows(group):
-            builder.add(state, ((key, value),))
+        for state, rows in backend.rows(group):
+            builder.add(state, rows)
     builder.cut()
     path = snapshot_path(backend, checkpoint_id, "base")
     return write_file(storage, path, builder.states, builder.segments, "base", version)
@@ -45,6 +45,7 @@ def make_handle(
     storage: CheckpointStorage,
     version: str,
     files: tuple[SnapshotFile, ...],
+    history: tuple[SnapshotFile, ...] = (),
 ) -> KeyedStateHandle:
     """The handle of a backend's snapshot."""
     return KeyedStateHandle(
@@ -55,6 +56,7 @@ def make_handle(
         key=backend.key_codec.snapshot(),
         states=tuple(backend.state_metas()),
         files=files,
+        history=history,
         storage=storage,
     )
 

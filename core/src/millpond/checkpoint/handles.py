@@ -56,6 +56,8 @@ class KeyedStateHandle:
         key: the key serializer.
         states: what is known of each state.
         files: a base and the deltas after it, in order.
+        history: the deltas that led to the base, the last few: a copy that is only a little
+            behind the base catches up by them.
         storage: where the files are; not part of equality and of the JSON form.
     """
 
@@ -66,13 +68,26 @@ class KeyedStateHandle:
     key: SerializerSnapshot
     states: tuple[StateMeta, ...]
     files: tuple[SnapshotFile, ...]
+    history: tuple[SnapshotFile, ...] = ()
     format_version: int = FORMAT_VERSION
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Bytes of all files that a restore reads."""
         return sum(file.size for file in self.files)
+
+    def files_after(self, version: str | None) -> list[SnapshotFile] | None:
+        """The deltas that lead from a version to this snapshot; None where it is no ancestor."""
+        chain = [*self.history, *self.files[1:]]
+        versions = [file.version for file in chain]
+        if version in versions:
+            return chain[versions.index(version) + 1 :]
+        return chain[len(self.history) :] if version == self.files[0].version else None
+
+    def ancestors(self) -> frozenset[str]:
+        """The versions from which :meth:`files_after` leads here."""
+        return frozenset(file.version for file in (*self.history, *self.files))
 
     def to_json(self) -> str:
         """The handle without its storage."""
@@ -98,7 +113,7 @@ class KeyedStateHandle:
             raise
         except Exception as error:
             raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
-        for file in handle.files:
+        for file in (*handle.files, *handle.history):
             check_path(file.path)
         return attrs.evolve(handle, storage=storage)
 

@@ -89,10 +89,9 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     if backend.version == handle.version:
         adopt_metadata(backend, handle)
         return True
-    versions = [file.version for file in handle.files]
-    if backend.version not in versions:
+    missing = handle.files_after(backend.version)
+    if missing is None:
         return False
-    missing = handle.files[versions.index(backend.version) + 1 :]
     adopt_metadata(backend, handle)
     backend.flush(None)
     load_files(backend, handle, missing, backend.key_group_range)

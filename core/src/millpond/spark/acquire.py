@@ -108,7 +108,7 @@ def _open(
 ) -> Acquired:
     usable = frozenset[str]()
     if handle is not None and shared:
-        usable = frozenset({handle.version, *(file.version for file in handle.files)})
+        usable = handle.ancestors() | {handle.version}
     registry = get_registry(plan.config.plugins)
     parameters = KeyedBackendParameters(
         key_codec=plan.key_codec(),

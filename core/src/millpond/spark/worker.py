@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,8 @@ def run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
+    # pyspark joins our frames with an empty one, of which pandas warns in each batch.
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     watch = _Stopwatch()
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)

@@ -34,11 +34,14 @@ class ScalarSerializer(TypeSerializer[Any]):
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     sized: bool = False
+    trusted: bool = True
     immutable: bool = True
 
     def check(self, value: Any) -> Any:
         """The value as exactly this type; see the base class."""
-        if type(value) is self.exact_type and self.coerce in _TRUSTED:
+        # The exact type alone saves 0.1 µs a write, where it says everything: a str still has to
+        # be free of surrogates, and a datetime has to be in UTC.
+        if self.trusted and type(value) is self.exact_type:
             return value
         return self.coerce(value)
 
@@ -128,11 +131,6 @@ def _to_uuid(value: Any) -> uuid.UUID:
     return value
 
 
-# Values that already have the exact type need no coercion: checking the type alone saves about
-# 0.1 µs a write. A str still has to be free of surrogates and a datetime has to be in UTC.
-_TRUSTED = frozenset({_to_int, _to_float, _to_bool, _to_bytes, _to_date, _to_uuid, _to_decimal})
-
-
 def micros_from_datetime(value: datetime) -> int:
     """Microseconds since 1970-01-01 UTC; a naive datetime means UTC."""
     epoch = NAIVE_EPOCH if value.tzinfo is None else EPOCH
@@ -177,13 +175,15 @@ SCALARS: dict[type, ScalarSerializer] = {
         "float", float, _to_float, _DOUBLE.pack, lambda data: _DOUBLE.unpack(data)[0]
     ),
     bool: ScalarSerializer("bool", bool, _to_bool, lambda v: b"\1" if v else b"\0", b"\1".__eq__),
-    str: ScalarSerializer("str", str, _to_str, str.encode, bytes.decode, sized=True),
+    str: ScalarSerializer(
+        "str", str, _to_str, str.encode, bytes.decode, sized=True, trusted=False
+    ),
     bytes: ScalarSerializer("bytes", bytes, _to_bytes, bytes, bytes, sized=True),
     Decimal: ScalarSerializer(
         "Decimal", Decimal, _to_decimal, lambda v: str(v).encode(), _decode_decimal
     ),
     datetime: ScalarSerializer(
-        "datetime", datetime, _to_datetime, _encode_datetime, _decode_datetime
+        "datetime", datetime, _to_datetime, _encode_datetime, _decode_datetime, trusted=False
     ),
     date: ScalarSerializer(
         "date",

@@ -30,11 +30,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.key_group: int | None = None
         self.address: Any = None
         self.prefix_bytes = key_group_prefix_bytes(parameters.max_parallelism)
+        self.group_prefixes = {
+            group: group.to_bytes(self.prefix_bytes, "big") for group in self.key_group_range
+        }
         self._unclaimed: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
-
-    def group_prefix(self, key_group: int) -> bytes:
-        """The key group as the first bytes of a physical key."""
-        return key_group.to_bytes(self.prefix_bytes, "big")
 
     def _select(self, key: Any, key_group: int) -> None:
         codec = self.key_codec
@@ -89,15 +88,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         unclaimed = sum(len(rows) for groups in self._unclaimed.values() for rows in groups.values())
         return unclaimed + sum(table.count() for table in tables)
 
-    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         """See the base class."""
-        prefix = self.group_prefix(key_group)
+        prefix = self.group_prefixes[key_group]
         for meta in self.state_metas():
             table: Any = self._tables.get(meta.name)
             if table is not None:
-                yield from ((meta.name, *row) for row in sorted(table.rows(key_group)))
-            for key, value in self._unclaimed.get(meta.name, {}).get(prefix, {}).items():
-                yield meta.name, key, value
+                yield meta.name, list(table.rows(key_group))
+            else:
+                unclaimed = self._unclaimed.get(meta.name, {})
+                yield meta.name, list(unclaimed.get(prefix, {}).items())
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""

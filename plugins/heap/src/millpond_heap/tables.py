@@ -7,7 +7,7 @@ where somebody listens to changes; it is None, and costs nothing, where nobody d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend.keyed import Change
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["HeapCellTable", "HeapMapTable"]
 
 Groups = dict[int | None, dict[Any, dict[Any, Any]]]
+
+
+def _encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
+    """From an address to its bytes, which it already is where the codec is not exact."""
+    return codec.encode if codec.exact else bytes
 
 
 class _HeapTable:
@@ -36,6 +41,8 @@ class _HeapTable:
         self._namespaces = namespaces
         self._serializer = serializer
         self._groups: Groups = {group: {} for group in backend.key_group_range}
+        self._encode_key = _encoder(backend.key_codec)
+        self._encode_namespace = _encoder(namespaces)
         self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
 
     def prepare_namespace(self, namespace: Any) -> Any:
@@ -74,14 +81,9 @@ class _HeapTable:
     def _plain(codec: KeyCodec, address: Any) -> Any:
         return address if codec.exact else codec.decode(address, 0)[0]
 
-    @staticmethod
-    def _encoded(codec: KeyCodec, address: Any) -> bytes:
-        return codec.encode(address) if codec.exact else bytes(address)
-
     def _physical(self, group: int, namespace: Any, key: Any) -> bytes:
-        prefix = self._backend.group_prefix(group)
-        encoded = self._encoded(self._backend.key_codec, key)
-        return prefix + encoded + self._encoded(self._namespaces, namespace)
+        prefix = self._backend.group_prefixes[group]
+        return prefix + self._encode_key(key) + self._encode_namespace(namespace)
 
     def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
         """Key group, namespace, key, and where the map key begins."""
@@ -109,8 +111,13 @@ class HeapCellTable(_HeapTable, CellTable):
 
     def get(self, namespace: Any) -> Any:
         """See the base class."""
-        by_key = self._entries().get(namespace)
-        return None if by_key is None else by_key.get(self._backend.address)
+        backend = self._backend
+        try:
+            by_key = self._groups[backend.key_group].get(namespace)
+        except KeyError:
+            backend.require_key()
+            raise
+        return None if by_key is None else by_key.get(backend.address)
 
     def put(self, namespace: Any, value: Any) -> None:
         """See the base class."""
@@ -171,6 +178,7 @@ class HeapMapTable(_HeapTable, MapTable):
     ) -> None:
         super().__init__(backend, namespaces, serializer, track_changes)
         self._map_keys = map_keys
+        self._encode_map_key = _encoder(map_keys)
 
     def prepare_key(self, key: Any) -> Any:
         """See the base class."""
@@ -249,7 +257,7 @@ class HeapMapTable(_HeapTable, MapTable):
             for key, entries in by_key.items():
                 prefix = self._physical(group, namespace, key)
                 for map_key, value in entries.items():
-                    yield prefix + self._encoded(self._map_keys, map_key), serialize(value)
+                    yield prefix + self._encode_map_key(map_key), serialize(value)
 
     def count(self) -> int:
         """The number of entries, each map entry singly."""
@@ -264,5 +272,5 @@ class HeapMapTable(_HeapTable, MapTable):
         group, namespace, key, map_key = address
         entries = self._groups[group].get(namespace, {}).get(key, {})
         value = entries.get(map_key, ABSENT)
-        physical = self._physical(group, namespace, key) + self._encoded(self._map_keys, map_key)
+        physical = self._physical(group, namespace, key) + self._encode_map_key(map_key)
         return physical, None if value is ABSENT else self._serializer.serialize(value)

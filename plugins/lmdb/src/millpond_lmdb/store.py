@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import lmdb
@@ -76,7 +76,9 @@ class LmdbStore(ByteStore):
             return value
         return unpack(store_key(key), value)[1]
 
-    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """See the base class."""
         with self._env.begin(db=self._databases[family]) as transaction:
             cursor = transaction.cursor()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from rocksdict import Cache, Rdict, ReadOptions, WriteBatch as NativeBatch, WriteOptions
@@ -60,7 +60,9 @@ class RocksDBStore(ByteStore):
         value: bytes | None = self._columns[family].get(key)
         return value
 
-    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """See the base class."""
         read = ReadOptions()
         if end is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -138,17 +139,18 @@ class ByteStoreBackend(KeyedStateBackend):
         _, end = self.key_codec.decode(address, self._prefix_bytes)
         return namespaces.decode(address, end)[1]
 
-    def scan_in_chunks(
-        self, family: str, prefix: bytes, chunk: int = _CHUNK
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan_in_chunks(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Scan a prefix; no store iterator is open while the caller works, so it may write."""
+        for chunk in self._chunks(family, prefix):
+            yield from chunk
+
+    def _chunks(self, family: str, prefix: bytes) -> Iterator[list[Any]]:
         start, end = prefix, end_of_prefix(prefix)
         while True:
-            scan = self.store.scan(family, start, end)
-            rows = list(islice(scan, chunk))
-            scan.close()  # type: ignore[attr-defined]
-            yield from rows
-            if len(rows) < chunk:
+            with closing(self.store.scan(family, start, end)) as scan:
+                rows = list(islice(scan, _CHUNK))
+            yield rows
+            if len(rows) < _CHUNK:
                 return
             start = rows[-1][0] + b"\0"
 
@@ -172,12 +174,12 @@ class ByteStoreBackend(KeyedStateBackend):
             for _ in self.scan_in_chunks(self._family(meta.name), b"")
         )
 
-    def rows(self, key_group: int) -> Iterator[tuple[str, bytes, bytes]]:
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         """See the base class."""
         prefix = self._group_prefixes[key_group]
         for meta in self.state_metas():
-            for key, value in self.scan_in_chunks(self._family(meta.name), prefix):
-                yield meta.name, key, value
+            for chunk in self._chunks(self._family(meta.name), prefix):
+                yield meta.name, chunk
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""

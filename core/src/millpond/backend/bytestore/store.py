@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 __all__ = ["META_FAMILY", "ByteStore", "WriteBatch"]
 
@@ -36,7 +36,9 @@ class ByteStore(ABC):
         """The value of a key, or None."""
 
     @abstractmethod
-    def scan(self, family: str, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """Keys from ``start`` (inclusive) to ``end`` (exclusive; None: the last), in order.
 
         The caller closes the iterator before it writes.

@@ -1,0 +1,161 @@
+"""The jobs that the throughput benchmark compares: each sums an amount per customer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Row, SparkSession, functions as F  # noqa: N812
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+import millpond as mp
+from millpond.spark import key_by
+
+__all__ = ["CASES", "INPUT_SCHEMA"]
+
+INPUT_SCHEMA = "customer string, amount double"
+OUTPUT_SCHEMA = "customer string, total double"
+ROCKSDB_PROVIDER = (
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+)
+
+
+class Totals(mp.KeyedProcessFunction):
+    """One value per key: read, add, write."""
+
+    def open(self, context: mp.RuntimeContext) -> None:
+        """Get the state."""
+        self.total = context.get_state(mp.ValueStateDescriptor("total", float))
+
+    def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """Add the amount."""
+        total = (self.total.value() or 0.0) + row.amount
+        self.total.update(total)
+        yield row.customer, total
+
+
+def millpond_job(rows: DataFrame) -> DataFrame:
+    """Millpond, with the backend that the session names."""
+    return key_by(rows, "customer").process(Totals(), output=OUTPUT_SCHEMA, uid="totals")
+
+
+def repartition(rows: DataFrame) -> DataFrame:
+    """A bare shuffle with a pass through Python, the floor of every Python job."""
+    count = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
+    return rows.repartition(count, "customer").mapInPandas(lambda frames: frames, INPUT_SCHEMA)
+
+
+def jvm_aggregation(rows: DataFrame) -> DataFrame:
+    """Spark's own aggregation in the JVM."""
+    return rows.groupBy("customer").agg(F.sum("amount").alias("total"))
+
+
+class _RowProcessor(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._total = handle.getValueState("total", "total double")
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: N803
+    ) -> Iterator[Any]:
+        current = self._total.get()
+        total = current[0] if current else 0.0
+        for row in rows:
+            total += row.amount
+            yield Row(customer=key[0], total=total)
+        self._total.update((total,))
+
+    def close(self) -> None:
+        pass
+
+
+class _PandasProcessor(_RowProcessor):
+    def handleInputRows(  # noqa: N802
+        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: N803
+    ) -> Iterator[Any]:
+        current = self._total.get()
+        total = current[0] if current else 0.0
+        for frame in rows:
+            sums = frame["amount"].cumsum() + total
+            total = float(sums.iloc[-1])
+            yield pd.DataFrame({"customer": key[0], "total": sums})
+        self._total.update((total,))
+
+
+def transform_with_state(rows: DataFrame) -> DataFrame:
+    """Spark's ``transformWithState`` with rows."""
+    return rows.groupBy("customer").transformWithState(
+        _RowProcessor(), OUTPUT_SCHEMA, "Update", "None"
+    )
+
+
+def transform_with_state_in_pandas(rows: DataFrame) -> DataFrame:
+    """Spark's ``transformWithStateInPandas``."""
+    return rows.groupBy("customer").transformWithStateInPandas(
+        _PandasProcessor(), OUTPUT_SCHEMA, "Update", "None"
+    )
+
+
+def apply_in_pandas_with_state(rows: DataFrame) -> DataFrame:
+    """Spark's ``applyInPandasWithState``, one group a key."""
+
+    def add(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        total = state.get[0] if state.exists else 0.0
+        for frame in frames:
+            sums = frame["amount"].cumsum() + total
+            total = float(sums.iloc[-1])
+            yield pd.DataFrame({"customer": key[0], "total": sums})
+        state.update((total,))
+
+    return rows.groupBy("customer").applyInPandasWithState(
+        add, OUTPUT_SCHEMA, "total double", "update", "NoTimeout"
+    )
+
+
+Job = Callable[[DataFrame], DataFrame]
+
+CASES: dict[str, tuple[Job, dict[str, str]]] = {
+    "repartition": (repartition, {}),
+    "spark-jvm-agg": (
+        jvm_aggregation,
+        {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},
+    ),
+    "millpond-heap": (millpond_job, {"spark.millpond.state.backend": "heap"}),
+    "millpond-rocksdb": (millpond_job, {"spark.millpond.state.backend": "rocksdb"}),
+    "millpond-lmdb": (millpond_job, {"spark.millpond.state.backend": "lmdb"}),
+    "spark-tws-row": (
+        transform_with_state,
+        {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},
+    ),
+    "spark-tws-pandas": (
+        transform_with_state_in_pandas,
+        {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},
+    ),
+    "spark-aipws": (
+        apply_in_pandas_with_state,
+        {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},
+    ),
+}
+
+
+def session(name: str, checkpoint: Path) -> SparkSession:
+    """A local session with two cores and the settings of a case."""
+    from millpond.spark import configure  # noqa: PLC0415 - after the module's own names
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "4g")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+    )
+    configure(builder, parallelism=2, checkpoint_dir=checkpoint.as_uri())
+    for key, value in CASES[name][1].items():
+        builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made

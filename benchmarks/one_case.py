@@ -1,0 +1,86 @@
+"""Run one case in a process of its own and print its batch times as one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cases import CASES, INPUT_SCHEMA, session
+
+
+def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, count: int) -> None:
+    """Parquet files, a file a micro-batch: first those that grow the state, then the measured.
+
+    The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``.
+    """
+    random = np.random.default_rng(7)
+    parts = [np.arange(start, min(start + 250_000, grow)) for start in range(0, grow, 250_000)]
+    for _ in range(count):
+        chosen = random.choice(keys, size=min(touched, keys), replace=False)
+        extra = random.choice(chosen, size=max(rows - len(chosen), 0))
+        parts.append(random.permutation(np.concatenate([chosen, extra])[:rows]))
+    for index, part in enumerate(parts):
+        table = pa.table(
+            {
+                "customer": pa.array([f"customer-{number:08d}" for number in part]),
+                "amount": pa.array(random.integers(1, 1000, len(part)) / 4),
+            }
+        )
+        pq.write_table(table, folder / f"{index:05d}.parquet")
+
+
+def main() -> None:
+    """Read the arguments, run the query over all files, report the batches."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--touched", type=int, default=43_000)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--grow", type=int, default=0)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--warm-up", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        root = Path(name)
+        (root / "input").mkdir()
+        write_batches(
+            root / "input", options.grow, options.keys, options.rows, options.touched,
+            options.batches,
+        )
+        spark = session(options.case, root / "snapshots")
+        stream = (
+            spark.readStream.schema(INPUT_SCHEMA)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(root / "input"))
+        )
+        mode = "append" if options.case.startswith(("millpond", "repartition")) else "update"
+        query = (
+            CASES[options.case][0](stream)
+            .writeStream.format("noop")
+            .outputMode(mode)
+            .option("checkpointLocation", str(root / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        progress = [entry for entry in query.recentProgress if entry.numInputRows]
+        skip = len(progress) - options.batches + options.warm_up
+        seconds = [entry.durationMs["triggerExecution"] / 1000 for entry in progress[skip:]]
+        figures = []
+        if options.case.startswith("millpond"):
+            from millpond.spark import subtask_figures  # noqa: PLC0415
+
+            found = subtask_figures(spark, str(root / "checkpoint"))
+            figures = [subtask.figures for subtask in found]
+        spark.stop()
+    report = {"case": options.case, "rows": options.rows, "seconds": seconds, "figures": figures}
+    print("RESULT " + json.dumps({**vars(options), **report}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
