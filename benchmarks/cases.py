@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from pyspark.sql import DataFrame, Row, SparkSession, functions as F  # noqa: N812
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-
 import millpond as mp
+import pandas as pd
 from millpond.spark import key_by
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 __all__ = ["CASES", "INPUT_SCHEMA"]
 
 INPUT_SCHEMA = "customer string, amount double"
 OUTPUT_SCHEMA = "customer string, total double"
-ROCKSDB_PROVIDER = (
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-)
+ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 class Totals(mp.KeyedProcessFunction):
@@ -57,7 +55,10 @@ class _RowProcessor(StatefulProcessor):
         self._total = handle.getValueState("total", "total double")
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
         current = self._total.get()
         total = current[0] if current else 0.0
@@ -72,7 +73,10 @@ class _RowProcessor(StatefulProcessor):
 
 class _PandasProcessor(_RowProcessor):
     def handleInputRows(  # noqa: N802
-        self, key: Any, rows: Iterator[Any], timerValues: Any  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803
     ) -> Iterator[Any]:
         current = self._total.get()
         total = current[0] if current else 0.0
@@ -139,7 +143,7 @@ CASES: dict[str, tuple[Job, dict[str, str]]] = {
 }
 
 
-def session(name: str, checkpoint: Path) -> SparkSession:
+def session(name: str, checkpoint: Path, extra: Sequence[str] = ()) -> SparkSession:
     """A local session with two cores and the settings of a case."""
     from millpond.spark import configure  # noqa: PLC0415 - after the module's own names
 
@@ -154,7 +158,7 @@ def session(name: str, checkpoint: Path) -> SparkSession:
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
     )
     configure(builder, parallelism=2, checkpoint_dir=checkpoint.as_uri())
-    for key, value in CASES[name][1].items():
+    for key, value in [*CASES[name][1].items(), *(pair.split("=", 1) for pair in extra)]:
         builder.config(key, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")

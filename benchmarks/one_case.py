@@ -44,15 +44,20 @@ def main() -> None:
     parser.add_argument("--grow", type=int, default=0)
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
         (root / "input").mkdir()
         write_batches(
-            root / "input", options.grow, options.keys, options.rows, options.touched,
+            root / "input",
+            options.grow,
+            options.keys,
+            options.rows,
+            options.touched,
             options.batches,
         )
-        spark = session(options.case, root / "snapshots")
+        spark = session(options.case, root / "snapshots", options.conf)
         stream = (
             spark.readStream.schema(INPUT_SCHEMA)
             .option("maxFilesPerTrigger", 1)

@@ -156,7 +156,7 @@ class Config:
         for key, value in _flatten({**sections, **(options or {})}):
             _insert(tree, _strip_prefix(key), value, place)
         fields = _structure_fields(Config, tree, place, ())
-        self.__attrs_init__(**fields)  # type: ignore[attr-defined]
+        self.__attrs_init__(**fields)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -173,26 +173,9 @@ class Config:
         ours = {key: value for key, value in items if key.startswith(SPARK_PREFIX)}
         return cls(ours, place="Spark configuration")
 
-    def with_options(self, options: Mapping[str, Any], place: str = "Config(...)") -> Config:
-        """This configuration with some keys set anew."""
-        changed = Config(options, place=place)
-        return attrs.evolve(self) if not options else _merge(self, changed, options)
-
     def backend_options(self, name: str) -> Mapping[str, Any]:
         """The options under ``backend.<name>.``."""
         return self.backend.get(name, {})
-
-
-def _merge(base: Config, changed: Config, options: Mapping[str, Any]) -> Config:
-    tree = attrs.asdict(base)
-    for key, _ in _flatten(options):
-        path = [part.replace("-", "_") for part in _strip_prefix(key).split(".")]
-        source: Any = attrs.asdict(changed)
-        target = tree
-        for part in path[:-1]:
-            source, target = source[part], target.setdefault(part, {})
-        target[path[-1]] = source[path[-1]]
-    return Config(tree)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -213,12 +196,11 @@ def _strip_prefix(key: str) -> str:
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
-        if attrs.has(type(value)):
-            value = attrs.asdict(value)
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{dotted}.")
+        plain = attrs.asdict(value) if attrs.has(type(value)) else value
+        if isinstance(plain, Mapping):
+            yield from _flatten(plain, f"{dotted}.")
         else:
-            yield dotted, value
+            yield dotted, plain
 
 
 def _insert(tree: dict[str, Any], key: str, value: Any, place: str) -> None:

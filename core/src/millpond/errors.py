@@ -102,7 +102,7 @@ class PluginNotFoundError(PluginError, LookupError):
 
 
 @attrs.define(eq=False, slots=False)
-class PluginLoadError(PluginError, ImportError):
+class PluginLoadError(PluginError):
     """A plugin is installed but could not be imported."""
 
     distribution: str

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
 
@@ -21,6 +21,7 @@ from millpond.errors import (
     BackendClosedError,
     ConfigError,
     KeyGroupRangeError,
+    MillpondError,
     NoCurrentKeyError,
     NullValueError,
     StateConflictError,
@@ -125,15 +126,12 @@ class KeyedStateBackend(ABC):
     def current_key(self) -> Any:
         """The current key; NoCurrentKeyError where there is none."""
         if self._current_key is None:
-            self.require_key()
+            raise self.no_key()
         return self._current_key
 
-    def require_key(self) -> None:
-        """Raise the error that says why there is no current key; called off the hot path."""
-        if self._closed:
-            raise BackendClosedError(self.name)
-        if self._current_key is None:
-            raise NoCurrentKeyError(self.name)
+    def no_key(self) -> MillpondError:
+        """The error that says why there is no current key."""
+        return BackendClosedError(self.name) if self._closed else NoCurrentKeyError(self.name)
 
     @abstractmethod
     def _select(self, key: Any, key_group: int) -> None:
@@ -204,9 +202,7 @@ class KeyedStateBackend(ABC):
         if serializer.snapshot().id == "pickle":
             self._check_pickle(meta)
         stored = stored_descriptor(descriptor, self.parameters.clock)
-        return RegisteredState(
-            meta, descriptor, namespace_codec, map_key, cell_serializer(stored)
-        )
+        return RegisteredState(meta, descriptor, namespace_codec, map_key, cell_serializer(stored))
 
     def _check_pickle(self, meta: StateMeta) -> None:
         restored = meta.name in self.restored
@@ -356,7 +352,7 @@ class KeyedStateBackend(ABC):
             strategy.close()
         self._close()
 
-    def __enter__(self) -> KeyedStateBackend:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -273,7 +273,7 @@ class RawMapState(_RawState, MapState[Any, Any]):
     ) -> None:
         super().__init__(descriptor, namespace_codec, table)
         codec = descriptor.map_key_codec()
-        assert codec is not None  # noqa: S101 - only map descriptors get here
+        assert codec is not None
         self._check_map_key = codec.check
         self._prepare_map_key = table.prepare_key
 
@@ -342,7 +342,7 @@ class ListSerializer(TypeSerializer[list[Any]]):
     def serialize(self, value: list[Any]) -> bytes:
         """See the base class."""
         serialize = self._element.serialize
-        parts = []
+        parts: list[bytes] = []
         for item in value:
             data = serialize(item)
             parts += (len(data).to_bytes(4, "big"), data)

@@ -18,9 +18,9 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.keyed import Change
-from millpond.checkpoint.handles import FORMAT_VERSION, SnapshotFile
+from millpond.checkpoint.handles import FORMAT_VERSION, SnapshotFile, check_format
 from millpond.checkpoint.storage import CheckpointStorage
-from millpond.errors import ApiVersionError, CorruptSnapshotError
+from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
 
 __all__ = ["Segment", "SegmentBuilder", "read_rows", "write_file"]
@@ -153,9 +153,10 @@ def read_rows(
             continue
         whole = groups.start <= entry["first_group"] and entry["last_group"] <= groups.end
         for index, rows in _split_by_state(_read_segment(storage, file, entry)):
-            if not whole:
-                rows = [row for row in rows if low <= row[0] and b"\0" + row[0] < high]
-            yield states[index], rows
+            inside = (
+                rows if whole else [row for row in rows if low <= row[0] and b"\0" + row[0] < high]
+            )
+            yield states[index], inside
 
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> dict[str, Any]:
@@ -165,8 +166,7 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> dict[str, An
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
     footer: dict[str, Any] = json.loads(data[:-_TRAILER])
-    if footer["format_version"] > FORMAT_VERSION:
-        raise ApiVersionError(f"The file {file.path}", footer["format_version"], FORMAT_VERSION)
+    check_format(f"The file {file.path}", footer["format_version"])
     return footer
 
 
@@ -174,7 +174,7 @@ def _read_segment(
     storage: CheckpointStorage, file: SnapshotFile, entry: dict[str, Any]
 ) -> pa.RecordBatch:
     offset, length = entry["offset"], entry["length"]
-    if not (0 <= offset and 0 < length <= file.size - file.footer - offset):
+    if not (offset >= 0 and 0 < length <= file.size - file.footer - offset):
         raise CorruptSnapshotError(file.path, "a segment lies outside of the file")
     if entry["raw_bytes"] > length * _MAX_RATIO:
         raise CorruptSnapshotError(file.path, "a segment claims to unpack to an absurd size")

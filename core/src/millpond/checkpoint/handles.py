@@ -105,9 +105,7 @@ class KeyedStateHandle:
         """
         try:
             tree: dict[str, Any] = json.loads(text)
-            found = tree["format_version"]
-            if found > FORMAT_VERSION:
-                raise ApiVersionError("The snapshot handle", found, FORMAT_VERSION)
+            check_format("The snapshot handle", tree["format_version"])
             handle = _CONVERTER.structure({**tree, "storage": None}, cls)
         except MillpondError:
             raise
@@ -116,6 +114,12 @@ class KeyedStateHandle:
         for file in (*handle.files, *handle.history):
             check_path(file.path)
         return attrs.evolve(handle, storage=storage)
+
+
+def check_format(what: str, found: int) -> None:
+    """Raise ApiVersionError for a format that is newer than this Millpond."""
+    if found > FORMAT_VERSION:
+        raise ApiVersionError(what, found, FORMAT_VERSION)
 
 
 def _make_converter() -> cattrs.Converter:

@@ -68,9 +68,7 @@ def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
     for point in found:
         name = point.dist.name if point.dist else "unknown"
         version = point.dist.version if point.dist else "0"
-        unique[point.name, name, point.value] = PluginRecord(
-            point.name, name, version, point.value
-        )
+        unique[point.name, name, point.value] = PluginRecord(point.name, name, version, point.value)
     return [unique[key] for key in sorted(unique)]
 
 

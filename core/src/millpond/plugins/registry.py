@@ -182,9 +182,7 @@ def _mark_duplicates(records: list[PluginRecord], rules: PluginsConfig) -> None:
     for record in records:
         if counts[record.name] > 1:
             owners = [other.distribution for other in records if other.name == record.name]
-            record.fail(
-                Status.DUPLICATE, PluginConflictError(record.name, tuple(sorted(owners)))
-            )
+            record.fail(Status.DUPLICATE, PluginConflictError(record.name, tuple(sorted(owners))))
 
 
 @cache

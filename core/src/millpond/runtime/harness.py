@@ -6,7 +6,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
 from millpond.clock import ManualClock
@@ -72,7 +72,7 @@ class KeyedOperatorHarness:
         info = SubtaskInfo("harness", max_parallelism=max_parallelism)
         self._operator = KeyedOperator(function, self._backend, info)
 
-    def __enter__(self) -> KeyedOperatorHarness:
+    def __enter__(self) -> Self:
         self._operator.open()
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 from millpond.clock import Clock
@@ -54,8 +55,7 @@ def run(
         operator = KeyedOperator(function, opened, SubtaskInfo("local"))
         operator.open()
         try:
-            for row in (first, *iterator):
-                row = as_row(row)
+            for row in map(as_row, chain((first,), iterator)):
                 operator.process(select(row), row, None, output)
         finally:
             operator.close()

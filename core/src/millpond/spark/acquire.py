@@ -59,7 +59,7 @@ def acquire_backend(
     folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
     with claimed_directory(local_root() / place / folder) as (directory, shared):
         acquired = _from_worker(identity, plan, handle) or _open(
-            plan, place, groups, handle, directory, shared
+            plan, place, groups, handle, directory, shared=shared
         )
         backend = acquired.backend
         try:
@@ -104,6 +104,7 @@ def _open(
     groups: KeyGroupRange,
     handle: KeyedStateHandle | None,
     directory: Path,
+    *,
     shared: bool,
 ) -> Acquired:
     usable = frozenset[str]()

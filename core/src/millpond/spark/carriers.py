@@ -16,7 +16,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from pyspark.sql import Column, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -153,9 +154,7 @@ class FloatingCarrier(Carrier):
 
     def pack(self, value: Any) -> Any:
         """See the base class."""
-        if isinstance(value, bool) or not (
-            isinstance(value, float) or hasattr(value, "__index__")
-        ):
+        if isinstance(value, bool) or not (isinstance(value, float) or hasattr(value, "__index__")):
             raise refuse(value)
         return float(value)
 
@@ -292,8 +291,9 @@ class TimestampNtzCarrier(TimestampCarrier):
         """See the base class; no session time zone takes part."""
         parts = [F.year, F.month, F.day, F.hour, F.minute]
         seconds = F.extract(F.lit("SECOND"), column)
+        year, month, day, hour, minute = (part(column) for part in parts)
         return F.unix_micros(
-            F.make_timestamp_ltz(*(part(column) for part in parts), seconds, F.lit("UTC"))
+            F.make_timestamp_ltz(year, month, day, hour, minute, seconds, F.lit("UTC"))
         )
 
     def decode(self, value: Any) -> Any:
@@ -445,7 +445,7 @@ _PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
 }
 
 
-def scalar_carrier(name: str, declared: DataType) -> Carrier:
+def scalar_carrier(name: str, declared: DataType) -> Carrier:  # noqa: PLR0911 - a table
     """The carrier of a type without parts.
 
     Raises:

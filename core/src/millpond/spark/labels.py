@@ -10,6 +10,7 @@ session's number of partitions or the parallelism does.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,9 @@ _CHUNK = 1 << 17
 def spark_hash(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     """Spark's ``hash`` of an int column: Murmur3 x86 32-bit with seed 42."""
     with np.errstate(over="ignore"):
-        k = numbers.astype(np.uint32) * np.uint32(0xCC9E2D51)
+        k: NDArray[Any] = numbers.astype(np.uint32) * np.uint32(0xCC9E2D51)
         k = ((k << 15) | (k >> 17)) * np.uint32(0x1B873593)
-        h = k ^ _SEED
+        h: NDArray[Any] = k ^ _SEED
         h = ((h << 13) | (h >> 19)) * np.uint32(5) + np.uint32(0xE6546B64)
         h ^= np.uint32(4)
         h = (h ^ (h >> 16)) * np.uint32(0x85EBCA6B)

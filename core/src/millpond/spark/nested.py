@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -37,7 +38,7 @@ _encode_json = msgspec.json.encode
 
 
 def row_type(names: list[str]) -> Any:
-    """A named tuple type; names that are no identifiers become ``_0``, ``_1`` …"""
+    """A named tuple type; names that are no identifiers become ``_0``, ``_1`` and so on."""
     return namedtuple("Row", names, rename=True)  # noqa: PYI024 - names known at run time
 
 

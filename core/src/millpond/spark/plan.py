@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,

@@ -9,7 +9,8 @@ from typing import Any
 import attrs
 import numpy as np
 import pandas as pd
-from pyspark.sql import Column, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
@@ -187,9 +188,7 @@ class RowCodec:
                 raise self._mismatch(index, value, operator_uid, str(error)) from None
         return packed
 
-    def _mismatch(
-        self, index: int, value: Any, operator_uid: str, reason: str
-    ) -> OutputTypeError:
+    def _mismatch(self, index: int, value: Any, operator_uid: str, reason: str) -> OutputTypeError:
         expected = self.carriers[index].python_name
         return OutputTypeError(operator_uid, self.names[index], expected, brief(value), reason)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pandas as pd
-from pyspark.sql import Column, DataFrame, functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from millpond.config import Config

@@ -35,8 +35,8 @@ __all__ = ["GROUP_COLUMN", "LABEL_COLUMN", "run_partition", "run_subtask"]
 
 GROUP_COLUMN = "millpond_group"
 LABEL_COLUMN = "millpond_label"
-_OUTPUT_ROWS = 10_000
-"""Rows of an output frame; Spark's own Arrow batches have as many."""
+_OUTPUT_ROWS = 50_000
+"""So many output rows, or all that an input frame has led to, make an output frame."""
 
 
 @attrs.define
@@ -168,15 +168,13 @@ class _Runner:
         groups: list[int] = []
         for part, part_groups in decoded:
             for column, values in zip(columns, part, strict=True):
-                column += values
+                column.extend(values)
             groups += part_groups
         keys = [[_nulls_first(value) for value in columns[at]] for at in self._plan.order_by]
         order = sorted(range(len(groups)), key=list(zip(*keys, strict=True)).__getitem__)
         return [[column[at] for at in order] for column in columns], [groups[at] for at in order]
 
-    def _process(
-        self, columns: list[list[Any]], groups: list[int], output: list[Any]
-    ) -> None:
+    def _process(self, columns: list[list[Any]], groups: list[int], output: list[Any]) -> None:
         self.rows_in += len(groups)
         keys = self._keys(columns)
         rows = self._plan.rows.rows(columns)
@@ -218,7 +216,8 @@ def _nulls_first(value: Any) -> tuple[bool, Any]:
 
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Run all keys of a partition of a plain, bounded DataFrame: state lives for this call."""
-    info = SubtaskInfo(plan.uid, TaskContext.get().partitionId(), plan.parallelism)
+    context = TaskContext.get()
+    info = SubtaskInfo(plan.uid, context.partitionId() if context else 0, plan.parallelism)
     name = f"{plan.resolution.target}" if ":" in plan.resolution.target else plan.resolution.name
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,

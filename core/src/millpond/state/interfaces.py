@@ -161,7 +161,7 @@ class MapState(State, Generic[K, V]):
         value = self.get(key, _MISSING)
         if value is _MISSING:
             raise KeyError(key)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)

@@ -100,8 +100,7 @@ def _struct_codec(declared: type) -> TupleKeyCodec:
     getter = attrgetter(*names)
     split = getter if len(names) > 1 else lambda value: (getter(value),)
     frozen = attrs.has(declared) or (
-        dataclasses.is_dataclass(declared)
-        and declared.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        dataclasses.is_dataclass(declared) and declared.__dataclass_params__.frozen  # type: ignore[attr-defined]
     )
     if not frozen or declared.__hash__ is None:
         raise ConfigError(str(declared), "a key class must be frozen", place="key type")

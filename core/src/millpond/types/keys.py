@@ -12,7 +12,7 @@ import struct
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -86,11 +86,8 @@ class KeyCodec(ABC):
 class VoidNamespace:
     """The namespace of state that uses none."""
 
-    _instance: VoidNamespace | None = None
-
-    def __new__(cls) -> VoidNamespace:
-        cls._instance = cls._instance or super().__new__(cls)
-        return cls._instance
+    def __reduce__(self) -> str:
+        return "VOID_NAMESPACE"
 
     def __repr__(self) -> str:
         return "VOID_NAMESPACE"
@@ -317,7 +314,7 @@ class DatetimeKeyCodec(_ScalarKeyCodec):
     def check(self, key: Any) -> Any:
         """See the base class."""
         key = self._check(key)
-        return key.replace(tzinfo=timezone.utc) if key.tzinfo is None else key
+        return key.replace(tzinfo=UTC) if key.tzinfo is None else key
 
     def encode(self, key: Any) -> bytes:
         """See the base class."""

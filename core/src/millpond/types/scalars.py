@@ -6,7 +6,7 @@ import operator
 import struct
 import uuid
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -17,7 +17,7 @@ from millpond.types.base import SerializerSnapshot, TypeSerializer
 
 __all__ = ["SCALARS", "ScalarSerializer", "datetime_from_micros", "micros_from_datetime"]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of naive values is naive
 _MICROSECOND = timedelta(microseconds=1)
 _DOUBLE = struct.Struct("<d")
@@ -175,9 +175,7 @@ SCALARS: dict[type, ScalarSerializer] = {
         "float", float, _to_float, _DOUBLE.pack, lambda data: _DOUBLE.unpack(data)[0]
     ),
     bool: ScalarSerializer("bool", bool, _to_bool, lambda v: b"\1" if v else b"\0", b"\1".__eq__),
-    str: ScalarSerializer(
-        "str", str, _to_str, str.encode, bytes.decode, sized=True, trusted=False
-    ),
+    str: ScalarSerializer("str", str, _to_str, str.encode, bytes.decode, sized=True, trusted=False),
     bytes: ScalarSerializer("bytes", bytes, _to_bytes, bytes, bytes, sized=True),
     Decimal: ScalarSerializer(
         "Decimal", Decimal, _to_decimal, lambda v: str(v).encode(), _decode_decimal

@@ -19,6 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 import cattrs
 import msgspec
+from cattrs import BaseConverter
 from cattrs.strategies import configure_union_passthrough
 
 from millpond.errors import ConfigError, StateTypeError, brief
@@ -61,7 +62,7 @@ def fields_of(declared: type) -> list[tuple[str, Any, bool]]:
             hints[field.name],
             field.default is not missing or field.default_factory is not missing,
         )
-        for field in dataclasses.fields(declared)  # type: ignore[arg-type]
+        for field in dataclasses.fields(declared)
     ]
 
 
@@ -70,7 +71,7 @@ def is_union(declared: Any) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def describe(declared: Any) -> Any:
+def describe(declared: Any) -> Any:  # noqa: PLR0911 - a case a line
     """A type as plain JSON values, for the serializer snapshot.
 
     Raises:
@@ -146,14 +147,15 @@ def _unpack_datetime(value: Any, _: Any) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
-def _container_guard(declared: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+def _is_container(declared: Any) -> bool:
+    return get_origin(declared) in {list, dict, tuple}
+
+
+def _container_guard(declared: Any, converter: BaseConverter) -> Callable[[Any], Any]:
     """Refuse what only looks like the container: a str is not a list[str]."""
     origin = get_origin(declared)
-    accepted = (list, tuple) if origin is list else origin
-    pack = converter.gen_unstructure_mapping if origin is dict else None
-    inner = pack(declared) if pack else converter.gen_unstructure_iterable(declared)
-    if origin is tuple:
-        inner = _tuple_packer(declared, converter)
+    accepted: Any = (list, tuple) if origin is list else origin
+    inner = _packers(origin)(declared, converter)
 
     def unstructure(value: Any) -> Any:
         if not isinstance(value, accepted):
@@ -163,7 +165,22 @@ def _container_guard(declared: Any, converter: cattrs.Converter) -> Callable[[An
     return unstructure
 
 
-def _tuple_packer(declared: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
+def _packers(origin: Any) -> Callable[[Any, BaseConverter], Callable[[Any], Any]]:
+    return {list: _list_packer, dict: _dict_packer, tuple: _tuple_packer}[origin]
+
+
+def _list_packer(declared: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    (element,) = get_args(declared)
+    pack = converter.get_unstructure_hook(element)
+    return lambda value: [pack(item) for item in value]
+
+
+def _dict_packer(declared: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    pack_key, pack_value = map(converter.get_unstructure_hook, get_args(declared))
+    return lambda value: {pack_key(key): pack_value(item) for key, item in value.items()}
+
+
+def _tuple_packer(declared: Any, converter: BaseConverter) -> Callable[[Any], Any]:
     parts = get_args(declared)
     if len(parts) == 2 and parts[1] is ...:  # noqa: PLR2004 - tuple[X, ...]
         return lambda value: [converter.unstructure(item, parts[0]) for item in value]
@@ -191,9 +208,7 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(date, lambda v, _: date.fromordinal(v))
     converter.register_unstructure_hook(uuid.UUID, lambda v: SCALARS[uuid.UUID].check(v).bytes)
     converter.register_structure_hook(uuid.UUID, lambda v, _: uuid.UUID(bytes=v))
-    converter.register_unstructure_hook_factory(
-        lambda declared: get_origin(declared) in (list, dict, tuple), _container_guard
-    )
+    converter.register_unstructure_hook_factory(_is_container, _container_guard)
     return converter
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from millpond.backend import StateBackend
 from millpond.hookspecs import API_VERSION, hookimpl
+
 from millpond_heap.factory import HeapStateBackend
 
 __all__ = ["HeapStateBackend", "millpond_state_backends"]

@@ -10,6 +10,7 @@ from millpond.backend.keyed import Change, ChangeListener, KeyedStateBackend, Re
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.keygroups import key_group_prefix_bytes
+
 from millpond_heap.tables import HeapCellTable, HeapMapTable
 
 __all__ = ["HeapKeyedStateBackend"]
@@ -71,9 +72,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         namespaces, serializer = registered.namespace_codec, registered.serializer
         table: CellTable | MapTable
         if registered.map_key_codec is not None:
-            table = HeapMapTable(self, namespaces, registered.map_key_codec, serializer, track)
+            table = HeapMapTable(
+                self, namespaces, registered.map_key_codec, serializer, track_changes=track
+            )
         else:
-            table = HeapCellTable(self, namespaces, serializer, track)
+            table = HeapCellTable(self, namespaces, serializer, track_changes=track)
         for rows in self._unclaimed.pop(registered.meta.name, {}).values():
             for key, value in rows.items():
                 table.load(key, value)
@@ -85,8 +88,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _count_entries(self) -> int:
         tables: Iterable[Any] = self._tables.values()
-        unclaimed = sum(len(rows) for groups in self._unclaimed.values() for rows in groups.values())
-        return unclaimed + sum(table.count() for table in tables)
+        unclaimed = sum(
+            len(rows) for groups in self._unclaimed.values() for rows in groups.values()
+        )
+        return unclaimed + sum(int(table.count()) for table in tables)
 
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         """See the base class."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import attrs
-
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond.config import structure_options
+
 from millpond_heap.backend import HeapKeyedStateBackend
 
 __all__ = ["HeapStateBackend"]

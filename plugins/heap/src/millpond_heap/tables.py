@@ -35,6 +35,7 @@ class _HeapTable:
         backend: HeapKeyedStateBackend,
         namespaces: KeyCodec,
         serializer: TypeSerializer[Any],
+        *,
         track_changes: bool,
     ) -> None:
         self._backend = backend
@@ -55,8 +56,7 @@ class _HeapTable:
         try:
             return self._groups[self._backend.key_group]
         except KeyError:
-            self._backend.require_key()
-            raise
+            raise self._backend.no_key() from None
 
     def _discard(self, namespace: Any) -> Any:
         entries = self._entries()
@@ -115,8 +115,7 @@ class HeapCellTable(_HeapTable, CellTable):
         try:
             by_key = self._groups[backend.key_group].get(namespace)
         except KeyError:
-            backend.require_key()
-            raise
+            raise backend.no_key() from None
         return None if by_key is None else by_key.get(backend.address)
 
     def put(self, namespace: Any, value: Any) -> None:
@@ -174,9 +173,10 @@ class HeapMapTable(_HeapTable, MapTable):
         namespaces: KeyCodec,
         map_keys: KeyCodec,
         serializer: TypeSerializer[Any],
+        *,
         track_changes: bool,
     ) -> None:
-        super().__init__(backend, namespaces, serializer, track_changes)
+        super().__init__(backend, namespaces, serializer, track_changes=track_changes)
         self._map_keys = map_keys
         self._encode_map_key = _encoder(map_keys)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from millpond.backend import StateBackend
 from millpond.hookspecs import API_VERSION, hookimpl
+
 from millpond_lmdb.factory import LmdbStateBackend
 
 __all__ = ["LmdbStateBackend", "millpond_state_backends"]

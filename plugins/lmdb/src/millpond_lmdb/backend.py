@@ -10,6 +10,7 @@ from millpond.backend.bytestore import ByteStore, ByteStoreBackend
 from millpond.backend.capabilities import Capability
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.config import structure_options
+
 from millpond_lmdb.factory import LmdbStateBackend
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import attrs
-
 from millpond.config import ByteSize
 
 __all__ = ["LmdbOptions"]

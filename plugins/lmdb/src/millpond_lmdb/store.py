@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import lmdb
-
 from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
 from millpond.errors import StoreFullError
+
 from millpond_lmdb.longkeys import LIMIT, PREFIX, pack, restore_order, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
 
@@ -94,8 +94,7 @@ class LmdbStore(ByteStore):
         """See the base class."""
         while True:
             try:
-                self._write(batch)
-                return
+                return self._write(batch)
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
 
@@ -127,5 +126,5 @@ class LmdbStore(ByteStore):
         self._env.close()
 
 
-def _size(changes: object) -> int:
-    return sum(len(key) + len(value or b"") + 64 for key, value in changes)  # type: ignore[attr-defined]
+def _size(changes: Sequence[tuple[bytes, bytes | None]]) -> int:
+    return sum(len(key) + len(value or b"") + 64 for key, value in changes)

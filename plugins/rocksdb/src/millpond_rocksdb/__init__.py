@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from millpond.backend import StateBackend
 from millpond.hookspecs import API_VERSION, hookimpl
+
 from millpond_rocksdb.factory import RocksDBStateBackend
 
 __all__ = ["RocksDBStateBackend", "millpond_state_backends"]

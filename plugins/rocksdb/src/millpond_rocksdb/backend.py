@@ -9,6 +9,7 @@ from typing import ClassVar
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend
 from millpond.backend.capabilities import Capability
 from millpond.backend.spi import KeyedBackendParameters
+
 from millpond_rocksdb.factory import RocksDBStateBackend
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore

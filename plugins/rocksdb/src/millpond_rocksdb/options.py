@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
-
 from millpond.config import ByteSize, structure_options
 from millpond.errors import ConfigError
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
 
 __all__ = ["ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
 
@@ -108,5 +107,3 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     return options
-
-

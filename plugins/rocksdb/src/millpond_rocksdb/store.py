@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-from rocksdict import Cache, Rdict, ReadOptions, WriteBatch as NativeBatch, WriteOptions
-
 from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
 from millpond.errors import StoreFullError
+from rocksdict import Cache, Rdict, ReadOptions, WriteOptions
+from rocksdict import WriteBatch as NativeBatch
+
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 __all__ = ["RocksDBStore"]
@@ -35,7 +36,7 @@ class RocksDBStore(ByteStore):
         }
         self._db = Rdict(path, native, column_families=families)
         write = WriteOptions()
-        write.disable_wal = True
+        write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property, whatever the stub says
         self._db.set_write_options(write)
         self._columns = {name: self._db.get_column_family(name) for name in families}
         self._columns[META_FAMILY] = self._db

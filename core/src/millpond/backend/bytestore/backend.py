@@ -17,7 +17,6 @@ from millpond.backend.bytestore.buffer import (
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore
 from millpond.backend.keyed import Change, KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
-from millpond.backend.states import cell_serializer
 from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import ConfigError
 from millpond.keygroups import key_group_prefix_bytes
@@ -48,9 +47,9 @@ class ByteStoreBackend(KeyedStateBackend):
             group: group.to_bytes(self._prefix_bytes, "big") for group in self.key_group_range
         }
         limits = parameters.config.buffer
-        self._max_bytes = limits.max_bytes
+        self._max_bytes: int = limits.max_bytes
         self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
-        self._room = self._max_bytes
+        self._room: int = self._max_bytes
         parameters.directory.mkdir(parents=True, exist_ok=True)
         self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
         self._families = set(self.store.families())
@@ -100,7 +99,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def make_room(self, weight: int) -> None:
         """Account for a buffered entry of so many bytes; flush early where the limit is hit."""
-        self._room -= weight if weight > self._entry_cost else self._entry_cost
+        self._room -= max(self._entry_cost, weight)
         if self._room < 0:
             self._flush_early()
 

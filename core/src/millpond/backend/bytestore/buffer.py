@@ -27,7 +27,27 @@ def end_of_prefix(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
-class BufferedCellTable(CellTable):
+class _BufferedTable:
+    """What both tables share: where entries are."""
+
+    def __init__(self, backend: ByteStoreBackend, family: str, namespaces: KeyCodec) -> None:
+        self._backend = backend
+        self._family = family
+        self._namespaces = namespaces
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """The encoded namespace."""
+        return self._namespaces.encode(namespace)
+
+    def _address(self, namespace: bytes) -> bytes:
+        """The physical key, or the start of it, for the current key."""
+        prefix = self._backend.prefix
+        if prefix is None:
+            raise self._backend.no_key()
+        return prefix + namespace
+
+
+class BufferedCellTable(_BufferedTable, CellTable):
     """Cells over a byte store; the hot path is one dictionary look-up by address."""
 
     def __init__(
@@ -37,23 +57,14 @@ class BufferedCellTable(CellTable):
         namespaces: KeyCodec,
         serializer: TypeSerializer[Any],
     ) -> None:
-        self._backend = backend
-        self._family = family
-        self._namespaces = namespaces
+        super().__init__(backend, family, namespaces)
         self._serializer = serializer
         self._entries: dict[bytes, Any] = {}
         self._dirty: set[bytes] = set()
 
-    def prepare_namespace(self, namespace: Any) -> Any:
-        """See the base class."""
-        return self._namespaces.encode(namespace)
-
     def get(self, namespace: Any) -> Any:
         """See the base class."""
-        backend = self._backend
-        if backend.prefix is None:
-            backend.require_key()
-        address = backend.prefix + namespace
+        address = self._address(namespace)
         try:
             return self._entries[address]
         except KeyError:
@@ -68,21 +79,15 @@ class BufferedCellTable(CellTable):
 
     def put(self, namespace: Any, value: Any) -> None:
         """See the base class."""
-        backend = self._backend
-        if backend.prefix is None:
-            backend.require_key()
-        backend.make_room(self._serializer.weight(value))
-        address = backend.prefix + namespace
+        self._backend.make_room(self._serializer.weight(value))
+        address = self._address(namespace)
         self._entries[address] = value
         self._dirty.add(address)
 
     def remove(self, namespace: Any) -> None:
         """See the base class."""
-        backend = self._backend
-        if backend.prefix is None:
-            backend.require_key()
-        backend.make_room(64)
-        address = backend.prefix + namespace
+        self._backend.make_room(64)
+        address = self._address(namespace)
         self._entries[address] = None
         self._dirty.add(address)
 
@@ -103,7 +108,7 @@ class BufferedCellTable(CellTable):
         return changes
 
 
-class BufferedMapTable(MapTable):
+class BufferedMapTable(_BufferedTable, MapTable):
     """Map entries over a byte store, buffered by map and encoded map key."""
 
     def __init__(
@@ -114,26 +119,15 @@ class BufferedMapTable(MapTable):
         map_keys: KeyCodec,
         serializer: TypeSerializer[Any],
     ) -> None:
-        self._backend = backend
-        self._family = family
-        self._namespaces = namespaces
+        super().__init__(backend, family, namespaces)
         self._map_keys = map_keys
         self._serializer = serializer
         self._maps: dict[bytes, dict[bytes, Any]] = {}
         self._dirty: set[tuple[bytes, bytes]] = set()
 
-    def prepare_namespace(self, namespace: Any) -> Any:
-        """See the base class."""
-        return self._namespaces.encode(namespace)
-
     def prepare_key(self, key: Any) -> Any:
         """See the base class."""
         return self._map_keys.encode(key)
-
-    def _address(self, namespace: bytes) -> bytes:
-        if self._backend.prefix is None:
-            self._backend.require_key()
-        return self._backend.prefix + namespace
 
     def _map(self, address: bytes) -> dict[bytes, Any]:
         try:

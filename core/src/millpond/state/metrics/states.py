@@ -19,11 +19,7 @@ _UNTIMED = frozenset({"set_current_namespace"})
 
 def _interface_of(state: State) -> type[State]:
     """The most specific public interface that the state implements."""
-    return next(
-        cls
-        for cls in type(state).__mro__
-        if cls.__module__ == "millpond.state.interfaces"
-    )
+    return next(cls for cls in type(state).__mro__ if cls.__module__ == "millpond.state.interfaces")
 
 
 def _operations(interface: type[State]) -> list[str]:

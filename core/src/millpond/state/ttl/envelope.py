@@ -136,6 +136,7 @@ def stored_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescrip
         stored = attrs.evolve(descriptor, initial=initial, fold_function=fold, type=stamped)
     else:
         names = {"value": "type", "list": "element_type", "map": "value_type"}
-        stored = attrs.evolve(descriptor, **{names[descriptor.kind.value]: stamped})
+        changes: dict[str, Any] = {names[descriptor.kind.value]: stamped}
+        stored = attrs.evolve(descriptor, **changes)
     stored.ttl_config = descriptor.ttl_config
     return stored
