@@ -1,1 +1,65 @@
-"""The pytest plugin."""
+"""The pytest plugin: runs the clauses against every usable backend, or the named ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.backend import KeyedStateBackend
+from millpond.plugins import get_registry
+
+__all__ = ["BackendOpener"]
+
+BackendOpener = Callable[..., KeyedStateBackend]
+"""Opens a fresh backend under test; keyword arguments as for ``mp.open_keyed_backend``."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--backend``."""
+    parser.addoption(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run Millpond's contract tests against this backend (default: all that are usable)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each backend, if it asks for one."""
+    if "backend_name" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--backend") or get_registry().backend_names()
+        metafunc.parametrize("backend_name", chosen, scope="session")
+
+
+@pytest.fixture
+def clock() -> mp.ManualClock:
+    """The processing time of the backends that a test opens."""
+    return mp.ManualClock(0)
+
+
+@pytest.fixture
+def open_backend(
+    backend_name: str, tmp_path: Path, clock: mp.ManualClock
+) -> Iterator[BackendOpener]:
+    """Opens backends under test in directories of their own; they are closed at the end."""
+    with ExitStack() as stack:
+        count = 0
+
+        def open_one(**options: Any) -> KeyedStateBackend:
+            nonlocal count
+            count += 1
+            arguments = {
+                "key_type": str,
+                "directory": tmp_path / f"backend-{count}",
+                "clock": clock,
+                **options,
+            }
+            return stack.enter_context(mp.open_keyed_backend(backend_name, **arguments))
+
+        yield open_one

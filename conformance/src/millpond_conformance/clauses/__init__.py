@@ -1,0 +1,1 @@
+"""The clauses, grouped by what they are about; collected from here, never subclassed."""

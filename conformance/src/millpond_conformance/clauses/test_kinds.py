@@ -1,0 +1,289 @@
+"""List, map, reducing, aggregating and folding state; namespaces."""
+
+import attrs
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond_conformance.plugin import BackendOpener
+
+
+@attrs.frozen
+class Window:
+    """A namespace as windows use it."""
+
+    start: int
+    end: int
+
+
+class Average(mp.AggregateFunction):
+    """The mean, from a sum and a count."""
+
+    def create_accumulator(self):
+        return (0.0, 0)
+
+    def add(self, value, accumulator):
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, a, b):
+        return (a[0] + b[0], a[1] + b[1])
+
+
+NAMES = mp.ListStateDescriptor("names", str)
+BASKET = mp.MapStateDescriptor("basket", str, int)
+LARGEST = mp.ReducingStateDescriptor("largest", max, int)
+MEAN = mp.AggregatingStateDescriptor("mean", Average, tuple[float, int])
+JOINED = mp.FoldingStateDescriptor("joined", "", lambda text, number: f"{text}{number}", str)
+
+
+def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
+    """A list is [] when empty, keeps the order of adding, and is the caller's own."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(NAMES)
+    backend.set_current_key("k")
+    assert state.get() == []
+    state.add("a")
+    state.add_all(["b", "c"])
+    state.get().append("x")
+    backend.flush()
+    state.add("d")
+    assert list(state) == ["a", "b", "c", "d"]
+    state.update(["z"])
+    assert state.get() == ["z"]
+    state.update([])
+    assert state.get() == []
+    assert backend.num_state_entries() == 0
+
+
+def test_list_refuses_none_whole(open_backend: BackendOpener):
+    """None as an element or argument raises NullValueError, and nothing has been added."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(NAMES)
+    backend.set_current_key("k")
+    state.add("a")
+    for call in (
+        lambda: state.add(None),
+        lambda: state.add_all(["b", None]),
+        lambda: state.add_all(None),
+        lambda: state.update(None),
+        lambda: state.update(["b", None]),
+    ):
+        with pytest.raises(errors.NullValueError):
+            call()
+        assert state.get() == ["a"]
+
+
+def test_map_is_a_map(open_backend: BackendOpener):
+    """The map methods and the dict operators do what their names say."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(BASKET)
+    backend.set_current_key("k")
+    assert state.is_empty()
+    assert state.get("tea") is None
+    assert state.get("tea", 5) == 5
+    with pytest.raises(KeyError):
+        state["tea"]
+    state.put("tea", 1)
+    state["milk"] = 2
+    state.put_all({"bread": 3, "salt": 4})
+    backend.flush()
+    del state["salt"]
+    state.remove("nothing")
+    assert "milk" in state
+    assert "salt" not in state
+    assert len(state) == 3
+    assert dict(state.items()) == {"tea": 1, "milk": 2, "bread": 3}
+    assert sorted(state) == sorted(state.keys()) == ["bread", "milk", "tea"]
+    assert sorted(state.values()) == [1, 2, 3]
+    assert backend.num_state_entries() == 3
+    state.clear()
+    assert state.is_empty()
+    assert backend.num_state_entries() == 0
+
+
+def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpener):
+    """A key whose map has many entries is enumerated once."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(BASKET)
+    backend.set_current_key("k")
+    state.put_all({f"item{number}": number for number in range(3000)})
+    assert list(backend.keys("basket")) == ["k"]
+    assert backend.num_state_entries() == 3000
+
+
+def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOpener):
+    """None is a map value only of an optional type; contains tells it from nothing."""
+    backend = open_backend()
+    optional = backend.get_partitioned_state(mp.MapStateDescriptor("optional", str, int | None))
+    backend.set_current_key("k")
+    optional.put("tea", None)
+    backend.flush()
+    assert optional.contains("tea")
+    assert optional.get("tea", 5) is None
+    strict = backend.get_partitioned_state(BASKET)
+    with pytest.raises(errors.NullValueError):
+        strict.put_all({"milk": 1, "tea": None})
+    assert strict.is_empty()
+
+
+def test_map_may_change_during_iteration(open_backend: BackendOpener):
+    """Removing and overwriting entries while iterating is safe, flushed or not."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("many", int, int))
+    backend.set_current_key("k")
+    state.put_all({number: number for number in range(4096)})
+    backend.flush()
+    state.put_all({number: number for number in range(4096, 4196)})
+    seen = []
+    for key, _ in state.items():
+        seen.append(key)
+        if key % 2:
+            state.remove(key)
+        else:
+            state.put(key, -key)
+    assert sorted(seen) == list(range(4196))
+    assert dict(state.items()) == {number: -number for number in range(0, 4196, 2)}
+
+
+def test_map_keys_sort_and_prefixes_do_not_collide(open_backend: BackendOpener):
+    """Maps of keys that are prefixes of each other stay apart."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(BASKET)
+    keys = ["", "a", "a\0", "a\0b", "ab", "a\xff"]
+    for number, key in enumerate(keys):
+        backend.set_current_key(key)
+        state.put(key, number)
+    backend.flush()
+    for number, key in enumerate(keys):
+        backend.set_current_key(key)
+        assert dict(state.items()) == {key: number}
+
+
+def test_long_map_keys(open_backend: BackendOpener):
+    """Map keys of 4 KiB are found by look-up and by iteration, and cleared."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(BASKET)
+    entries = {"x" * 4096 + str(number): number for number in range(40)}
+    for key in ("short", "k" * 4096):
+        backend.set_current_key(key)
+        state.put_all(entries)
+    backend.flush()
+    assert dict(state.items()) == entries
+    assert state.get("x" * 4096 + "7") == 7
+    state.clear()
+    assert state.is_empty()
+    backend.set_current_key("short")
+    assert dict(state.items()) == entries
+
+
+def test_reducing(open_backend: BackendOpener):
+    """A reducing state is None when empty and else the reduction."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(LARGEST)
+    backend.set_current_key("k")
+    assert state.get() is None
+    for value in (3, 9, 4):
+        state.add(value)
+        backend.flush()
+    assert state.get() == 9
+    with pytest.raises(errors.NullValueError):
+        state.add(None)
+    state.clear()
+    assert state.get() is None
+
+
+def test_aggregating(open_backend: BackendOpener):
+    """An aggregating state gives the function's result, None when empty."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(MEAN)
+    backend.set_current_key("k")
+    assert state.get() is None
+    for value in (1.0, 2.0, 6.0):
+        state.add(value)
+    backend.flush()
+    assert state.get() == 3.0
+
+
+def test_folding(open_backend: BackendOpener):
+    """A folding state is None when empty, and else the fold from the initial value."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(JOINED)
+    backend.set_current_key("k")
+    assert state.get() is None
+    for number in (1, 2, 3):
+        state.add(number)
+    backend.flush()
+    assert state.get() == "123"
+
+
+def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
+    """A fold function that changes its accumulator in place spoils no other key."""
+
+    def append(items, item):
+        items.append(item)
+        return items
+
+    backend = open_backend()
+    descriptor = mp.FoldingStateDescriptor("items", [], append, list[int])
+    state = backend.get_partitioned_state(descriptor)
+    for key in ("a", "b"):
+        backend.set_current_key(key)
+        state.add(1)
+        assert state.get() == [1]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "other"),
+    [("w1", "w2"), (1, -1), (Window(0, 10), Window(10, 20)), ((1, "a"), (1, "b"))],
+)
+def test_namespaces_are_apart(open_backend: BackendOpener, namespace, other):
+    """What is stored in one namespace, no other namespace sees."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(LARGEST, namespace=namespace)
+    state.add(1)
+    state.set_current_namespace(other)
+    assert state.get() is None
+    state.add(2)
+    backend.flush()
+    state.set_current_namespace(namespace)
+    assert state.get() == 1
+    assert list(backend.keys("largest", other)) == ["k"]
+    assert set(backend.keys_and_namespaces("largest")) == {("k", namespace), ("k", other)}
+    with pytest.raises(errors.NullValueError):
+        state.set_current_namespace(None)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "values", "merged"),
+    [(NAMES, ["t", "a", "b"], ["t", "a", "b"]), (LARGEST, [1, 5, 3], 5), (MEAN, [1, 2, 6], 3)],
+)
+def test_merge_namespaces(open_backend: BackendOpener, descriptor, values, merged):
+    """Merging moves the sources into the target, in order, and leaves no source entry."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(descriptor, namespace="target")
+    for namespace, value in zip(("target", "one", "two"), values, strict=True):
+        state.set_current_namespace(namespace)
+        state.add(value)
+    state.merge_namespaces("target", ["one", "missing", "two"])
+    state.set_current_namespace("target")
+    assert state.get() == merged
+    assert backend.num_state_entries() == 1
+    state.merge_namespaces("target", [])
+    assert state.get() == merged
+    with pytest.raises(errors.NullValueError):
+        state.merge_namespaces("target", None)
+
+
+def test_one_name_is_one_kind_of_state(open_backend: BackendOpener):
+    """A name registered as one kind cannot be requested as another."""
+    backend = open_backend()
+    backend.get_partitioned_state(mp.ValueStateDescriptor("x", int))
+    with pytest.raises(errors.StateConflictError):
+        backend.get_partitioned_state(mp.ListStateDescriptor("x", int))
+    with pytest.raises(errors.StateMigrationError):
+        backend.get_partitioned_state(mp.ValueStateDescriptor("x", str))

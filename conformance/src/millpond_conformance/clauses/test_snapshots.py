@@ -1,0 +1,167 @@
+"""Snapshots and restore."""
+
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond_conformance.plugin import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+BASKET = mp.MapStateDescriptor("basket", str, int)
+STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
+
+
+def config(strategy):
+    """A configuration with a snapshot strategy."""
+    return mp.Config({"state.snapshot.strategy": strategy})
+
+
+def fill(backend, start, end):
+    """Set total and basket of some keys."""
+    total = backend.get_partitioned_state(TOTAL)
+    basket = backend.get_partitioned_state(BASKET)
+    for number in range(start, end):
+        backend.set_current_key(f"k{number}")
+        total.update(number)
+        basket.put("item", number)
+
+
+def contents(backend):
+    """Everything in the two states, by key."""
+    total = backend.get_partitioned_state(TOTAL)
+    basket = backend.get_partitioned_state(BASKET)
+    found = {}
+    for key in set(backend.keys("total")) | set(backend.keys("basket")):
+        backend.set_current_key(key)
+        found[key] = (total.value(), dict(basket.items()))
+    return found
+
+
+def expected(numbers):
+    """What fill leaves behind."""
+    return {f"k{number}": (number, {"item": number}) for number in numbers}
+
+
+@STRATEGIES
+def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
+    """A restored backend holds what the snapshot's held, and nothing that came later."""
+    storage = mp.checkpoint_storage("memory:restore")
+    backend = open_backend(config=config(strategy))
+    fill(backend, 0, 100)
+    handle = backend.snapshot(1, storage).result().handle
+    fill(backend, 100, 120)
+    restored = open_backend(restore=[handle])
+    assert contents(restored) == expected(range(100))
+
+
+def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
+    """A chain of deltas restores updates and removals in their order, and costs the changes."""
+    storage = mp.checkpoint_storage("memory:deltas")
+    backend = open_backend(config=config("changelog"))
+    fill(backend, 0, 200)
+    base = backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    backend.set_current_key("k7")
+    backend.get_partitioned_state(TOTAL).update(None)
+    backend.get_partitioned_state(BASKET).clear()
+    fill(backend, 200, 201)
+    second = backend.snapshot(2, storage).result()
+    backend.notify_checkpoint_complete(2)
+    assert second.rows_written == 4
+    assert second.bytes_written < base.bytes_written / 2
+    assert contents(open_backend(restore=[second.handle])) == expected(
+        set(range(201)) - {7}
+    )
+
+
+def test_unconfirmed_snapshots_are_not_built_on(open_backend: BackendOpener):
+    """A snapshot after an unconfirmed one holds the changes of both."""
+    storage = mp.checkpoint_storage("memory:unconfirmed")
+    backend = open_backend(config=config("changelog"))
+    fill(backend, 0, 50)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    fill(backend, 50, 51)
+    lost = backend.snapshot(2, storage).result().handle
+    fill(backend, 51, 52)
+    handle = backend.snapshot(3, storage).result().handle
+    assert not {file.path for file in lost.files[1:]} & {file.path for file in handle.files}
+    assert contents(open_backend(restore=[handle])) == expected(range(52))
+
+
+@STRATEGIES
+def test_scale_out_and_in(open_backend: BackendOpener, strategy):
+    """Two halves restored from one snapshot, and one whole from two, hold everything once."""
+    storage = mp.checkpoint_storage("memory:rescale")
+    backend = open_backend(config=config(strategy))
+    fill(backend, 0, 300)
+    handle = backend.snapshot(1, storage).result().handle
+    halves = [
+        open_backend(key_group_range=mp.key_group_range(128, 2, index), restore=[handle])
+        for index in range(2)
+    ]
+    parts = [contents(half) for half in halves]
+    assert not parts[0].keys() & parts[1].keys()
+    assert parts[0] | parts[1] == expected(range(300))
+    handles = [half.snapshot(2, storage).result().handle for half in halves]
+    assert contents(open_backend(restore=handles)) == expected(range(300))
+
+
+def test_empty_snapshot(open_backend: BackendOpener):
+    """Without a registered state there is no handle, and None can be restored."""
+    storage = mp.checkpoint_storage("memory:empty")
+    assert open_backend().snapshot(1, storage).result().handle is None
+    assert contents(open_backend(restore=[None])) == {}
+
+
+def test_registered_but_empty_state_has_a_handle(open_backend: BackendOpener):
+    """A state without entries is in the snapshot all the same."""
+    backend = open_backend()
+    backend.get_partitioned_state(TOTAL)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:registered")).result().handle
+    assert [meta.name for meta in handle.states] == ["total"]
+
+
+@STRATEGIES
+def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strategy):
+    """Restored state that nobody asks for is in the next snapshot."""
+    storage = mp.checkpoint_storage("memory:untouched")
+    backend = open_backend()
+    fill(backend, 0, 30)
+    first = backend.snapshot(1, storage).result().handle
+    middle = open_backend(restore=[first], config=config(strategy))
+    middle.set_current_key("other")
+    middle.get_partitioned_state(mp.ValueStateDescriptor("new", int)).update(1)
+    second = middle.snapshot(2, storage).result().handle
+    assert contents(open_backend(restore=[second])) == expected(range(30))
+
+
+def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
+    """A restored state of another type raises StateMigrationError, then reads with the right."""
+    backend = open_backend()
+    fill(backend, 0, 3)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:types")).result().handle
+    restored = open_backend(restore=[handle])
+    with pytest.raises(errors.StateMigrationError, match="total"):
+        restored.get_partitioned_state(mp.ValueStateDescriptor("total", str))
+    with pytest.raises(errors.StateConflictError):
+        restored.get_partitioned_state(mp.ListStateDescriptor("total", int))
+    assert contents(restored) == expected(range(3))
+    with pytest.raises(errors.StateMigrationError, match="key"):
+        open_backend(restore=[handle], key_type=int)
+    with pytest.raises(errors.MaxParallelismError):
+        open_backend(restore=[handle], max_parallelism=256)
+
+
+def test_early_flushes_lose_nothing(open_backend: BackendOpener):
+    """A tiny write-back buffer changes no observation and no snapshot."""
+    storage = mp.checkpoint_storage("memory:tiny")
+    tiny = mp.Config({"buffer.max-entries": 3, "buffer.max-bytes": "1kb"})
+    backend = open_backend(config=tiny)
+    fill(backend, 0, 40)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    fill(backend, 40, 80)
+    handle = backend.snapshot(2, storage).result().handle
+    assert contents(backend) == expected(range(80))
+    assert contents(open_backend(restore=[handle])) == expected(range(80))

@@ -1,0 +1,189 @@
+"""Value states, keys, and the isolation rule."""
+
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond_conformance.plugin import BackendOpener
+
+SPENT = mp.ValueStateDescriptor("spent", float)
+
+
+def test_value_is_kept_per_key(open_backend: BackendOpener):
+    """What one key stores, no other key sees."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    for key, value in (("alice", 1.5), ("bob", 2.5)):
+        backend.set_current_key(key)
+        assert state.value() is None
+        state.update(value)
+    backend.set_current_key("alice")
+    assert state.value() == 1.5
+
+
+def test_values_survive_a_flush(open_backend: BackendOpener):
+    """A flushed value is read back; so is an overwritten and a removed one."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    for step in (1.0, 2.0, None):
+        backend.set_current_key("alice")
+        state.update(step)
+        backend.flush()
+        assert state.value() == step
+
+
+def test_update_none_clears(open_backend: BackendOpener):
+    """update(None) leaves nothing behind, not even an entry."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    backend.set_current_key("alice")
+    state.update(1.0)
+    state.update(None)
+    assert state.value() is None
+    assert backend.num_state_entries() == 0
+
+
+def test_default_is_copied_for_each_read(open_backend: BackendOpener):
+    """Changing a default that was read changes no later read."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("tags", list[str], default=["a"]))
+    backend.set_current_key("alice")
+    state.value().append("b")
+    assert state.value() == ["a"]
+
+
+def test_isolation_of_values(open_backend: BackendOpener):
+    """Mutating what was handed to update, or what value returned, changes nothing stored."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("nested", dict[str, list[int]]))
+    backend.set_current_key("alice")
+    handed = {"x": [1]}
+    state.update(handed)
+    handed["x"].append(2)
+    state.value()["x"].append(3)
+    assert state.value() == {"x": [1]}
+    backend.flush()
+    assert state.value() == {"x": [1]}
+
+
+def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpener):
+    """A value of another type raises StateTypeError that names the state, and changes nothing."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    backend.set_current_key("alice")
+    state.update(1.0)
+    with pytest.raises(errors.StateTypeError, match="spent"):
+        state.update("2.0")
+    assert state.value() == 1.0
+
+
+def test_keys_are_checked(open_backend: BackendOpener):
+    """A null key, a key of a wrong type and a missing key are three clear errors."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    with pytest.raises(errors.NoCurrentKeyError):
+        state.value()
+    with pytest.raises(errors.NullValueError):
+        backend.set_current_key(None)
+    with pytest.raises(errors.StateTypeError):
+        backend.set_current_key(7)
+
+
+def test_foreign_key_group_is_refused(open_backend: BackendOpener):
+    """A key of another subtask's key group cannot be selected."""
+    group = mp.assign_to_key_group("alice", 128)
+    other = mp.KeyGroupRange(group + 1, 127) if group < 127 else mp.KeyGroupRange(0, 126)
+    backend = open_backend(key_group_range=other)
+    with pytest.raises(errors.KeyGroupRangeError, match="alice"):
+        backend.set_current_key("alice")
+
+
+def test_keys_are_enumerated_once(open_backend: BackendOpener):
+    """keys() gives each key with data once, keys_and_namespaces() its pairs."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    for number in range(300):
+        backend.set_current_key(f"k{number}")
+        state.update(float(number))
+    backend.set_current_key("k7")
+    state.clear()
+    expected = {f"k{number}" for number in range(300)} - {"k7"}
+    found = list(backend.keys("spent"))
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    assert set(backend.keys_and_namespaces("spent")) == {(k, mp.VOID_NAMESPACE) for k in expected}
+    assert list(backend.keys("unknown")) == []
+
+
+def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
+    """apply_to_all_keys visits each key once, may clear and update, and restores the key."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    for number in range(50):
+        backend.set_current_key(f"k{number}")
+        state.update(float(number))
+
+    def halve(key: str, found: mp.ValueStateDescriptor) -> None:
+        value = found.value()
+        found.update(value / 2 if value < 25 else None)
+
+    backend.apply_to_all_keys(SPENT, halve)
+    assert backend.current_key == "k49"
+    assert len(list(backend.keys("spent"))) == 25
+    backend.set_current_key("k10")
+    assert state.value() == 5.0
+
+
+@pytest.mark.parametrize("size", [0, 1, 510, 511, 512, 4096])
+def test_keys_of_any_length(open_backend: BackendOpener, size: int):
+    """Keys up to 4 KiB work, also two that differ only in their last byte."""
+    backend = open_backend(key_type=bytes)
+    state = backend.get_partitioned_state(SPENT)
+    keys = [b"\0" * size + end for end in (b"a", b"b", b"\xff")]
+    for number, key in enumerate(keys):
+        backend.set_current_key(key)
+        state.update(float(number))
+    backend.flush()
+    for number, key in enumerate(keys):
+        backend.set_current_key(key)
+        assert state.value() == float(number)
+    assert sorted(backend.keys("spent")) == sorted(keys)
+
+
+def test_values_of_8_mib(open_backend: BackendOpener):
+    """A value of 8 MiB is stored, snapshotted and restored."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("blob", bytes))
+    backend.set_current_key("alice")
+    blob = bytes(range(256)) * (8 << 12)
+    state.update(blob)
+    backend.flush()
+    assert state.value() == blob
+
+
+def test_integers_are_exact(open_backend: BackendOpener):
+    """Integers are exact at any size as values, and refused beyond 64 bits as keys."""
+    backend = open_backend(key_type=int)
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("number", int))
+    for value in (0, -1, 2**63, -(2**200), 10**40):
+        backend.set_current_key(value % 1000)
+        state.update(value)
+        backend.flush()
+        assert state.value() == value
+    with pytest.raises(errors.StateTypeError):
+        backend.set_current_key(2**63)
+
+
+def test_closed_backend(open_backend: BackendOpener):
+    """After close every use raises BackendClosedError, and close may be called again."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(SPENT)
+    backend.set_current_key("alice")
+    backend.close()
+    backend.close()
+    with pytest.raises(errors.BackendClosedError):
+        state.value()
+    with pytest.raises(errors.BackendClosedError):
+        backend.set_current_key("alice")
+    with pytest.raises(errors.BackendClosedError):
+        backend.get_partitioned_state(SPENT)
