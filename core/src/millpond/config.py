@@ -233,9 +233,10 @@ def _structure_fields(
         dotted = ".".join((*path, key))
         name = known.get(key.replace("_", "-"))
         if name is None:
-            close = difflib.get_close_matches(dotted, _known_keys(cls, path), n=1, cutoff=0.5)
+            leaf, _ = next(_flatten({dotted: value}), (dotted, None))
+            close = difflib.get_close_matches(leaf, _known_keys(cls, path), n=1, cutoff=0.5)
             hint = close[0] if close else None
-            raise ConfigError(dotted, "is not a known key", place, suggestion=hint)
+            raise ConfigError(leaf, "is not a known key", place, suggestion=hint)
         fields[name] = _structure_value(hints[name], value, place, (*path, key))
     return fields
 

@@ -207,7 +207,6 @@ class DecimalCarrier(Carrier):
 
     def __init__(self, declared: DecimalType) -> None:
         self._declared = declared
-        self._unit = Decimal(1).scaleb(-declared.scale)
         self._limit = Decimal(10) ** (declared.precision - declared.scale)
 
     def encode(self, column: Column) -> Column:
@@ -223,9 +222,16 @@ class DecimalCarrier(Carrier):
         if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
             raise refuse(value)
         number = Decimal(value)
-        if not number.is_finite() or abs(number) >= self._limit or number % self._unit:
+        if not number.is_finite() or abs(number) >= self._limit or not self._exact(number):
             raise ValueError(f"{number} does not fit {self._declared.simpleString()}")
         return str(number)
+
+    def _exact(self, number: Decimal) -> bool:
+        """Whether no digit stands beyond the scale; arithmetic would round to 28 digits."""
+        _, digits, exponent = number.as_tuple()
+        text = "".join(map(str, digits))
+        zeros = len(text) - len(text.rstrip("0"))
+        return not number or int(exponent) + zeros >= -self._declared.scale
 
     def restore(self, column: Column) -> Column:
         """See the base class."""

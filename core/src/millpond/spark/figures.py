@@ -25,8 +25,9 @@ class SubtaskFigures:
         first_group, last_group: its key groups.
         checkpoint_id: the batch id plus one.
         figures: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``, ``snapshot_ms``;
-            ``bytes_written``, ``rows_written`` to the checkpoint directory; ``source``, how
-            the backend was got: ``new``, ``worker``, ``local``, ``deltas`` or ``snapshot``;
+            ``bytes_written``, ``rows_written`` to the checkpoint directory;
+            ``snapshot_bytes``, what a restore would read; ``source``, how the backend was
+            got: ``new``, ``worker``, ``local``, ``deltas`` or ``snapshot``;
             ``executor`` and ``pid``, where it ran.
     """
 

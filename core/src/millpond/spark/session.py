@@ -35,11 +35,14 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 
     * As many state partitions as subtasks, or a few more where that spreads evenly: each costs
       about 0.1 s of a core per batch, however little is in it.
+    * Spark's check of unsupported operations is switched off: it refuses every query with two
+      applyInPandasWithState, whatever they do; ours keep their states apart.
     * Arrow batches of 50,000 rows instead of 10,000: a fifth less time a batch was measured
       with 50,000 rows a subtask. Spark bounds them in bytes as well.
     """
     return {
         "spark.sql.shuffle.partitions": str(_spreading(parallelism)),
+        "spark.sql.streaming.unsupportedOperationCheck": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         f"{SPARK_PREFIX}parallelism": str(parallelism),
     }

@@ -84,6 +84,7 @@ def run_subtask(
             "rows_out": runner.rows_out,
             "bytes_written": result.bytes_written,
             "rows_written": result.rows_written,
+            "snapshot_bytes": result.handle.size if result.handle else 0,
             "source": acquired.source,
             "executor": local_root().parent.name,
             "pid": os.getpid(),

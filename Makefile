@@ -1,0 +1,52 @@
+# Every habit of the project. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+DEMO ?= --days 6 --lines 20000
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/.venv/bin/python
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: setup ## the main job on every installed backend, checked against Spark SQL
+	cd examples/orders && ../../$(PY) demo.py $(DEMO)
+
+test: setup ## all tests but the long ones
+	$(PY) -m pytest -m "not soak"
+
+soak: setup ## the long tests
+	$(PY) -m pytest -m soak
+
+lint: setup ## ruff, mypy, import contracts
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy -p millpond -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
+	.venv/bin/lint-imports
+
+format: setup ## format the code
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+bench: setup ## throughput side by side, as a table, JSON and plots under out/bench
+	$(PY) benchmarks/throughput.py --output out/bench
+
+conformance: setup ## the contract tests, on every usable backend
+	$(PY) -m pytest --pyargs millpond_conformance
+
+wheels: setup ## build all wheels into dist/
+	tools/uv build --all-packages --wheel --out-dir dist
+
+setup: .venv/.ready java ## the environment; done by the others as needed
+
+java:
+	@tools/java
+
+.venv/.ready: pyproject.toml core/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+	tools/uv sync --quiet
+	@touch $@
+
+clean: ## remove what was built
+	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
+
+.PHONY: help demo test soak lint format bench conformance wheels setup java clean

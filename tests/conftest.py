@@ -1,0 +1,66 @@
+"""One Spark session for all tests, and what they share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """A local session with two cores; tests set Millpond's configuration on it."""
+    from pyspark.sql import SparkSession
+
+    from millpond.spark import configure
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("millpond tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.timeType.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.log.level", "FATAL")
+    )
+    configure(builder, parallelism=2)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def job_conf(spark, tmp_path):
+    """Sets Millpond's keys for one test and takes them back."""
+    before = dict(spark.conf.getAll)
+    spark.conf.set("spark.millpond.checkpoint.dir", (tmp_path / "snapshots").as_uri())
+
+    def set_conf(**settings):
+        for name, value in settings.items():
+            spark.conf.set("spark.millpond." + name.replace("_", "."), str(value))
+
+    yield set_conf
+    for key in dict(spark.conf.getAll):
+        if key.startswith("spark.millpond.") and key not in before:
+            spark.conf.unset(key)
+    for key, value in before.items():
+        if key.startswith("spark.millpond."):
+            spark.conf.set(key, value)
+
+
+@pytest.fixture(scope="session")
+def retail():
+    """The folder of the retail data; where it is not there, the test is skipped and says so."""
+    if not RETAIL.is_dir():
+        pytest.skip("the retail data is not beside this repository (../shared/data)")
+    return RETAIL

@@ -1,0 +1,354 @@
+"""The operator on Spark: streams and batches, order, null keys, errors, replays, figures."""
+
+import shutil
+
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond.spark import key_by, subtask_figures
+
+pytestmark = pytest.mark.spark
+BACKENDS = ["heap", "rocksdb", "lmdb"]
+
+
+class Running(mp.KeyedProcessFunction):
+    """Yields key, running count and running sum."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+        self.sum = context.get_state(mp.ValueStateDescriptor("sum", int, default=0))
+
+    def process_element(self, row, context):
+        self.count.update(self.count.value() + 1)
+        self.sum.update(self.sum.value() + row.n)
+        yield context.current_key, self.count.value(), self.sum.value()
+
+
+RUNNING = "k string, rows bigint, sum bigint"
+
+
+class Collect(mp.KeyedProcessFunction):
+    """Yields the rows of a key so far, in the order they came."""
+
+    def open(self, context):
+        self.seen = context.get_list_state(mp.ListStateDescriptor("seen", int))
+
+    def process_element(self, row, context):
+        self.seen.add(row.n)
+        return [(row.k, self.seen.get())]
+
+
+class Files:
+    """A streaming source of JSON files, written one micro-batch at a time."""
+
+    def __init__(self, spark, folder, schema="k string, n bigint"):
+        self.spark, self.folder, self.schema, self.count = spark, folder, schema, 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, *rows):
+        names = [part.split()[0] for part in self.schema.split(", ")]
+        df = self.spark.createDataFrame(list(rows), self.schema).select(*names)
+        part = self.folder.parent / f"part-{self.count}"
+        df.coalesce(1).write.json(str(part))
+        self.count += 1
+        (file,) = part.glob("part-*.json")
+        file.rename(self.folder / f"{self.count:04d}.json")
+        shutil.rmtree(part)
+
+    def stream(self):
+        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
+        return reader.json(str(self.folder))
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    return Files(spark, tmp_path / "input")
+
+
+def run(df, tmp_path, mode="append", name="query"):
+    """Run a query over all input into Parquet files; returns the query."""
+    writer = df.writeStream.outputMode(mode).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
+    query = writer.format("parquet").option("path", str(tmp_path / name / "output")).start()
+    query.awaitTermination()
+    return query
+
+
+def output(spark, tmp_path, name="query"):
+    """The rows that a query has written, as tuples, sorted."""
+    return sorted(map(tuple, spark.read.parquet(str(tmp_path / name / "output")).collect()))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_state_lasts_over_batches_and_restarts(spark, job_conf, files, tmp_path, backend):
+    """A restarted query goes on where it stopped, on every backend."""
+    job_conf(state_backend=backend)
+    keyed = key_by(files.stream(), "k")
+    files.add(("a", 1), ("b", 10))
+    files.add(("a", 2))
+    run(keyed.process(Running(), output=RUNNING, uid="running"), tmp_path)
+    files.add(("a", 3), ("c", 100))
+    run(keyed.process(Running(), output=RUNNING, uid="running"), tmp_path)
+    assert output(spark, tmp_path) == [
+        ("a", 1, 1), ("a", 2, 3), ("a", 3, 6), ("b", 1, 10), ("c", 1, 100),
+    ]  # fmt: skip
+
+
+def test_plain_batch(spark, job_conf):
+    """A plain DataFrame is processed with state that lives for the job."""
+    job_conf(state_backend="rocksdb")
+    df = spark.createDataFrame([("a", 1), ("b", 5), ("a", 2)], "k string, n bigint")
+    out = key_by(df, "k").process(Running(), output=RUNNING, uid="batch")
+    totals = {row.k: row.sum for row in out.collect() if row.k == "b" or row.rows == 2}
+    assert totals == {"a": 3, "b": 5}
+
+
+def test_order_by(spark, job_conf, files, tmp_path):
+    """Each micro-batch's rows of a key are processed in the given order, nulls first."""
+    job_conf(state_backend="heap")
+    files.add(("a", 3), ("a", 1), ("b", 9), ("a", 2), ("b", 8), ("a", -5))
+    out = key_by(files.stream(), "k").process(
+        Collect(), output="k string, seen array<bigint>", uid="ordered", order_by="n"
+    )
+    run(out, tmp_path)
+    longest = {k: seen for k, seen in sorted(output(spark, tmp_path), key=lambda r: len(r[1]))}
+    assert longest == {"a": [-5, 1, 2, 3], "b": [8, 9]}
+
+
+def test_null_keys_are_refused(spark, job_conf, files, tmp_path):
+    """A row with a null key fails the query with an error that names operator, key and row."""
+    job_conf(state_backend="heap")
+    files.add(("a", 1), (None, 77))
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="strict")
+    with pytest.raises(Exception, match="null") as caught:
+        run(out, tmp_path)
+    assert "Operator 'strict': the key (k) of this row is null: Row(k=None, n=77)" in str(
+        caught.value
+    ).replace("Row Row", "Row")
+
+
+def test_null_keys_are_dropped_or_put_aside(spark, job_conf, files, tmp_path):
+    """null_keys='drop' leaves such rows out; 'aside' hands them over as they came."""
+    job_conf(state_backend="heap")
+    files.add(("a", 1), (None, 77))
+    dropped = key_by(files.stream(), "k", null_keys="drop")
+    run(dropped.process(Running(), output=RUNNING, uid="drop"), tmp_path, name="drop")
+    assert output(spark, tmp_path, "drop") == [("a", 1, 1)]
+    aside = key_by(files.stream(), "k", null_keys="aside")
+    run(aside.null_key_rows, tmp_path, name="aside")
+    assert output(spark, tmp_path, "aside") == [(None, 77)]
+
+
+def test_several_operators_and_a_union_in_one_query(spark, job_conf, files, tmp_path):
+    """Two operators, one after the other and side by side, keep their states apart."""
+    job_conf(state_backend="lmdb")
+    files.add(("a", 1), ("b", 2))
+    files.add(("a", 3))
+    rows = files.stream()
+    first = key_by(rows, "k").process(Running(), output=RUNNING, uid="first")
+    renamed = first.selectExpr("k", "sum as n")
+    second = key_by(renamed, "k").process(Running(), output=RUNNING, uid="second")
+    side = key_by(rows, "k").process(Running(), output=RUNNING, uid="side")
+    run(second.union(side), tmp_path)
+    chained = [("a", 1, 1), ("a", 2, 5), ("b", 1, 2)]
+    beside = [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
+    assert output(spark, tmp_path) == sorted(chained + beside)
+    figures = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    assert {entry.operator_uid for entry in figures} == {"first", "second", "side"}
+
+
+def test_update_mode_and_foreach_batch(spark, job_conf, files, tmp_path):
+    """The operator works in update mode and under foreachBatch."""
+    job_conf(state_backend="rocksdb")
+    files.add(("a", 1))
+    files.add(("a", 2), ("b", 3))
+    out = key_by(files.stream(), "k").process(
+        Running(), output=RUNNING, uid="update", output_mode="update"
+    )
+    batches = {}
+
+    def keep(df, batch_id):
+        batches[batch_id] = sorted(map(tuple, df.collect()))
+
+    query = (
+        out.writeStream.outputMode("update")
+        .foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert batches == {0: [("a", 1, 1)], 1: [("a", 2, 3), ("b", 1, 3)]}
+
+
+def test_a_replayed_batch_counts_once(spark, job_conf, files, tmp_path):
+    """A batch whose sink failed is computed anew from the state before it."""
+    job_conf(state_backend="rocksdb")
+    files.add(("a", 1))
+    files.add(("a", 2))
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="replayed")
+    seen = []
+
+    def start(fail):
+        def sink(df, batch_id):
+            rows = sorted(map(tuple, df.collect()))
+            if fail and batch_id == 1:
+                raise RuntimeError("the sink fails after the operator has run")
+            seen.append((batch_id, rows))
+
+        writer = out.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    with pytest.raises(Exception, match="sink fails"):
+        start(fail=True).awaitTermination()
+    start(fail=False).awaitTermination()
+    assert seen == [(0, [("a", 1, 1)]), (1, [("a", 2, 3)])]
+
+
+class Failing(mp.KeyedProcessFunction):
+    """Fails at one key."""
+
+    def process_element(self, row, context):
+        if row.k == "bad":
+            raise ZeroDivisionError("user's own trouble")
+        yield (row.k,)
+
+
+def test_errors_of_the_function_say_where(spark, job_conf, files, tmp_path):
+    """A failing function's error names the operator uid, the subtask and the key."""
+    job_conf(state_backend="heap")
+    files.add(("good", 1), ("bad", 2))
+    out = key_by(files.stream(), "k").process(Failing(), output="k string", uid="failing")
+    subtask = mp.assign_to_key_group("bad", 128) * 2 // 128
+    with pytest.raises(Exception, match="user's own trouble") as caught:
+        run(out, tmp_path)
+    expected = (
+        f"Operator 'failing', subtask {subtask}, key str 'bad': Failing.process_element failed: "
+        "ZeroDivisionError: user's own trouble"
+    )
+    assert expected in str(caught.value)
+
+
+def test_event_time_reaches_the_function(spark, job_conf, files, tmp_path):
+    """context.timestamp is the watermarked column in ms, or the column that is named."""
+
+    class Stamp(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield row.k, context.timestamp
+
+    job_conf(state_backend="heap")
+    files.add(("a", 1_700_000_000_123))
+    rows = files.stream().selectExpr("k", "timestamp_millis(n) as at")
+    out = key_by(rows.withWatermark("at", "1 minute"), "k").process(
+        Stamp(), output="k string, ms bigint", uid="stamp"
+    )
+    run(out, tmp_path)
+    assert output(spark, tmp_path) == [("a", 1_700_000_000_123)]
+    named = key_by(rows, "k").process(
+        Stamp(), output="k string, ms bigint", uid="named", event_time="at"
+    )
+    run(named, tmp_path, name="named")
+    assert output(spark, tmp_path, "named") == [("a", 1_700_000_000_123)]
+
+
+def test_figures_of_the_last_batch(spark, job_conf, files, tmp_path):
+    """The driver can read what each subtask did in its last batch."""
+    job_conf(state_backend="heap")
+    files.add(*[(f"k{number}", number) for number in range(100)])
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="figures")
+    run(out, tmp_path)
+    found = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    assert [(entry.first_group, entry.last_group) for entry in found] == [(0, 63), (64, 127)]
+    assert sum(entry.figures["rows_in"] for entry in found) == 100
+    assert {entry.figures["source"] for entry in found} == {"new"}
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 7])
+def test_any_number_of_state_partitions_is_correct(
+    spark, job_conf, files, tmp_path, partitions
+):
+    """The result does not depend on how many partitions Spark gives its state."""
+    job_conf(state_backend="heap", parallelism=4)
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    try:
+        rows = [(f"k{number % 40}", number) for number in range(200)]
+        files.add(*rows[:100])
+        files.add(*rows[100:])
+        run(key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="p"), tmp_path)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    finals = {row[0]: row[2] for row in output(spark, tmp_path) if row[1] == 5}
+    assert finals == {f"k{k}": sum(range(k, 200, 40)) for k in range(40)}
+
+
+def test_changed_parallelism_is_refused_not_lost(spark, job_conf, files, tmp_path):
+    """Another parallelism than the state's fails loudly; with the old one the query goes on."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*[(f"k{number}", number) for number in range(20)])
+
+    def build():
+        return key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="par")
+
+    run(build(), tmp_path)
+    files.add(("k1", 1))
+    job_conf(parallelism=3)
+    with pytest.raises(Exception, match="parallelism back"):
+        run(build(), tmp_path)
+    job_conf(parallelism=2)
+    run(build(), tmp_path)
+    assert ("k1", 2, 2) in output(spark, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda df: key_by(df), "at least one column"),
+        (lambda df: key_by(df, "x"), "no such column"),
+        (lambda df: key_by(df, "k", null_keys="ignore"), "none of refuse"),
+        (lambda df: process(df, uid="../x"), "must be 1 to 100"),
+        (lambda df: process(df, order_by="x"), "no such column"),
+        (lambda df: process(df, event_time="n"), "no timestamp"),
+        (lambda df: process(df, function=object()), "no KeyedProcessFunction"),
+    ],
+)
+def test_wrong_arguments(spark, build, message):
+    """Wrong arguments are refused where they are given, with the place and a reason."""
+    df = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    with pytest.raises(errors.ConfigError, match=message):
+        build(df)
+
+
+def process(df, function=None, uid="uid", **options):
+    """An operator with defaults."""
+    return key_by(df, "k").process(function or Running(), output=RUNNING, uid=uid, **options)
+
+
+def test_wrong_configuration(spark, job_conf, files):
+    """A misspelt key and an unknown backend are refused with the nearest spelling."""
+    job_conf(state_backend="rocksbd")
+    with pytest.raises(errors.PluginNotFoundError, match="Did you mean 'rocksdb'"):
+        process(files.stream())
+    job_conf(state_backend="heap", checkpiont_dir="x")
+    with pytest.raises(errors.ConfigError, match="Did you mean 'checkpoint.dir'"):
+        process(files.stream())
+    spark.conf.unset("spark.millpond.checkpiont.dir")
+    spark.conf.unset("spark.millpond.checkpoint.dir")
+    with pytest.raises(errors.ConfigError, match=r"spark.millpond.checkpoint.dir: a streaming"):
+        process(files.stream())
+
+
+def test_labels_spread_over_partitions(spark):
+    """Subtask i falls on partition i % n, for Spark's own hash."""
+    from pyspark.sql import functions as F
+
+    from millpond.spark.labels import group_labels
+
+    labels = group_labels(64)
+    assert len(set(labels)) == 64
+    df = spark.createDataFrame([(label,) for label in labels], "label int")
+    for n in (1, 2, 5, 8, 10, 16, 64):
+        found = df.select(F.pmod(F.hash("label"), F.lit(n)).alias("p")).collect()
+        assert [row.p for row in found] == [index % n for index in range(64)]
+    assert group_labels(3) == labels[:3]

@@ -1,0 +1,247 @@
+"""Rows keep their values exactly on the way through an operator, and keys hash as Spark's."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond.spark import key_by
+from millpond.spark.plan import key_codec_of, key_group_column
+from millpond.types import signed64
+
+pytestmark = pytest.mark.spark
+
+
+class Echo(mp.KeyedProcessFunction):
+    """Yields each row as it came, and what Python saw of it."""
+
+    def process_element(self, row, context):
+        yield (*row, repr(tuple(row)))
+
+
+# SQL literals by column: type, and values between the extremes.
+SCALARS = {
+    "a_bool": ("boolean", ["true", "false"]),
+    "a_byte": ("tinyint", ["-128", "127"]),
+    "a_short": ("smallint", ["-32768", "32767"]),
+    "an_int": ("int", ["-2147483648", "2147483647"]),
+    "a_long": ("bigint", ["-9223372036854775808", "9223372036854775807", "9007199254740993"]),
+    "a_float": ("float", ["'NaN'", "'Infinity'", "1.1", "-0.0", "3.4028235E38"]),
+    "a_double": ("double", ["'NaN'", "'-Infinity'", "0.1", "-0.0D", "4.9E-324D"]),
+    "a_dec10": ("decimal(10,2)", ["99999999.99", "-0.01"]),
+    "a_dec18": ("decimal(18,0)", ["999999999999999999", "-1"]),
+    "a_dec38": ("decimal(38,18)", ["'12345678901234567890.123456789012345678'", "0"]),
+    "a_string": ("string", ["''", "'ü€😀 \"x\", y'", "'a\\0b'"]),
+    "a_binary": ("binary", ["X''", "X'00FF10'"]),
+    "a_date": ("date", ["'0001-01-01'", "'9999-12-31'", "'1969-12-31'"]),
+    "a_ts": (
+        "timestamp",
+        ["'0001-01-02 00:00:00.000001 UTC'", "'9999-12-30 23:59:59.999999 UTC'"],
+    ),
+    "an_ntz": (
+        "timestamp_ntz",
+        ["'0001-01-01 00:00:00.000001'", "'9999-12-31 23:59:59.999999'", "'2024-03-10 02:30:00'"],
+    ),
+    "an_interval": (
+        "interval day to second",
+        ["interval '-106751991 04:00:54.775807' day to second", "interval '0.000001' second"],
+    ),
+    "months": ("interval year to month", ["interval '-100-11' year to month"]),
+    "a_time": ("time(6)", ["'23:59:59.999999'", "'00:00:00'"]),
+    "a_void": ("void", []),
+}
+NESTED = {
+    "longs": ("array<bigint>", ["array(9007199254740993, null)", "array()"]),
+    "doubles": ("array<double>", ["array(double('NaN'), null, double('Infinity'), -0.0D)"]),
+    "times": ("array<timestamp_ntz>", ["array(timestamp_ntz'0001-01-01 00:00:00.000001', null)"]),
+    "bins": ("array<binary>", ["array(X'00FF', null)"]),
+    "a_map": ("map<string,decimal(20,3)>", ["map('k', 1.234, 'n', null)", "map()"]),
+    "int_map": ("map<int,array<date>>", ["map(1, array(date'9999-12-31', null), 2, null)"]),
+    "a_struct": (
+        "struct<x:bigint,y:struct<z:string,d:double>>",
+        ["struct(9223372036854775807, struct('z', double('NaN')))", "struct(null, null)"],
+    ),
+    "structs": ("array<struct<a:int,b:binary>>", ["array(struct(1, X'01'), null)"]),
+}
+
+
+def table(spark, columns):
+    """A DataFrame with a row per value, all other columns null, and one row of nulls."""
+    rows = []
+    for name, (_, values) in columns.items():
+        rows += [{name: value} for value in values]
+    selects = [
+        ", ".join(
+            f"cast({row.get(name, 'null')} as {kind}) as {name}"
+            if kind != "void"
+            else f"null as {name}"
+            for name, (kind, _) in columns.items()
+        )
+        for row in [*rows, {}]
+    ]
+    sql = " union all ".join(
+        f"select {number} as id, {select}" for number, select in enumerate(selects)
+    )
+    return spark.sql(sql)
+
+
+def as_text(df):
+    """Rows as text by id; a cast to string shows every digit."""
+    names = [f"cast({name} as string) as {name}" for name in df.columns if name != "a_binary"]
+    binary = ["hex(a_binary) as a_binary"] if "a_binary" in df.columns else []
+    return sorted(map(tuple, df.selectExpr(*names, *binary).collect()))
+
+
+@pytest.mark.parametrize("columns", [SCALARS, NESTED], ids=["scalars", "nested"])
+def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
+    """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
+    job_conf(state_backend="heap")
+    df = table(spark, columns)
+    fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
+    out = key_by(df, "id").process(Echo(), output=f"{fields}, seen string", uid="echo")
+    assert as_text(out.drop("seen")) == as_text(df)
+
+
+def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
+    """What holds for a batch holds for a stream, whose frames Spark makes another way."""
+    job_conf(state_backend="heap")
+    columns = {name: spec for name, spec in {**SCALARS, **NESTED}.items() if spec[0] != "void"}
+    columns.pop("a_time")  # Parquet files of this Spark hold no time
+    df = table(spark, columns)
+    df.write.parquet(str(tmp_path / "input"))
+    stream = spark.readStream.schema(df.schema).parquet(str(tmp_path / "input"))
+    fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
+    out = key_by(stream, "id").process(Echo(), output=f"{fields}, seen string", uid="echo")
+    query = (
+        out.writeStream.format("parquet")
+        .option("path", str(tmp_path / "output"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = spark.read.schema(out.schema).parquet(str(tmp_path / "output"))
+    assert as_text(found.drop("seen")) == as_text(df)
+
+
+def test_what_python_sees(spark, job_conf):
+    """Python sees int, float, None, aware datetime, date, Decimal, list, dict, named tuple."""
+    job_conf(state_backend="heap")
+    df = spark.sql(
+        "select 1 as id, 9007199254740993 as n, cast(null as bigint) as nothing, "
+        "double('NaN') as x, cast(1.50 as decimal(10,2)) as d, X'01' as b, "
+        "timestamp'2024-01-01 00:00:00 UTC' as t, timestamp_ntz'2024-01-01 00:00:00' as ntz, "
+        "date'2024-01-01' as day, array(1, null) as a, map('k', 2) as m, "
+        "named_struct('p', 1, 'q', 'z') as s"
+    )
+    seen = key_by(df, "id").process(Repr(), output="seen string", uid="repr").collect()[0].seen
+    utc = dt.timezone.utc
+    expected = (
+        1, 9007199254740993, None, float("nan"), Decimal("1.50"), b"\x01",
+        dt.datetime(2024, 1, 1, tzinfo=utc), dt.datetime(2024, 1, 1), dt.date(2024, 1, 1),
+        [1, None], {"k": 2},
+    )  # fmt: skip
+    assert seen == repr(expected)[:-1] + ", Row(p=1, q='z'))"
+
+
+class Repr(mp.KeyedProcessFunction):
+    """Yields what Python saw."""
+
+    def process_element(self, row, context):
+        yield (repr(tuple(row)),)
+
+
+def test_a_type_that_would_lose_values_is_refused(spark):
+    """A column that cannot be carried is refused by name, when the operator is built."""
+    df = spark.sql("select 1 as id, parse_json('{}') as v")
+    with pytest.raises(errors.UnsupportedColumnError, match="'v' of type variant"):
+        key_by(df, "id").process(Echo(), output="x int", uid="x")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (("x", "one"), "declared int, the function yielded str 'one'"),
+        (("x", 2**31), "out of range"),
+        (("x", True), "declared int, the function yielded bool True"),
+        (("x",), "tuple of 2 values"),
+        ((1, 1), "declared str, the function yielded int 1"),
+    ],
+)
+def test_output_of_another_type_is_refused(spark, job_conf, values, message):
+    """A yielded value that does not fit the declared output names the operator and column."""
+    job_conf(state_backend="heap")
+
+    class Wrong(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield values
+
+    out = key_by(spark.range(1), "id").process(Wrong(), output="s string, n int", uid="wrong")
+    with pytest.raises(Exception, match=message) as caught:
+        out.collect()
+    assert "Operator 'wrong'" in str(caught.value)
+
+
+KEYS = {
+    "tinyint": ["-128", "7"],
+    "smallint": ["-300"],
+    "int": ["0", "-1", "2147483647"],
+    "bigint": ["-9223372036854775808", "42"],
+    "float": ["-0.0", "'NaN'", "1.5"],
+    "double": ["-0.0D", "0.0D", "'NaN'", "1.1"],
+    "boolean": ["true", "false"],
+    "string": ["''", "'abc'", "'ünï'"],
+    "binary": ["X''", "X'00FF'"],
+    "date": ["'0001-01-01'", "'9999-12-31'"],
+    "timestamp": ["'2024-01-01 12:34:56.789012 UTC'"],
+    "timestamp_ntz": ["'1969-12-31 23:59:59.999999'"],
+    "decimal(10,2)": ["12.30", "-0.01", "0"],
+    "decimal(38,6)": ["12.300000", "-99999999999999999999999999.123456", "1e25"],
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_key_groups_equal_sparks(spark, kind):
+    """For every key type, Python computes the key group that the JVM computes."""
+    sql = " union all ".join(f"select cast({value} as {kind}) as k" for value in KEYS[kind])
+    df = spark.sql(sql)
+    field = df.schema["k"].dataType
+    with_group = df.select("k", key_group_column([df["k"]], [field], 128).alias("g"))
+    out = key_by(with_group, "k").process(SeesKey(), output="same boolean, why string", uid="keys")
+    assert [row.why for row in out.collect() if not row.same] == []
+
+
+class SeesKey(mp.KeyedProcessFunction):
+    """Compares the key group of the JVM with Python's."""
+
+    def process_element(self, row, context):
+        key = context.current_key
+        group = mp.assign_to_key_group(key, 128)
+        yield group == row.g, f"{key!r}: {group} in Python, {row.g} in the JVM"
+
+
+def test_composite_key_groups_equal_sparks(spark):
+    """Several key columns are folded as Spark folds them."""
+    df = spark.sql(
+        "select * from values (1, 'a', date'2024-01-01', 1.5D), (-7, '', date'1960-01-01', -0.0D) "
+        "as t(n, s, d, x)"
+    )
+    names = ["n", "s", "d", "x"]
+    types = [df.schema[name].dataType for name in names]
+    rows = df.select("*", key_group_column([df[n] for n in names], types, 100).alias("g")).collect()
+    codec = key_codec_of(names, types)
+    for row in rows:
+        key = codec.check(tuple(row)[:4])
+        assert key == tuple(row)[:4]
+        assert signed64(codec.hash(key)) % 100 == row.g
+
+
+def test_a_uuid_key_is_hashed_as_its_string(spark):
+    """A UUID has the key group of its text."""
+    import uuid
+
+    key = uuid.UUID("12345678-1234-5678-1234-567812345678")
+    group = spark.sql(f"select pmod(xxhash64('{key}'), 128) as g").collect()[0].g
+    assert mp.assign_to_key_group(key, 128) == group
