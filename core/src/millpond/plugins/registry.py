@@ -68,7 +68,6 @@ class PluginRegistry:
         _mark_duplicates(self.records, rules)
         for record in self.records:
             self._load(record, rules)
-        self._manager.check_pending()
 
     def _load(self, record: PluginRecord, rules: PluginsConfig) -> None:
         rule = blocking_rule(record.name, rules)
@@ -90,7 +89,9 @@ class PluginRegistry:
             provide = getattr(plugin, "millpond_state_backends", None)
             backends = {backend.name: backend for backend in provide()} if provide else {}
             self._manager.register(plugin, record.name)
+            self._manager.check_pending()
         except Exception as error:
+            self._manager.unregister(name=record.name)
             reason = f"{type(error).__name__}: {error}"
             raise PluginLoadError(*where, reason) from error
         record.plugin = plugin

@@ -135,6 +135,11 @@ def _pack_int(value: int) -> Any:
     return value if value in _INT64 else msgspec.msgpack.Ext(_BIG_INT, int_to_bytes(value))
 
 
+def _unpack_int(value: Any, _: Any) -> int:
+    packed = isinstance(value, msgspec.msgpack.Ext)
+    return int_from_bytes(bytes(value.data)) if packed else SCALARS[int].check(value)
+
+
 def _pack_datetime(value: datetime) -> Any:
     value = SCALARS[datetime].check(value)
     micros = micros_from_datetime(value)
@@ -200,6 +205,7 @@ def _make_converter() -> cattrs.Converter:
         converter.register_structure_hook(declared, _strict(declared))
         converter.register_unstructure_hook(declared, serializer.check)
     converter.register_unstructure_hook(int, _pack_int)
+    converter.register_structure_hook(int, _unpack_int)
     converter.register_unstructure_hook(Decimal, lambda v: str(SCALARS[Decimal].check(v)))
     converter.register_structure_hook(Decimal, lambda v, _: Decimal(v))
     converter.register_unstructure_hook(datetime, _pack_datetime)
@@ -213,9 +219,7 @@ def _make_converter() -> cattrs.Converter:
 
 
 _CONVERTER = _make_converter()
-_DECODER = msgspec.msgpack.Decoder(
-    strict=False, ext_hook=lambda code, data: int_from_bytes(bytes(data)) if code == 1 else None
-)
+_DECODER = msgspec.msgpack.Decoder()
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 

@@ -1,0 +1,79 @@
+"""Configuration from Python, TOML and Spark, and what is refused."""
+
+import pytest
+
+import millpond as mp
+from millpond import errors
+from millpond.config import ByteSize, structure_options
+
+SAME = {
+    "millpond.state.backend": "lmdb",
+    "state.latency-track.enabled": "true",
+    "buffer.max-bytes": "64mb",
+    "backend.rocksdb.state.spent.bloom-bits": 5,
+    "plugins.block": "a, b",
+}
+
+
+def test_three_sources_one_result(tmp_path):
+    """Dotted keys, a TOML file and Spark's configuration give the same Config."""
+    toml = tmp_path / "millpond.toml"
+    toml.write_text(
+        '[millpond]\nplugins.block = ["a", "b"]\nbuffer.max-bytes = "64mb"\n'
+        '[millpond.state]\nbackend = "lmdb"\nlatency-track = { enabled = true }\n'
+        "[millpond.backend.rocksdb.state.spent]\nbloom-bits = 5\n"
+    )
+    spark = {f"spark.millpond.{key.removeprefix('millpond.')}": v for key, v in SAME.items()}
+    made = mp.Config(SAME)
+    assert made == mp.Config.from_toml(toml) == mp.Config.from_spark_conf(spark.items())
+    assert made.state.backend == "lmdb"
+    assert made.buffer.max_bytes == 64 << 20
+    assert made.plugins.block == ("a", "b")
+    assert made.backend_options("rocksdb") == {"state": {"spent": {"bloom-bits": 5}}}
+
+
+def test_sections_as_keywords():
+    """Sections may be given as keywords."""
+    assert mp.Config(state={"backend": "lmdb"}).state.backend == "lmdb"
+    assert mp.Config(parallelism=3).parallelism == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"state.bakend": "x"}, r"state.bakend: is not a known key. Did you mean 'state.backend'"),
+        ({"statee.backend": "x"}, r"Did you mean 'state.backend'"),
+        ({"max-parallelism": "many"}, "max-parallelism: expected int, got str 'many'"),
+        ({"state": "heap"}, "state: is a section"),
+        ({"state.snapshot.max-deltas": 0}, "state.snapshot"),
+        ({"buffer.max-bytes": "64 parsecs"}, "buffer.max-bytes: expected ByteSize"),
+        ({"serialization.allow-pickle": "maybe"}, "allow-pickle: expected bool"),
+    ],
+)
+def test_refused(options, message):
+    """Unknown keys and wrong types are refused with the place and the nearest spelling."""
+    with pytest.raises(errors.ConfigError, match=message) as caught:
+        mp.Config(options, place="here")
+    assert str(caught.value).startswith("here: ")
+
+
+def test_wrong_files(tmp_path):
+    """A missing file and one that is no TOML are refused by name."""
+    with pytest.raises(errors.ConfigError, match="No such file"):
+        mp.Config.from_toml(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("= 3")
+    with pytest.raises(errors.ConfigError, match="bad.toml: file: is not TOML"):
+        mp.Config.from_toml(tmp_path / "bad.toml")
+
+
+def test_options_of_a_plugin():
+    """A plugin's options are structured with the prefix in the error."""
+    import attrs
+
+    @attrs.frozen
+    class Options:
+        size: ByteSize = ByteSize(1)
+
+    assert structure_options(Options, {"size": "2kb"}, "x", "backend.y").size == 2048
+    with pytest.raises(errors.ConfigError, match=r"backend.y.sise: .* 'backend.y.size'"):
+        structure_options(Options, {"sise": 1}, "x", "backend.y")

@@ -1,0 +1,46 @@
+"""Errors keep their fields through pickling and read as sentences."""
+
+import inspect
+import pickle
+import typing
+
+import attrs
+import pytest
+
+from millpond import errors
+
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if inspect.isclass(value) and issubclass(value, errors.MillpondError)
+]
+SAMPLES = {"str": "x", "int": 1, "tuple[str, ...]": ("x", "y"), "str | None": "x"}
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_errors_survive_pickling(cls):
+    """Each error comes back from pickle with the same fields and the same sentence."""
+    hints = typing.get_type_hints(cls)
+    names = {str: "str", int: "int", tuple[str, ...]: "tuple[str, ...]", str | None: "str | None"}
+    error = cls(**{field.name: SAMPLES[names[hints[field.name]]] for field in attrs.fields(cls)})
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert attrs.asdict(again) == attrs.asdict(error)
+    assert str(again) == str(error)
+    assert str(error).endswith((".", "x", "y", "?"))
+
+
+def test_all_errors_are_listed():
+    """__all__ holds every error class."""
+    assert sorted(errors.__all__) == sorted(cls.__name__ for cls in CLASSES)
+
+
+def test_brief_bounds_what_it_shows():
+    """A huge or hostile value makes a short message all the same."""
+
+    class Hostile:
+        def __repr__(self):
+            raise RuntimeError("no")
+
+    assert len(errors.brief("x" * 10_000)) < 150
+    assert "repr failed" in errors.brief(Hostile())

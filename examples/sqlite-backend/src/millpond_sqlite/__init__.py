@@ -1,0 +1,36 @@
+"""An example of a third-party state backend: SQLite as an ordered byte store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.hookspecs import hookimpl
+
+MILLPOND_API = 1
+
+
+class SqliteStateBackend(StateBackend):
+    """Keeps state in a SQLite database."""
+
+    name: ClassVar[str] = "sqlite"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
+
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """Open the backend; the database is imported only now."""
+        from millpond_sqlite.backend import SqliteKeyedStateBackend  # noqa: PLC0415
+
+        return SqliteKeyedStateBackend(parameters)
+
+    def native_version(self) -> str:
+        """The version of the SQLite library."""
+        import sqlite3  # noqa: PLC0415
+
+        return f"SQLite {sqlite3.sqlite_version}"
+
+
+@hookimpl
+def millpond_state_backends() -> Iterable[StateBackend]:
+    """Provide the backend ``sqlite``."""
+    return [SqliteStateBackend()]

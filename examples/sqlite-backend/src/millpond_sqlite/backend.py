@@ -1,0 +1,91 @@
+"""The store, and the keyed backend that the byte-store base makes of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import ClassVar
+
+from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend, WriteBatch
+from millpond.backend.capabilities import Capability
+
+__all__ = ["SqliteKeyedStateBackend", "SqliteStore"]
+
+_FILE = "state.sqlite"
+
+
+def _table(family: str) -> str:
+    return '"f_' + family.encode().hex() + '"'
+
+
+class SqliteStore(ByteStore):
+    """A table per family, keyed by the bytes; SQLite compares blobs byte by byte."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("pragma synchronous = off")
+        tables = self._connection.execute("select name from sqlite_master where type = 'table'")
+        self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
+        self.create_family(META_FAMILY)
+
+    def families(self) -> list[str]:
+        """See the base class."""
+        return list(self._families)
+
+    def create_family(self, family: str) -> None:
+        """See the base class."""
+        sql = f"create table if not exists {_table(family)} (k blob primary key, v blob not null)"
+        self._connection.execute(sql + " without rowid")
+        self._families.add(family)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """See the base class."""
+        sql = f"select v from {_table(family)} where k = ?"  # noqa: S608 - the name is hexadecimal
+        row = self._connection.execute(sql, (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """See the base class."""
+        below = "" if end is None else "and k < ?"
+        sql = f"select k, v from {_table(family)} where k >= ? {below} order by k"  # noqa: S608
+        yield from self._connection.execute(sql, (start,) if end is None else (start, end))
+
+    def write(self, batch: WriteBatch) -> None:
+        """See the base class."""
+        self._connection.execute("begin")
+        try:
+            for family, changes in batch.items():
+                self._apply(_table(family), changes)
+        except BaseException:
+            self._connection.execute("rollback")
+            raise
+        self._connection.execute("commit")
+
+    def _apply(self, table: str, changes: list[tuple[bytes, bytes | None]]) -> None:
+        puts = [change for change in changes if change[1] is not None]
+        deletes = [(key,) for key, value in changes if value is None]
+        self._connection.executemany(f"replace into {table} values (?, ?)", puts)  # noqa: S608
+        self._connection.executemany(f"delete from {table} where k = ?", deletes)  # noqa: S608
+
+    def close(self) -> None:
+        """See the base class."""
+        self._connection.close()
+
+
+class SqliteKeyedStateBackend(ByteStoreBackend):
+    """Keyed state in SQLite."""
+
+    name: ClassVar[str] = "sqlite"
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
+
+    def open_store(self, directory: Path) -> ByteStore:
+        """See the base class."""
+        return SqliteStore(directory / _FILE)
+
+    def destroy_store(self, directory: Path) -> None:
+        """See the base class."""
+        for path in directory.glob(f"{_FILE}*"):
+            path.unlink()

@@ -1,0 +1,208 @@
+"""Every hook family, run through a third party's plugin."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import millpond as mp
+from millpond.backend import KeyedBackendParameters
+from millpond.checkpoint.full import FullStrategy
+from millpond.checkpoint.restore import RestoreOperation
+from millpond.checkpoint.storage import MemoryStorage
+from millpond.config import PluginsConfig
+from millpond.plugins import PluginRecord, PluginRegistry
+from millpond.plugins.discovery import discover
+from millpond.state import ListState, ValueState
+from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for
+
+SPENT = mp.ValueStateDescriptor("spent", float)
+
+
+@pytest.fixture
+def registry_with(monkeypatch):
+    """A registry of the installed plugins and one more, given as functions."""
+    import sys
+
+    def make(**hooks):
+        plugin = SimpleNamespace(MILLPOND_API=1, **hooks)
+        monkeypatch.setitem(sys.modules, "third_party_plugin", plugin)
+        extra = PluginRecord("third", "third-party", "1", "third_party_plugin")
+        return PluginRegistry(PluginsConfig(), [*discover(), extra])
+
+    return make
+
+
+def open_heap(registry, config=None):
+    """A heap backend that uses a registry."""
+    return registry.backend("heap").create_keyed_backend(
+        KeyedBackendParameters(
+            key_codec=key_codec_for(str),
+            max_parallelism=128,
+            key_group_range=mp.KeyGroupRange(0, 127),
+            clock=mp.ManualClock(0),
+            config=config or mp.Config(),
+            registry=registry,
+        )
+    )
+
+
+def test_wrappers_stand_in_order(registry_with):
+    """metrics(third(ttl(raw))): TTL is innermost, metrics outermost, others between."""
+    from datetime import timedelta
+
+    class Third(ValueState):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def value(self):
+            return self.inner.value()
+
+        def update(self, value):
+            self.inner.update(value)
+
+        def clear(self):
+            self.inner.clear()
+
+        def set_current_namespace(self, namespace):
+            self.inner.set_current_namespace(namespace)
+
+    @mp.hookimpl
+    def millpond_wrap_state(state, descriptor):
+        return Third(state) if descriptor.name == "spent" else None
+
+    registry = registry_with(millpond_wrap_state=millpond_wrap_state)
+    backend = open_heap(registry, mp.Config({"state.latency-track.enabled": True}))
+    descriptor = mp.ValueStateDescriptor("spent", float)
+    descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
+    state = backend.get_partitioned_state(descriptor)
+    chain = [type(state), type(state.wrapped), type(state.wrapped.inner)]
+    assert [cls.__name__ for cls in chain] == ["LatencyValueState", "Third", "TtlValueState"]
+    assert type(state.wrapped.inner._raw).__name__ == "RawValueState"
+    backend.set_current_key("k")
+    state.update(1.0)
+    assert state.value() == 1.0
+    assert backend.metrics.histograms()["spent.value_ns"].count == 1
+    plain = backend.get_partitioned_state(mp.ValueStateDescriptor("other", float))
+    assert type(plain.wrapped).__name__ == "RawValueState"
+
+
+def test_without_metrics_and_ttl_no_wrapper_is_made(registry_with):
+    """Off costs nothing: the user gets the raw state."""
+    state = open_heap(registry_with()).get_partitioned_state(SPENT)
+    assert type(state).__name__ == "RawValueState"
+
+
+def test_create_state(registry_with):
+    """A plugin may make a state itself; what it leaves alone, the core makes."""
+
+    class Loud(ListState):
+        def __init__(self, backend):
+            self.backend = backend
+
+        def get(self):
+            return ["loud"]
+
+        add = add_all = update = merge_namespaces = clear = set_current_namespace = print
+
+    @mp.hookimpl
+    def millpond_create_state(backend, descriptor, namespace_serializer):
+        return Loud(backend) if descriptor.name == "loud" else None
+
+    backend = open_heap(registry_with(millpond_create_state=millpond_create_state))
+    assert backend.get_partitioned_state(mp.ListStateDescriptor("loud", str)).get() == ["loud"]
+    backend.set_current_key("k")
+    assert backend.get_partitioned_state(mp.ListStateDescriptor("usual", str)).get() == []
+
+
+def test_snapshot_strategy(registry_with):
+    """A plugin's strategy is chosen by its name."""
+
+    class Mine(FullStrategy):
+        name = "mine"
+
+    @mp.hookimpl
+    def millpond_snapshot_strategies(backend):
+        return [Mine(backend)]
+
+    registry = registry_with(millpond_snapshot_strategies=millpond_snapshot_strategies)
+    backend = open_heap(registry, mp.Config({"state.snapshot.strategy": "mine"}))
+    backend.get_partitioned_state(SPENT)
+    assert type(backend.strategy("mine")) is Mine
+    assert backend.snapshot(1, mp.checkpoint_storage("memory:mine")).result().handle is not None
+    with pytest.raises(mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine"):
+        backend.strategy("yours")
+
+
+def test_restore_operation(registry_with):
+    """A plugin can restore its own kind of handle."""
+    from millpond.checkpoint import restore_keyed
+
+    done = []
+
+    class Mine(RestoreOperation):
+        def run(self):
+            done.append(self.handles)
+
+    @mp.hookimpl
+    def millpond_restore_operation(backend, handles):
+        return Mine(backend, handles) if handles == ["my handle"] else None
+
+    registry = registry_with(millpond_restore_operation=millpond_restore_operation)
+    restore_keyed(open_heap(registry), ["my handle"])
+    assert done == [["my handle"]]
+    with pytest.raises(mp.errors.RestoreError, match="no plugin can read str"):
+        restore_keyed(open_heap(registry), ["another"])
+
+
+def test_storages_serializers_and_reporters(registry_with):
+    """Storages, serializers and reporters of plugins are gathered; the core's stay."""
+
+    class Blank(TypeSerializer):
+        def check(self, value):
+            return value
+
+        def serialize(self, value):
+            return b""
+
+        def deserialize(self, data):
+            return Path()
+
+        def snapshot(self):
+            return SerializerSnapshot("blank")
+
+    @mp.hookimpl
+    def millpond_checkpoint_storages():
+        return {"vault": MemoryStorage}
+
+    @mp.hookimpl
+    def millpond_serializers():
+        return {Path: Blank}
+
+    @mp.hookimpl
+    def millpond_metric_reporters():
+        return {"quiet": lambda figures: None}
+
+    registry = registry_with(
+        millpond_checkpoint_storages=millpond_checkpoint_storages,
+        millpond_serializers=millpond_serializers,
+        millpond_metric_reporters=millpond_metric_reporters,
+    )
+    assert set(registry.gather("millpond_checkpoint_storages")) > {"vault", "file", "memory"}
+    assert registry.gather("millpond_serializers") == {Path: Blank}
+    assert set(registry.gather("millpond_metric_reporters")) == {"quiet"}
+
+
+def test_backends_of_a_plugin(registry_with):
+    """A plugin's backends are usable under their names."""
+
+    class Mine(type(PluginRegistry(PluginsConfig()).backend("heap"))):
+        name = "third"
+
+    @mp.hookimpl
+    def millpond_state_backends():
+        return [Mine()]
+
+    registry = registry_with(millpond_state_backends=millpond_state_backends)
+    assert registry.backend_names() == ["heap", "lmdb", "rocksdb", "third"]
+    assert type(registry.backend("third")) is Mine
