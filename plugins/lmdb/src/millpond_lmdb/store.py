@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -97,6 +98,8 @@ class LmdbStore(ByteStore):
                 return self._write(batch)
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
+            except (lmdb.MemoryError, lmdb.DiskError) as error:
+                raise StoreFullError("lmdb", str(self._directory), str(error)) from error
 
     def _write(self, batch: WriteBatch) -> None:
         with self._env.begin(write=True) as transaction:
@@ -114,16 +117,30 @@ class LmdbStore(ByteStore):
     def _grow(self, needed: int) -> None:
         """Enlarge the map by half, at least by what a batch needs, within the allowed step."""
         size = self._env.info()["map_size"]
-        step = max(min(size // 2, self._options.max_growth), 2 * needed, 1 << 20)
-        try:
-            self._env.set_mapsize(size + step)
-        except (lmdb.Error, MemoryError) as error:
-            raise StoreFullError("lmdb", str(self._directory), str(error)) from error
+        least = max(2 * needed, 1 << 20)
+        for step in (max(min(size // 2, self._options.max_growth), least), least):
+            if _fits_address_space(step):
+                self._env.set_mapsize(size + step)
+                return
+        reason = f"the address space has no room for {size + least:,} bytes"
+        raise StoreFullError("lmdb", str(self._directory), reason)
 
     def close(self) -> None:
         """See the base class."""
         self._databases = {}
         self._env.close()
+
+
+def _fits_address_space(more: int) -> bool:
+    """Whether so many bytes more can be mapped.
+
+    Tried out first: an environment whose own map could not be enlarged is lost.
+    """
+    try:
+        mmap.mmap(-1, more).close()
+    except (OSError, MemoryError, ValueError):
+        return False
+    return True
 
 
 def _size(changes: Sequence[tuple[bytes, bytes | None]]) -> int:
