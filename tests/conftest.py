@@ -17,9 +17,8 @@ RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retai
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A local session with two cores; tests set Millpond's configuration on it."""
-    from pyspark.sql import SparkSession
-
     from millpond.spark import configure
+    from pyspark.sql import SparkSession
 
     builder = (
         SparkSession.builder.master("local[2]")

@@ -10,20 +10,18 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
+import millpond as mp
+from millpond.spark import configure, key_by
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-
-import millpond as mp
-from millpond.spark import configure, key_by
 
 SCHEMA = (
     "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
     "UnitPrice decimal(12,3), CustomerID string, Country string"
 )
 OUTPUT = (
-    "customer string, invoice string, stock string, quantity int, lines bigint, "
-    "spent decimal(20,3)"
+    "customer string, invoice string, stock string, quantity int, lines bigint, spent decimal(20,3)"
 )
 UID = "retail-totals"
 
@@ -100,9 +98,7 @@ def main():
     options = parser.parse_args()
     cloudpickle.register_pickle_by_value(sys.modules["__main__"])
     spark = session(options.master, options.root, options.backend)
-    start(
-        spark, options.root, options.data, options.files, options.to_the_end
-    ).awaitTermination()
+    start(spark, options.root, options.data, options.files, options.to_the_end).awaitTermination()
     spark.stop()
 
 

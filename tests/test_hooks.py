@@ -3,9 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond.backend import KeyedBackendParameters
 from millpond.checkpoint.full import FullStrategy
 from millpond.checkpoint.restore import RestoreOperation

@@ -10,9 +10,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond.checkpoint import KeyedStateHandle
 from millpond.spark import subtask_figures
 from millpond.spark.figures import read_pointers

@@ -3,9 +3,8 @@
 import json
 
 import attrs
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -61,7 +60,9 @@ def test_truncated_and_missing_files(handle, tmp_path, keep):
         restore(handle)
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "a\\b", "", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/passwd", "a/../../x", "a\\b", "", "a\0b", "x" * 5000]
+)
 def test_paths_do_not_leave_the_directory(handle, path):
     """A handle whose path leaves the checkpoint directory is refused when it is read."""
     tree = json.loads(handle.to_json())

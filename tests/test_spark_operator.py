@@ -2,9 +2,8 @@
 
 import shutil
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 from millpond.spark import key_by, subtask_figures
 
@@ -265,9 +264,7 @@ def test_figures_of_the_last_batch(spark, job_conf, files, tmp_path):
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 7])
-def test_any_number_of_state_partitions_is_correct(
-    spark, job_conf, files, tmp_path, partitions
-):
+def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_path, partitions):
     """The result does not depend on how many partitions Spark gives its state."""
     job_conf(state_backend="heap", parallelism=4)
     before = spark.conf.get("spark.sql.shuffle.partitions")
@@ -341,9 +338,8 @@ def test_wrong_configuration(spark, job_conf, files):
 
 def test_labels_spread_over_partitions(spark):
     """Subtask i falls on partition i % n, for Spark's own hash."""
-    from pyspark.sql import functions as F
-
     from millpond.spark.labels import group_labels
+    from pyspark.sql import functions as F
 
     labels = group_labels(64)
     assert len(set(labels)) == 64

@@ -3,9 +3,8 @@
 import datetime as dt
 from decimal import Decimal
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 from millpond.spark import key_by
 from millpond.spark.plan import key_codec_of, key_group_column
@@ -137,7 +136,7 @@ def test_what_python_sees(spark, job_conf):
         "named_struct('p', 1, 'q', 'z') as s"
     )
     seen = key_by(df, "id").process(Repr(), output="seen string", uid="repr").collect()[0].seen
-    utc = dt.timezone.utc
+    utc = dt.UTC
     expected = (
         1, 9007199254740993, None, float("nan"), Decimal("1.50"), b"\x01",
         dt.datetime(2024, 1, 1, tzinfo=utc), dt.datetime(2024, 1, 1), dt.date(2024, 1, 1),

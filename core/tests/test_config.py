@@ -1,8 +1,7 @@
 """Configuration from Python, TOML and Spark, and what is refused."""
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 from millpond.config import ByteSize, structure_options
 

@@ -2,9 +2,8 @@
 
 from datetime import timedelta
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 
 

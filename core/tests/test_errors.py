@@ -6,7 +6,6 @@ import typing
 
 import attrs
 import pytest
-
 from millpond import errors
 
 CLASSES = [

@@ -4,12 +4,9 @@ import inspect
 from pathlib import Path
 
 import pytest
-
 from millpond import hookspecs
 
-HOOKS = {
-    name: spec for name, spec in vars(hookspecs).items() if name.startswith("millpond_")
-}
+HOOKS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("millpond_")}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

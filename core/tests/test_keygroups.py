@@ -1,10 +1,9 @@
 """Key-group arithmetic equals Flink's."""
 
+import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import millpond as mp
 from millpond import errors
 from millpond.keygroups import operator_index_for_key_group
 

@@ -6,7 +6,6 @@ import textwrap
 from importlib.metadata import distributions
 
 import pytest
-
 from millpond import errors
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRegistry, Resolution
@@ -84,7 +83,10 @@ def test_broken_import_disturbs_no_other(site):
     with pytest.raises(errors.PluginLoadError, match="No module named") as caught:
         registry.resolve("broken")
     assert caught.value.distribution == "dist-broken"
-    assert {r.name: r.status.value for r in registry.records} == {"broken": "broken", "pebble": "ok"}
+    assert {r.name: r.status.value for r in registry.records} == {
+        "broken": "broken",
+        "pebble": "ok",
+    }
 
 
 def test_incompatible_api(site):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import attrs
+import millpond as mp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import millpond as mp
 from millpond import errors
 from millpond.types import VOID_NAMESPACE, VoidNamespace, key_codec_for, serializer_for
 
@@ -41,7 +40,7 @@ VALUES = [
     (str, st.text()),
     (bytes, st.binary()),
     (Decimal, st.decimals(allow_nan=False, allow_infinity=False)),
-    (dt.datetime, st.datetimes(timezones=st.none() | st.just(dt.timezone.utc))),
+    (dt.datetime, st.datetimes(timezones=st.none() | st.just(dt.UTC))),
     (dt.date, st.dates()),
     (uuid.UUID, st.uuids()),
     (list[int], st.lists(st.integers())),
@@ -86,7 +85,7 @@ KEYS = [
     (str, st.text(), lambda key: key.encode()),
     (bytes, st.binary(), lambda key: key),
     (Decimal, st.decimals(allow_nan=False, allow_infinity=False, places=3), lambda key: key),
-    (dt.datetime, st.datetimes(timezones=st.just(dt.timezone.utc)), lambda key: key),
+    (dt.datetime, st.datetimes(timezones=st.just(dt.UTC)), lambda key: key),
     (dt.date, st.dates(), lambda key: key),
     (uuid.UUID, st.uuids(), lambda key: key),
     (
@@ -135,7 +134,7 @@ def test_special_floats_as_keys():
 def test_naive_datetime_keys_mean_utc():
     """A naive key comes back aware, in UTC; values keep what they are."""
     naive = dt.datetime(2024, 1, 1)
-    assert key_codec_for(dt.datetime).check(naive) == naive.replace(tzinfo=dt.timezone.utc)
+    assert key_codec_for(dt.datetime).check(naive) == naive.replace(tzinfo=dt.UTC)
     assert serializer_for(dt.datetime).check(naive).tzinfo is None
 
 

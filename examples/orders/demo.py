@@ -11,19 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import millpond as mp
 from generate import SCHEMA, generate
 from job import OUTPUT, CustomerSummary
+from millpond.checkpoint import KeyedStateHandle
+from millpond.plugins import get_registry
+from millpond.spark import configure, key_by
+from millpond.spark.figures import read_pointers
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from rich.console import Console
 from rich.table import Table
-
-import millpond as mp
-from millpond.checkpoint import KeyedStateHandle
-from millpond.plugins import get_registry
-from millpond.spark import configure, key_by
-from millpond.spark.figures import read_pointers
 
 CONSOLE = Console(width=110)
 ORDER = ("ordered_at", "order_no", "line")
@@ -163,11 +162,11 @@ def main() -> int:
             return run_all(spark, root, backends, options.days, lines)
 
 
-def run_all(
-    spark: SparkSession, root: Path, backends: list[str], days: int, lines: int
-) -> int:
+def run_all(spark: SparkSession, root: Path, backends: list[str], days: int, lines: int) -> int:
     """Run on each backend and compare with the batch result."""
-    spark.read.schema(SCHEMA).option("escape", '"').csv(str(root / "input")).createOrReplaceTempView("orders")
+    spark.read.schema(SCHEMA).option("escape", '"').csv(
+        str(root / "input")
+    ).createOrReplaceTempView("orders")
     expected = comparable(spark.sql(EXPECTED))
     report = Table("backend", "rows/s", "state entries", "snapshot bytes", "equals Spark SQL")
     agreed = True

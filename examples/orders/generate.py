@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 __all__ = ["SCHEMA", "generate"]
@@ -33,7 +33,7 @@ ITEMS = [
     "doormat",
     "ribbon reel",
 ]
-START = datetime(2024, 3, 1, 8, tzinfo=timezone.utc)
+START = datetime(2024, 3, 1, 8, tzinfo=UTC)
 
 
 def _customer(source: random.Random) -> str | None:

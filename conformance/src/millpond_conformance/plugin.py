@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond.backend import KeyedStateBackend
 from millpond.plugins import get_registry
 

@@ -1,8 +1,7 @@
 """What is particular to the heap backend."""
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 
 

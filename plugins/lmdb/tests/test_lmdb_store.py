@@ -9,7 +9,6 @@ import textwrap
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from millpond import errors
 from millpond_lmdb.longkeys import LIMIT, pack, restore_order, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
@@ -68,13 +67,13 @@ def test_the_map_grows_by_itself(tmp_path):
 LIMITED = """
 import resource, sys
 from pathlib import Path
-import lmdb, hashlib
 from millpond import errors
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * 4096 + (256 << 20)
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 store = LmdbStore(Path(sys.argv[1]), LmdbOptions())
 store.create_family("f")
 written = 0
@@ -83,6 +82,7 @@ try:
         store.write({"f": [(b"%04d" % number, bytes(1 << 20))]})
         written += 1
 except errors.StoreFullError as error:
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     assert store.get("f", b"0000") == bytes(1 << 20)
     print(written, error)
 """

@@ -5,9 +5,8 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
 from millpond.backend import KeyedBackendParameters
 from millpond.plugins import get_registry
@@ -80,7 +79,10 @@ def test_wrong_options(tmp_path, options, message):
     """Unknown options and values are refused with their place, before anything is opened."""
     with pytest.raises((errors.ConfigError, ValueError), match=message):
         mp.open_keyed_backend(
-            "rocksdb", key_type=str, directory=tmp_path, config=mp.Config(backend={"rocksdb": options})
+            "rocksdb",
+            key_type=str,
+            directory=tmp_path,
+            config=mp.Config(backend={"rocksdb": options}),
         )
     assert list(tmp_path.iterdir()) == []
 

@@ -1,10 +1,10 @@
 """List, map, reducing, aggregating and folding state; namespaces."""
 
 import attrs
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
+
 from millpond_conformance.plugin import BackendOpener
 
 

@@ -1,9 +1,9 @@
 """Snapshots and restore."""
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
+
 from millpond_conformance.plugin import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -69,9 +69,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
     backend.notify_checkpoint_complete(2)
     assert second.rows_written == 4
     assert second.bytes_written < base.bytes_written / 2
-    assert contents(open_backend(restore=[second.handle])) == expected(
-        set(range(201)) - {7}
-    )
+    assert contents(open_backend(restore=[second.handle])) == expected(set(range(201)) - {7})
 
 
 def test_unconfirmed_snapshots_are_not_built_on(open_backend: BackendOpener):

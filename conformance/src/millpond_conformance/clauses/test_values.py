@@ -1,9 +1,9 @@
 """Value states, keys, and the isolation rule."""
 
-import pytest
-
 import millpond as mp
+import pytest
 from millpond import errors
+
 from millpond_conformance.plugin import BackendOpener
 
 SPENT = mp.ValueStateDescriptor("spent", float)

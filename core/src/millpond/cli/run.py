@@ -121,5 +121,3 @@ def _report(spark: SparkSession, job: JobFile) -> None:
     console = Console()
     console.print("The last batch, by subtask:")
     console.print(table)
-
-

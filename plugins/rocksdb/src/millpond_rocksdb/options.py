@@ -82,7 +82,9 @@ def column_options(chosen: ColumnOptions, cache: Cache) -> Options:
     table.set_block_size(chosen.block_size)
     if chosen.bloom_bits:
         table.set_bloom_filter(chosen.bloom_bits, block_based=False)
-    table.set_cache_index_and_filter_blocks(True)
+    # Filters and indexes stay outside of the block cache: the cache is split into shards, and a
+    # filter larger than a shard would be read anew at every get (measured: 80 µs instead of 5).
+    table.set_cache_index_and_filter_blocks(False)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(chosen.write_buffer_size)

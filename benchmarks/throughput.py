@@ -1,0 +1,164 @@
+"""Throughput side by side in one run, and time a batch with growing state.
+
+Each case runs in a process of its own on local[2]. Prints a table, writes results.json and two
+plots. The pandas APIs of Spark get fewer rows; rows/s make them comparable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from rich.console import Console
+from rich.table import Table
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+HERE = Path(__file__).parent
+SLOW_ROWS = {"spark-tws-pandas": 20_000, "spark-aipws": 20_000}
+CASES = [
+    "repartition",
+    "spark-jvm-agg",
+    "millpond-heap",
+    "millpond-rocksdb",
+    "millpond-lmdb",
+    "spark-tws-row",
+    *SLOW_ROWS,
+]
+GROWN = [50_000, 500_000, 2_000_000]
+BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
+CONSOLE = Console(width=110)
+
+
+def run_case(case: str, **options: int) -> dict[str, Any]:
+    """Run one case and return its report."""
+    command = [sys.executable, str(HERE / "one_case.py"), case]
+    for name, value in options.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    CONSOLE.print(f"  {' '.join(command[2:])} …")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
+    if line is None:
+        raise SystemExit(f"{case} failed:\n{done.stderr[-4000:]}")
+    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    report["median"] = statistics.median(report["seconds"])
+    report["rows_per_s"] = report["rows"] / report["median"]
+    return report
+
+
+def compare(batches: int, warm_up: int) -> list[dict[str, Any]]:
+    """All cases with the same micro-batches; the slow ones with fewer rows of as many keys."""
+    reports = []
+    for case in CASES:
+        rows = SLOW_ROWS.get(case, 100_000)
+        few = case in SLOW_ROWS or case == "spark-tws-row"
+        reports.append(
+            run_case(
+                case,
+                rows=rows,
+                touched=43_000 * rows // 100_000,
+                batches=12 if few else batches,
+                warm_up=3 if few else warm_up,
+            )
+        )
+    return reports
+
+
+def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
+    """Each backend with state grown beforehand; the batches stay the same."""
+    return [
+        run_case(case, keys=keys, grow=keys, batches=batches, warm_up=warm_up)
+        for case in BACKENDS
+        for keys in GROWN
+    ]
+
+
+def print_comparison(reports: list[dict[str, Any]]) -> None:
+    """The table, with what is asked for beside it."""
+    by_case = {report["case"]: report for report in reports}
+    jvm, tws = by_case["spark-jvm-agg"]["median"], by_case["spark-tws-row"]["rows_per_s"]
+    table = Table("case", "rows", "median s", "rows/s", "x JVM time", "x TWS (Row) rows/s")
+    for report in reports:
+        same = report["rows"] == by_case["spark-jvm-agg"]["rows"]
+        table.add_row(
+            report["case"],
+            f"{report['rows']:,}",
+            f"{report['median']:.2f}",
+            f"{report['rows_per_s']:,.0f}",
+            f"{report['median'] / jvm:.2f}" if same else "-",
+            f"{report['rows_per_s'] / tws:.1f}",
+        )
+    CONSOLE.print(table)
+
+
+def print_growth(reports: list[dict[str, Any]]) -> None:
+    """The table of grown state."""
+    table = Table("case", *(f"{keys:,} keys" for keys in GROWN), "largest / smallest")
+    for case in BACKENDS:
+        medians = [report["median"] for report in reports if report["case"] == case]
+        ratio = f"{medians[-1] / medians[0]:.2f}"
+        table.add_row(case, *(f"{median:.2f} s" for median in medians), ratio)
+    CONSOLE.print(table)
+
+
+def plot_comparison(reports: list[dict[str, Any]], path: Path) -> None:
+    """Rows a second as bars."""
+    figure, axes = plt.subplots(figsize=(9, 4.5))
+    names = [report["case"] for report in reports]
+    rates = [report["rows_per_s"] for report in reports]
+    colours = ["tab:blue" if name.startswith("millpond") else "tab:gray" for name in names]
+    bars = axes.barh(names[::-1], rates[::-1], color=colours[::-1])
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3)
+    axes.set_xlabel("rows/s, median batch, two cores")
+    axes.set_title("A running total per key: 100,000 rows and 43,000 keys a micro-batch")
+    axes.margins(x=0.12)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def plot_growth(reports: list[dict[str, Any]], path: Path) -> None:
+    """Seconds a batch over the number of keys in state."""
+    figure, axes = plt.subplots(figsize=(9, 4.5))
+    for case in BACKENDS:
+        mine = [report for report in reports if report["case"] == case]
+        axes.plot([r["keys"] for r in mine], [r["median"] for r in mine], "o-", label=case)
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("keys in state")
+    axes.set_ylabel("seconds a batch, median")
+    axes.set_title("The same batch on growing state")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    parser.add_argument("--batches", type=int, default=21)
+    parser.add_argument("--warm-up", type=int, default=6)
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    CONSOLE.print("Side by side:")
+    compared = compare(options.batches, options.warm_up)
+    print_comparison(compared)
+    plot_comparison(compared, options.output / "throughput.png")
+    CONSOLE.print("With state grown beforehand:")
+    grown = grow(options.batches, options.warm_up)
+    print_growth(grown)
+    plot_growth(grown, options.output / "growth.png")
+    text = json.dumps({"compared": compared, "grown": grown}, indent=1)
+    (options.output / "results.json").write_text(text)
+    CONSOLE.print(f"Written: {options.output}/results.json, throughput.png, growth.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The command line, and the README's examples."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from millpond.cli.main import commands
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_backends_as_json():
+    """`millpond backends --json` gives name, distribution, version, capabilities, status, why."""
+    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
+    found = {row["name"]: row for row in rows}
+    assert set(found) >= {"heap", "rocksdb", "lmdb"}
+    keys = {"name", "distribution", "version", "capabilities", "status", "reason", "native"}
+    assert all(set(row) == keys for row in rows)
+    assert found["rocksdb"]["native"].startswith("rocksdict")
+    assert found["lmdb"]["capabilities"] == ["local-copy"]
+
+
+def test_backends_as_a_table(tmp_path):
+    """The table shows a blocked plugin and the rule that blocks it."""
+    (tmp_path / "millpond.toml").write_text('[millpond.plugins]\nblock = ["lmdb"]\n')
+    result = CliRunner().invoke(
+        commands, ["backends", "--config", str(tmp_path / "millpond.toml")], env={"COLUMNS": "200"}
+    )
+    assert "blocked by plugins.block = lmdb" in " ".join(result.output.split())
+
+
+def millpond(*arguments):
+    """Run the command as users do."""
+    code = "from millpond.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.spark
+def test_run_a_job_file_twice(spark, tmp_path):
+    """`millpond run` takes all input there is, and goes on with what has come since."""
+    import shutil
+
+    for name in ("job.py", "job.toml"):
+        shutil.copy(ROOT / "examples/orders" / name, tmp_path)
+    generate = [sys.executable, str(ROOT / "examples/orders/generate.py"), str(tmp_path / "input")]
+    subprocess.run([*generate, "--days", "1", "--lines", "300"], check=True, capture_output=True)
+    first = millpond("run", str(tmp_path / "job.toml"), "--backend", "lmdb")
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"batch 0: \d+ rows in", first.stdout)
+    assert "customer-summary" in first.stdout
+    subprocess.run([*generate, "--days", "2", "--lines", "300"], check=True, capture_output=True)
+    second = millpond("run", str(tmp_path / "job.toml"), "--backend", "lmdb")
+    assert second.returncode == 0, second.stderr
+    assert re.search(r"batch 1: \d+ rows in", second.stdout)
+    assert "batch 0:" not in second.stdout
+    summaries = spark.read.json(str(tmp_path / "output"))
+    per_customer = summaries.groupBy("customer").agg({"lines": "max", "*": "count"}).collect()
+    assert all(row["max(lines)"] == row["count(1)"] for row in per_customer)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "[source]: this section is missing"),
+        ("[sorce]\n", "sorce: is not a known section"),
+        ('[source]\nformat="csv"\nschema="a int"\n', "source.path: is missing"),
+        ("[millpond.state]\nbakend = 1\n[source]\n", "source.format: is missing"),
+    ],
+)
+def test_wrong_job_files(tmp_path, text, message):
+    """A job file with a missing or unknown section or key is refused by its place."""
+    (tmp_path / "job.toml").write_text(text)
+    done = millpond("run", str(tmp_path / "job.toml"))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.spark
+def test_the_readme_runs(spark, job_conf, tmp_path, monkeypatch):
+    """The README's examples run as they stand, with paths put in."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    assert len(blocks[0].strip().splitlines()) < 25
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "1.json").write_text(
+        '{"customer": "ann", "quantity": 2, "price": 1.5}\n'
+        '{"customer": "bob", "quantity": 1, "price": 9.0}\n'
+    )
+    names = {"SNAPSHOTS": "snapshots", "INPUT": "input", "OUTPUT": "output", "CHECKPOINT": "check"}
+    space = {"__name__": "__main__"}
+    space |= {name: (tmp_path / folder).as_uri() for name, folder in names.items()}
+    before = dict(spark.conf.getAll)
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), space)
+    found = spark.read.json(str(tmp_path / "output")).collect()
+    assert sorted((row.customer, row.spent) for row in found) == [("ann", 3.0), ("bob", 9.0)]
+    assert space["spark"] is spark
+    for key, value in before.items():
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)

@@ -1,0 +1,79 @@
+"""Each distribution builds a wheel, installs by itself, and a job runs from the installed wheels."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+UV = str(ROOT / "tools" / "uv")
+JOB = """
+import millpond as mp
+class Count(mp.KeyedProcessFunction):
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+    def process_element(self, row, context):
+        self.count.update(self.count.value() + 1)
+        yield row["k"] if isinstance(row, dict) else row.k, self.count.value()
+print(mp.__file__)
+print(mp.local.run(Count(), [{"k": "a"}, {"k": "b"}, {"k": "a"}], key="k", backend="NAME"))
+"""
+
+
+def run(*command, **options):
+    """Run a command; its output, or its complaint as the failure."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """The wheels of all distributions of the workspace."""
+    folder = tmp_path_factory.mktemp("wheels")
+    run(UV, "build", "--all-packages", "--wheel", "--quiet", "--out-dir", str(folder), cwd=ROOT)
+    return folder
+
+
+def test_every_distribution_builds(wheels):
+    """There is a wheel for each distribution, with the py.typed mark."""
+    names = {path.name.partition("-")[0] for path in wheels.glob("*.whl")}
+    assert names == {
+        "millpond", "millpond_heap", "millpond_rocksdb", "millpond_lmdb", "millpond_conformance",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["heap", "rocksdb", "lmdb"])
+def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
+    """A backend's wheel, with the core's, is all that a local job needs in an empty environment."""
+    environment = tmp_path / "venv"
+    run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    python = str(environment / "bin" / "python")
+    run(UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels),
+        f"millpond-{name}")  # fmt: skip
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    out = run(python, "-c", JOB.replace("NAME", name), env=clean, cwd=tmp_path)
+    where, result = out.strip().splitlines()
+    assert where.startswith(str(environment))
+    assert result == "[('a', 1), ('b', 1), ('a', 2)]"
+
+
+def test_the_core_alone_explains_what_is_missing(wheels, tmp_path):
+    """Without any backend, an error says what to install."""
+    environment = tmp_path / "venv"
+    run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    python = str(environment / "bin" / "python")
+    install = [UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels)]
+    run(*install, "millpond[cli]")
+    done = subprocess.run(
+        [python, "-c", JOB.replace("NAME", "rocksdb")], capture_output=True, text=True, check=False
+    )
+    assert "pip install millpond-rocksdb" in done.stderr
+    listing = run(str(environment / "bin" / "millpond"), "backends")
+    assert "No state backend is installed" in listing
+    run(*install, "--no-deps", "millpond-rocksdb")
+    listing = run(str(environment / "bin" / "millpond"), "backends", "--json")
+    assert '"status": "broken"' in listing
+    assert "No module named 'rocksdict'" in listing
