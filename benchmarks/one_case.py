@@ -7,10 +7,12 @@ import json
 import tempfile
 from pathlib import Path
 
+import cases
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cases import CASES, INPUT_SCHEMA, session
+from pyspark import cloudpickle
 
 
 def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, count: int) -> None:
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
     options = parser.parse_args()
+    cloudpickle.register_pickle_by_value(cases)
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
         (root / "input").mkdir()

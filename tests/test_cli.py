@@ -1,6 +1,7 @@
 """The command line, and the README's examples."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -37,7 +38,11 @@ def millpond(*arguments):
     """Run the command as users do."""
     code = "from millpond.cli.main import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
     )
 
 

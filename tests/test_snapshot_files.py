@@ -116,9 +116,11 @@ def test_pickle_must_be_allowed(tmp_path):
         backend.set_current_key("k")
         backend.get_partitioned_state(pickled).update({1, 2})
         handle = backend.snapshot(1, storage).result().handle
-    with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
-        with pytest.raises(errors.ConfigError, match="can run code"):
-            backend.get_partitioned_state(pickled)
+    with (
+        mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend,
+        pytest.raises(errors.ConfigError, match="can run code"),
+    ):
+        backend.get_partitioned_state(pickled)
     allowed = mp.Config({"serialization.allow-pickle": True})
     with mp.open_keyed_backend("heap", key_type=str, restore=[handle], config=allowed) as backend:
         backend.set_current_key("k")

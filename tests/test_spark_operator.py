@@ -111,7 +111,7 @@ def test_order_by(spark, job_conf, files, tmp_path):
         Collect(), output="k string, seen array<bigint>", uid="ordered", order_by="n"
     )
     run(out, tmp_path)
-    longest = {k: seen for k, seen in sorted(output(spark, tmp_path), key=lambda r: len(r[1]))}
+    longest = dict(sorted(output(spark, tmp_path), key=lambda row: len(row[1])))
     assert longest == {"a": [-5, 1, 2, 3], "b": [8, 9]}
 
 

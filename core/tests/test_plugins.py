@@ -40,14 +40,14 @@ def site(tmp_path, monkeypatch):
         (info / "METADATA").write_text(f"Name: {distribution}\nVersion: 1.2\n")
         (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{name} = {module}\n")
 
-    def registry(rules=PluginsConfig()):
+    def registry(rules=None):
         importlib.invalidate_caches()
         points = [
             point
             for distribution in distributions(path=[str(tmp_path)])
             for point in distribution.entry_points
         ]
-        return PluginRegistry(rules, discover(points))
+        return PluginRegistry(rules or PluginsConfig(), discover(points))
 
     install.registry = registry
     yield install

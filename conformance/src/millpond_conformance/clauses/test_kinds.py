@@ -16,7 +16,7 @@ class Window:
     end: int
 
 
-class Average(mp.AggregateFunction):
+class Average(mp.AggregateFunction[float, tuple[float, int], float]):
     """The mean, from a sum and a count."""
 
     def create_accumulator(self):

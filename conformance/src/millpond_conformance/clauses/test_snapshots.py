@@ -72,7 +72,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
     assert contents(open_backend(restore=[second.handle])) == expected(set(range(201)) - {7})
 
 
-def test_unconfirmed_snapshots_are_not_built_on(open_backend: BackendOpener):
+def test_unconfirmed_snapshots_are_not_built_on(open_backend):
     """A snapshot after an unconfirmed one holds the changes of both."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
     backend = open_backend(config=config("changelog"))
@@ -112,7 +112,7 @@ def test_empty_snapshot(open_backend: BackendOpener):
     assert contents(open_backend(restore=[None])) == {}
 
 
-def test_registered_but_empty_state_has_a_handle(open_backend: BackendOpener):
+def test_registered_but_empty_state_has_a_handle(open_backend):
     """A state without entries is in the snapshot all the same."""
     backend = open_backend()
     backend.get_partitioned_state(TOTAL)

@@ -123,7 +123,7 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
         backend.set_current_key(f"k{number}")
         state.update(float(number))
 
-    def halve(key: str, found: mp.ValueStateDescriptor) -> None:
+    def halve(key, found):
         value = found.value()
         found.update(value / 2 if value < 25 else None)
 
