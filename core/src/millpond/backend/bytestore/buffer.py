@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferedCellTable", "BufferedMapTable", "end_of_prefix"]
 
+_SMALL = 64
+"""The weight in bytes of an entry that holds next to nothing."""
+
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
     """The first key after all keys with a prefix; None where there is none."""
@@ -73,23 +76,25 @@ class BufferedCellTable(_BufferedTable, CellTable):
     def _read(self, address: bytes) -> Any:
         data = self._backend.store.get(self._family, address)
         value = None if data is None else self._serializer.deserialize(data)
-        self._backend.make_room(64 if data is None else len(data) + 64)
+        self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)
         self._entries[address] = value
         return value
 
     def put(self, namespace: Any, value: Any) -> None:
         """See the base class."""
-        self._backend.make_room(self._serializer.weight(value))
         address = self._address(namespace)
+        if address not in self._dirty:
+            self._backend.make_room(self._serializer.weight(value))
+            self._dirty.add(address)
         self._entries[address] = value
-        self._dirty.add(address)
 
     def remove(self, namespace: Any) -> None:
         """See the base class."""
-        self._backend.make_room(64)
         address = self._address(namespace)
+        if address not in self._dirty:
+            self._backend.make_room(_SMALL)
+            self._dirty.add(address)
         self._entries[address] = None
-        self._dirty.add(address)
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """See the base class."""
@@ -147,23 +152,24 @@ class BufferedMapTable(_BufferedTable, MapTable):
     def _read(self, address: bytes, key: bytes) -> Any:
         data = self._backend.store.get(self._family, address + key)
         value = ABSENT if data is None else self._serializer.deserialize(data)
-        self._backend.make_room(64 if data is None else len(data) + 64)
+        self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)
         self._map(address)[key] = value
         return value
 
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         """See the base class."""
-        self._backend.make_room(self._serializer.weight(value))
-        address = self._address(namespace)
-        self._map(address)[key] = value
-        self._dirty.add((address, key))
+        self._note(namespace, key, value, self._serializer.weight(value))
 
     def remove(self, namespace: Any, key: Any) -> None:
         """See the base class."""
-        self._backend.make_room(64)
+        self._note(namespace, key, ABSENT, _SMALL)
+
+    def _note(self, namespace: bytes, key: bytes, value: Any, weight: int) -> None:
         address = self._address(namespace)
-        self._map(address)[key] = ABSENT
-        self._dirty.add((address, key))
+        if (address, key) not in self._dirty:
+            self._backend.make_room(weight)
+            self._dirty.add((address, key))
+        self._map(address)[key] = value
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
         """Encoded map keys and objects of buffer and store together, safe against changes."""

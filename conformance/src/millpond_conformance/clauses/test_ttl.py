@@ -1,0 +1,133 @@
+"""Time to live, in every context of state; the clock is set by hand."""
+
+from datetime import timedelta
+
+import pytest
+
+import millpond as mp
+from millpond_conformance.clauses.test_kinds import Average
+from millpond_conformance.plugin import BackendOpener
+
+TTL = mp.StateTtlConfig(timedelta(milliseconds=10))
+ON_READ = mp.StateTtlConfig(timedelta(milliseconds=10), mp.UpdateType.ON_READ_AND_WRITE)
+ONCE = mp.StateTtlConfig(
+    timedelta(milliseconds=10), visibility=mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+)
+
+
+def opened(open_backend, descriptor, ttl=TTL):
+    """A backend with a current key, and the state of a descriptor with TTL."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    return backend, backend.get_partitioned_state(descriptor.enable_time_to_live(ttl))
+
+
+def test_value_expires_exactly(open_backend: BackendOpener, clock):
+    """A value is there until timestamp + ttl, and gone at it; its entry is removed."""
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
+    state.update(1)
+    clock.set(9)
+    assert state.value() == 1
+    clock.set(10)
+    assert state.value() is None
+    assert backend.num_state_entries() == 0
+
+
+def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
+    """With ON_READ_AND_WRITE a read renews the timestamp, else it does not."""
+    for ttl, expected in ((TTL, None), (ON_READ, 1)):
+        _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ttl)
+        clock.set(0)
+        state.update(1)
+        clock.set(8)
+        state.value()
+        clock.set(12)
+        assert state.value() == expected
+
+
+def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock):
+    """With RETURN_EXPIRED_IF_NOT_CLEANED_UP an expired value is seen once."""
+    _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ONCE)
+    state.update(1)
+    clock.set(20)
+    assert state.value() == 1
+    assert state.value() is None
+
+
+def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
+    """Each element has its own timestamp."""
+    _, state = opened(open_backend, mp.ListStateDescriptor("l", str))
+    state.add("old")
+    clock.set(5)
+    state.add_all(["new", "newer"])
+    clock.set(12)
+    assert state.get() == ["new", "newer"]
+
+
+def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
+    """Each entry has its own timestamp, and is_empty sees expiry."""
+    backend, state = opened(open_backend, mp.MapStateDescriptor("m", str, int))
+    state.put("old", 1)
+    clock.set(5)
+    state.put("new", 2)
+    clock.set(12)
+    assert dict(state.items()) == {"new": 2}
+    assert "old" not in state
+    assert backend.num_state_entries() == 1
+    clock.set(20)
+    assert state.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "results"),
+    [
+        (mp.ReducingStateDescriptor("r", max, int), (9, 4)),
+        (mp.AggregatingStateDescriptor("a", Average, tuple[float, int]), (5.0, 4.0)),
+        (mp.FoldingStateDescriptor("f", 0, lambda total, value: total + value, int), (10, 4)),
+    ],
+)
+def test_accumulators_expire_as_a_whole(open_backend: BackendOpener, clock, descriptor, results):
+    """An add renews the accumulator; after expiry it starts anew."""
+    clock.set(0)
+    _, state = opened(open_backend, descriptor)
+    state.add(9)
+    clock.set(9)
+    state.add(1)
+    clock.set(18)
+    assert state.get() == results[0]
+    clock.set(19)
+    assert state.get() is None
+    state.add(4)
+    assert state.get() == results[1]
+
+
+def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock):
+    """A merge ignores expired accumulators, and list elements keep their stamps."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    descriptor = mp.ReducingStateDescriptor("r", max, int).enable_time_to_live(TTL)
+    state = backend.get_partitioned_state(descriptor, namespace="old")
+    state.add(9)
+    clock.set(8)
+    state.set_current_namespace("target")
+    state.add(2)
+    clock.set(12)
+    state.merge_namespaces("target", ["old"])
+    state.set_current_namespace("target")
+    assert state.get() == 2
+
+
+def test_timestamps_survive_snapshots(open_backend: BackendOpener, clock):
+    """A restored value expires when it would have."""
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
+    state.update(1)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl")).result().handle
+    restored = open_backend(restore=[handle])
+    restored.set_current_key("k")
+    again = restored.get_partitioned_state(
+        mp.ValueStateDescriptor("v", int).enable_time_to_live(TTL)
+    )
+    clock.set(9)
+    assert again.value() == 1
+    clock.set(10)
+    assert again.value() is None
