@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
+import millpond as mp
 import pytest
 
-import millpond as mp
 from millpond_conformance.clauses.test_kinds import Average
 from millpond_conformance.plugin import BackendOpener
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import attrs
 
 from millpond.backend.capabilities import Capability
+from millpond.backend.cells import cell_serializer
 from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
-from millpond.backend.states import cell_serializer
 from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import (
     BackendClosedError,

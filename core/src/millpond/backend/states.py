@@ -31,9 +31,9 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
+from millpond.types import VOID_NAMESPACE, KeyCodec
 
-__all__ = ["ListSerializer", "make_state"]
+__all__ = ["make_state"]
 
 
 class _RawState(State):
@@ -330,46 +330,6 @@ class RawMapState(_RawState, MapState[Any, Any]):
         return self._table.is_empty(self._namespace)
 
 
-class ListSerializer(TypeSerializer[list[Any]]):
-    """The cell of a list state: each element's length (4 bytes, big-endian) and bytes."""
-
-    type_name = "list"
-
-    def __init__(self, element: TypeSerializer[Any]) -> None:
-        self._element = element
-
-    def check(self, value: Any) -> list[Any]:
-        """See the base class."""
-        return [self._element.check(item) for item in value]
-
-    def serialize(self, value: list[Any]) -> bytes:
-        """See the base class."""
-        serialize = self._element.serialize
-        parts: list[bytes] = []
-        for item in value:
-            data = serialize(item)
-            parts += (len(data).to_bytes(4, "big"), data)
-        return b"".join(parts)
-
-    def deserialize(self, data: bytes) -> list[Any]:
-        """See the base class."""
-        values, start = [], 0
-        deserialize = self._element.deserialize
-        while start < len(data):
-            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-            values.append(deserialize(data[start + 4 : end]))
-            start = end
-        return values
-
-    def snapshot(self) -> Any:
-        """The element's: that the state is a list is written beside it."""
-        return self._element.snapshot()
-
-    def weight(self, value: list[Any]) -> int:
-        """See the base class."""
-        return 64 + len(value) * self._element.weight(value[-1])
-
-
 _STATES: dict[StateKind, Any] = {
     StateKind.VALUE: RawValueState,
     StateKind.LIST: RawListState,
@@ -388,9 +348,3 @@ def make_state(
     if namespace_codec.snapshot().id == "void":
         state.set_current_namespace(VOID_NAMESPACE)
     return state
-
-
-def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:
-    """The serializer of what a table stores for a descriptor."""
-    serializer = descriptor.value_serializer()
-    return ListSerializer(serializer) if descriptor.kind is StateKind.LIST else serializer

@@ -28,8 +28,8 @@ from millpond.spark.carriers import (
     FloatingCarrier,
     java_double,
     refuse,
-    scalar_carrier,
 )
+from millpond.spark.scalar_carriers import scalar_carrier
 
 __all__ = ["carrier_for", "row_type"]
 

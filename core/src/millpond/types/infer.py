@@ -13,7 +13,6 @@ from millpond.errors import ConfigError, NullValueError
 from millpond.plugins.registry import registered_serializers
 from millpond.types.base import TypeSerializer
 from millpond.types.keys import (
-    SCALAR_KEYS,
     VOID_NAMESPACE,
     KeyCodec,
     NullableKeyCodec,
@@ -23,6 +22,7 @@ from millpond.types.keys import (
     VoidNamespace,
     signed64,
 )
+from millpond.types.scalar_keys import SCALAR_KEYS
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer, fields_of, is_struct
 

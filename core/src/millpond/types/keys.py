@@ -7,20 +7,14 @@ hash of a key is Spark's ``xxhash64`` of the matching column type (seed 42, fiel
 
 from __future__ import annotations
 
-import math
-import struct
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
 import xxhash
 
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.types.base import SerializerSnapshot, TypeSerializer
-from millpond.types.scalars import SCALARS, datetime_from_micros, micros_from_datetime
 
 __all__ = [
     "HASH_SEED",
@@ -31,19 +25,13 @@ __all__ = [
     "TupleKeyCodec",
     "VoidKeyCodec",
     "VoidNamespace",
+    "escape",
     "signed64",
+    "unescape",
 ]
 
 HASH_SEED = 42
-_INT64 = range(-(1 << 63), 1 << 63)
 _OFFSET = 1 << 63
-_MASK = (1 << 64) - 1
-_U64 = struct.Struct(">Q")
-_U32 = struct.Struct(">I")
-_LE64 = struct.Struct("<q")
-_LE32 = struct.Struct("<i")
-_LE_DOUBLE = struct.Struct("<d")
-_BE_DOUBLE = struct.Struct(">d")
 _xxh64 = xxhash.xxh64_intdigest
 
 
@@ -120,86 +108,6 @@ class VoidKeyCodec(KeyCodec):
         return seed
 
 
-class _ScalarKeyCodec(KeyCodec):
-    python_type: type
-
-    def __init__(self) -> None:
-        self.id = SCALARS[self.python_type].type_name
-        self._check = SCALARS[self.python_type].check
-
-    def check(self, key: Any) -> Any:
-        return self._check(key)
-
-
-class IntKeyCodec(_ScalarKeyCodec):
-    """``int`` as Spark's ``bigint``: 8 bytes, sign flipped; beyond 64 bits refused."""
-
-    python_type = int
-
-    def check(self, key: Any) -> Any:
-        """See the base class."""
-        key = key if type(key) is int else self._check(key)
-        if key not in _INT64:
-            raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
-        return key
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return _U64.pack(key + _OFFSET)
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(_LE64.pack(key), seed)
-
-
-class BoolKeyCodec(_ScalarKeyCodec):
-    """``bool`` as one byte."""
-
-    python_type = bool
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return b"\1" if key else b"\0"
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return data[start] == 1, start + 1
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(_LE32.pack(key), seed)
-
-
-class FloatKeyCodec(_ScalarKeyCodec):
-    """``float``: -0.0 is 0.0 and all NaNs are one, as Spark's hash has it."""
-
-    python_type = float
-
-    def check(self, key: Any) -> Any:
-        """See the base class."""
-        key = self._check(key)
-        return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
-        return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        bits = _U64.unpack_from(data, start)[0]
-        bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
-        return self.check(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(_LE_DOUBLE.pack(key), seed)
-
-
 def escape(data: bytes) -> bytes:
     """Bytes that end in ``00 00`` and hold it nowhere else; the order is kept."""
     if b"\0" in data:
@@ -213,157 +121,6 @@ def unescape(data: bytes, start: int) -> tuple[bytes, int]:
     while data[end + 1] == 0xFF:  # noqa: PLR2004 - the escape mark
         end = data.index(b"\0", end + 2)
     return data[start:end].replace(b"\0\xff", b"\0"), end + 2
-
-
-class StrKeyCodec(_ScalarKeyCodec):
-    """``str`` as UTF-8."""
-
-    python_type = str
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        data: bytes = key.encode()
-        return escape(data) if b"\0" in data else data + b"\0\0"
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        raw, end = unescape(data, start)
-        return raw.decode(), end
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(key.encode(), seed)
-
-
-class BytesKeyCodec(_ScalarKeyCodec):
-    """``bytes`` as they are."""
-
-    python_type = bytes
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return escape(key)
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return unescape(data, start)
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(key, seed)
-
-
-class DecimalKeyCodec(_ScalarKeyCodec):
-    """``Decimal``: sorted by value, then by scale; 1.0 and 1.00 are two keys.
-
-    Spark hashes the unscaled number, so the scale is part of the identity, as it is for
-    Java's BigDecimal. A column has one scale, so its keys never differ in it.
-    """
-
-    python_type = Decimal
-    exact = False
-
-    def check(self, key: Any) -> Any:
-        """See the base class."""
-        key = self._check(key)
-        if not key.is_finite():
-            raise StateTypeError("finite Decimal", brief(key))
-        return key
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        sign, digits, exponent = key.as_tuple()
-        scale = _U32.pack(exponent + (1 << 31))
-        if not key:
-            return b"\1" + scale
-        text = "".join(map(str, digits)).lstrip("0")
-        body = _U32.pack(len(text) + exponent + (1 << 31)) + text.rstrip("0").encode() + b"\0"
-        if sign:
-            return b"\0" + bytes(255 - byte for byte in body) + scale
-        return b"\2" + body + scale
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        sign = data[start]
-        if sign == 1:
-            exponent = _U32.unpack_from(data, start + 1)[0] - (1 << 31)
-            return Decimal((0, (0,), exponent)), start + 5
-        end = data.index(b"\xff" if sign == 0 else b"\0", start + 5)
-        body = data[start + 1 : end]
-        body = bytes(255 - byte for byte in body) if sign == 0 else body
-        exponent = _U32.unpack_from(data, end + 1)[0] - (1 << 31)
-        size = _U32.unpack_from(body)[0] - (1 << 31) - exponent
-        digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
-        return Decimal((int(sign == 0), digits, exponent)), end + 5
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        sign, digits, exponent = key.as_tuple()
-        unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
-        if abs(unscaled) < 10**18:
-            return _xxh64(_LE64.pack(unscaled), seed)
-        size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
-        return _xxh64(unscaled.to_bytes(size, "big", signed=True), seed)
-
-
-class DatetimeKeyCodec(_ScalarKeyCodec):
-    """``datetime`` as microseconds UTC; a naive key means UTC and comes back aware."""
-
-    python_type = datetime
-
-    def check(self, key: Any) -> Any:
-        """See the base class."""
-        key = self._check(key)
-        return key.replace(tzinfo=UTC) if key.tzinfo is None else key
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return _U64.pack(micros_from_datetime(key) + _OFFSET)
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return datetime_from_micros(_U64.unpack_from(data, start)[0] - _OFFSET), start + 8
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(_LE64.pack(micros_from_datetime(key)), seed)
-
-
-class DateKeyCodec(_ScalarKeyCodec):
-    """``date`` as its ordinal."""
-
-    python_type = date
-    _epoch = date(1970, 1, 1).toordinal()
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return _U32.pack(key.toordinal())
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(_LE32.pack(key.toordinal() - self._epoch), seed)
-
-
-class UuidKeyCodec(_ScalarKeyCodec):
-    """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
-
-    python_type = uuid.UUID
-
-    def encode(self, key: Any) -> bytes:
-        """See the base class."""
-        return bytes(key.bytes)
-
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
-        return uuid.UUID(bytes=data[start : start + 16]), start + 16
-
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
-        return _xxh64(str(key).encode(), seed)
 
 
 class NullableKeyCodec(KeyCodec):
@@ -485,19 +242,3 @@ class SerializedKeyCodec(KeyCodec):
 def attrs_free(snapshot: SerializerSnapshot) -> Any:
     """A snapshot as a plain value, to nest it in another's payload."""
     return snapshot.id if snapshot.payload is None else [snapshot.id, snapshot.payload]
-
-
-SCALAR_KEYS: dict[type, KeyCodec] = {
-    codec.python_type: codec
-    for codec in (
-        IntKeyCodec(),
-        BoolKeyCodec(),
-        FloatKeyCodec(),
-        StrKeyCodec(),
-        BytesKeyCodec(),
-        DecimalKeyCodec(),
-        DatetimeKeyCodec(),
-        DateKeyCodec(),
-        UuidKeyCodec(),
-    )
-}
