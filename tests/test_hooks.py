@@ -154,8 +154,9 @@ def test_restore_operation(registry_with):
         restore_keyed(open_heap(registry), ["another"])
 
 
-def test_storages_serializers_and_reporters(registry_with):
-    """Storages, serializers and reporters of plugins are gathered; the core's stay."""
+def test_storages_serializers_and_reporters(registry_with, caplog):
+    """Storages, serializers and reporters are gathered; a failing reporter is only logged."""
+    reported = []
 
     class Blank(TypeSerializer):
         def check(self, value):
@@ -180,7 +181,7 @@ def test_storages_serializers_and_reporters(registry_with):
 
     @mp.hookimpl
     def millpond_metric_reporters():
-        return {"quiet": lambda figures: None}
+        return {"broken": lambda figures: 1 / 0, "quiet": reported.append}
 
     registry = registry_with(
         millpond_checkpoint_storages=millpond_checkpoint_storages,
@@ -189,7 +190,10 @@ def test_storages_serializers_and_reporters(registry_with):
     )
     assert set(registry.gather("millpond_checkpoint_storages")) > {"vault", "file", "memory"}
     assert registry.gather("millpond_serializers") == {Path: Blank}
-    assert set(registry.gather("millpond_metric_reporters")) == {"quiet"}
+    assert set(registry.gather("millpond_metric_reporters")) == {"quiet", "broken"}
+    registry.report({"rows_in": 3})
+    assert reported == [{"rows_in": 3}]
+    assert "the metric reporter 'broken' failed" in caplog.text
 
 
 def test_backends_of_a_plugin(registry_with):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,9 +37,10 @@ class Job:
         """Poll until a condition of the checkpoint holds; fail if the job ends before."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            assert self.process.poll() is None, f"ended before {what}:\n{self.tail()}"
             assert time.monotonic() < deadline, f"waited too long for {what}:\n{self.tail()}"
-            time.sleep(0.02)  # nothing but a poll of another process's files
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.02)
+                pytest.fail(f"ended before {what}:\n{self.tail()}")
 
     def wait_in_batch(self, batch):
         """Wait until a batch has begun and is not committed yet."""

@@ -336,6 +336,21 @@ def test_wrong_configuration(spark, job_conf, files):
         process(files.stream())
 
 
+def test_configure_knows_its_settings():
+    """configure() takes every key with underscores, and refuses what is none."""
+    from millpond.spark import configure
+
+    class Builder(dict):
+        config = dict.__setitem__
+
+    made = configure(Builder(), parallelism=11, max_parallelism=256, state_snapshot_max_deltas=5)
+    assert made["spark.millpond.max-parallelism"] == "256"
+    assert made["spark.millpond.state.snapshot.max-deltas"] == "5"
+    assert made["spark.sql.shuffle.partitions"] == "12"
+    with pytest.raises(errors.ConfigError, match="Did you mean 'state_backend'"):
+        configure(Builder(), parallelism=1, state_bakend="heap")
+
+
 def test_labels_spread_over_partitions(spark):
     """Subtask i falls on partition i % n, for Spark's own hash."""
     from millpond.spark.labels import group_labels

@@ -95,8 +95,8 @@ def run_with_a_stop(spark: SparkSession, root: Path, backend: str, days: int) ->
     """Run over all days, stopped half way and started again; returns the seconds."""
     began = time.perf_counter()
     query = start(spark, root, backend, to_the_end=False)
-    while query.isActive and len(query.recentProgress) < days // 2:
-        time.sleep(0.1)
+    while len(query.recentProgress) < days // 2 and not query.awaitTermination(0.1):
+        pass
     query.stop()
     CONSOLE.print(f"  {backend}: stopped after batch {query.recentProgress[-1].batchId}, again …")
     start(spark, root, backend, to_the_end=True).awaitTermination()

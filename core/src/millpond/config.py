@@ -173,6 +173,11 @@ class Config:
         ours = {key: value for key, value in items if key.startswith(SPARK_PREFIX)}
         return cls(ours, place="Spark configuration")
 
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """All keys but the options of backends, dotted, without a prefix."""
+        return _known_keys(cls, ())
+
     def backend_options(self, name: str) -> Mapping[str, Any]:
         """The options under ``backend.<name>.``."""
         return self.backend.get(name, {})

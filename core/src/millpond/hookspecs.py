@@ -185,7 +185,7 @@ def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]: 
 def millpond_metric_reporters() -> Mapping[str, Callable[[Mapping[str, float]], None]]:  # type: ignore[empty-body]
     """Provide receivers of metrics.
 
-    When called: at the end of a bundle, when figures are reported.
+    When called: at the end of a subtask's micro-batch, in the worker.
     Result: reporter name to a function that takes the figures of one subtask by name.
     First result only: no, all results are gathered.
     Errors: logged; a reporter never fails a job.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +86,8 @@ def _start(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
 def _follow(query: StreamingQuery) -> None:
     """Print a line for each batch until the input is used up."""
     shown = -1
-    while query.isActive:
+    while not query.awaitTermination(1):
         shown = _show_new(query, shown)
-        time.sleep(0.2)
-    query.awaitTermination()
     _show_new(query, shown)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -32,6 +33,8 @@ from millpond.plugins.resolution import Resolution, import_target
 
 if TYPE_CHECKING:
     from millpond.backend.spi import StateBackend
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = ["PluginRegistry", "get_registry", "registered_serializers"]
 
@@ -169,6 +172,14 @@ class PluginRegistry:
             wrapped = implementation.function(**{name: values[name] for name in names})
             state = state if wrapped is None else wrapped
         return state
+
+    def report(self, figures: Mapping[str, float]) -> None:
+        """Hand figures to every metric reporter; what a reporter raises is logged, no more."""
+        for name, reporter in self.gather("millpond_metric_reporters").items():
+            try:
+                reporter(figures)
+            except Exception:  # noqa: BLE001 - a reporter never fails a job
+                _LOG.exception("the metric reporter %r failed", name)
 
     def gather(self, hook: str) -> dict[Any, Any]:
         """The mappings that all plugins return for a hook, as one; the first plugin wins."""

@@ -107,10 +107,11 @@ def _open(
     *,
     shared: bool,
 ) -> Acquired:
-    usable = frozenset[str]()
-    if handle is not None and shared:
-        usable = handle.ancestors() | {handle.version}
     registry = get_registry(plan.config.plugins)
+    keeps = Capability.LOCAL_COPY in registry.load(plan.resolution).capabilities
+    usable = frozenset[str]()
+    if handle is not None and shared and keeps:
+        usable = handle.ancestors() | {handle.version}
     parameters = KeyedBackendParameters(
         key_codec=plan.key_codec(),
         max_parallelism=plan.max_parallelism,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,6 +56,15 @@ def _spreading(parallelism: int) -> int:
     return next(n for n in range(parallelism, SPREAD + 1) if SPREAD % n == 0)
 
 
+def _dotted(name: str) -> str:
+    known = {key.replace(".", "_").replace("-", "_"): key for key in Config.known_keys()}
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = close[0] if close else None
+        raise ConfigError(name, "is not a known setting", "configure(...)", suggestion=hint)
+    return known[name]
+
+
 def configure(target: B, *, parallelism: int, **settings: Any) -> B:
     """Set what Millpond recommends on a session or its builder; returns the same object.
 
@@ -65,11 +75,14 @@ def configure(target: B, *, parallelism: int, **settings: Any) -> B:
         parallelism: the number of subtasks.
         settings: Millpond's own, with ``_`` for ``.`` and ``-``: ``state_backend="rocksdb"``
             sets ``spark.millpond.state.backend``, ``checkpoint_dir=…`` where snapshots go.
+
+    Raises:
+        ConfigError: a setting is unknown, or the parallelism out of bounds.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     chosen = recommended_settings(parallelism)
     for name, value in settings.items():
-        chosen[SPARK_PREFIX + name.replace("_", ".")] = str(value)
+        chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
 from millpond.errors import NullKeyError, RestoreError, brief
+from millpond.plugins import get_registry
 from millpond.runtime import KeyedOperator, SubtaskInfo, open_keyed_backend
 from millpond.spark.acquire import acquire_backend, storage_files
 from millpond.spark.localcopy import local_root
@@ -89,6 +90,7 @@ def run_subtask(
             "executor": local_root().parent.name,
             "pid": os.getpid(),
         }
+        get_registry(plan.config.plugins).report(_numbers(figures))
         state.update(
             attrs.astuple(
                 Pointer(
@@ -103,6 +105,10 @@ def run_subtask(
             )
         )
         acquired.succeeded = True
+
+
+def _numbers(figures: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if isinstance(value, (int, float))}
 
 
 def _running_query() -> tuple[str, int]:
