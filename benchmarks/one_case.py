@@ -12,7 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cases import CASES, INPUT_SCHEMA, session
+from millpond.spark import subtask_figures
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, count: int) -> None:
@@ -36,8 +39,8 @@ def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, c
         pq.write_table(table, folder / f"{index:05d}.parquet")
 
 
-def main() -> None:
-    """Read the arguments, run the query over all files, report the batches."""
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--rows", type=int, default=100_000)
@@ -47,47 +50,54 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def run_query(spark: SparkSession, case: str, root: Path) -> StreamingQuery:
+    """Run the case's job over all files, a file a micro-batch, into a sink that drops rows."""
+    stream = (
+        spark.readStream.schema(INPUT_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(root / "input"))
+    )
+    mode = "append" if case.startswith(("millpond", "repartition")) else "update"
+    query = (
+        CASES[case][0](stream)
+        .writeStream.format("noop")
+        .outputMode(mode)
+        .option("checkpointLocation", str(root / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def last_figures(spark: SparkSession, case: str, root: Path) -> list[dict[str, object]]:
+    """What Millpond's subtasks say of their last batch."""
+    if not case.startswith("millpond"):
+        return []
+    return [subtask.figures for subtask in subtask_figures(spark, str(root / "checkpoint"))]
+
+
+def main() -> None:
+    """Write the input, run the query, report the batches."""
+    options = arguments()
     cloudpickle.register_pickle_by_value(cases)
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
         (root / "input").mkdir()
-        write_batches(
-            root / "input",
-            options.grow,
-            options.keys,
-            options.rows,
-            options.touched,
-            options.batches,
-        )
+        sizes = (options.grow, options.keys, options.rows, options.touched, options.batches)
+        write_batches(root / "input", *sizes)
         spark = session(options.case, root / "snapshots", options.conf)
-        stream = (
-            spark.readStream.schema(INPUT_SCHEMA)
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(root / "input"))
-        )
-        mode = "append" if options.case.startswith(("millpond", "repartition")) else "update"
-        query = (
-            CASES[options.case][0](stream)
-            .writeStream.format("noop")
-            .outputMode(mode)
-            .option("checkpointLocation", str(root / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        query = run_query(spark, options.case, root)
         progress = [entry for entry in query.recentProgress if entry.numInputRows]
-        skip = len(progress) - options.batches + options.warm_up
-        seconds = [entry.durationMs["triggerExecution"] / 1000 for entry in progress[skip:]]
-        figures = []
-        if options.case.startswith("millpond"):
-            from millpond.spark import subtask_figures  # noqa: PLC0415
-
-            found = subtask_figures(spark, str(root / "checkpoint"))
-            figures = [subtask.figures for subtask in found]
+        measured = progress[len(progress) - options.batches + options.warm_up :]
+        seconds = [entry.durationMs["triggerExecution"] / 1000 for entry in measured]
+        figures = last_figures(spark, options.case, root)
         spark.stop()
-    report = {"case": options.case, "rows": options.rows, "seconds": seconds, "figures": figures}
-    print("RESULT " + json.dumps({**vars(options), **report}), flush=True)
+    report = {**vars(options), "seconds": seconds, "figures": figures}
+    print("RESULT " + json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

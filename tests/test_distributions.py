@@ -60,6 +60,19 @@ def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
     assert result == "[('a', 1), ('b', 1), ('a', 2)]"
 
 
+def test_the_kit_runs_from_the_wheels_alone(wheels, tmp_path):
+    """The kit's wheel and a backend's are all that the contract tests need."""
+    environment = tmp_path / "venv"
+    run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    python = str(environment / "bin" / "python")
+    install = [UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels)]
+    run(*install, "millpond-conformance", "millpond-heap")
+    pytest_command = [python, "-m", "pytest", "--pyargs", "millpond_conformance", "-q"]
+    out = run(*pytest_command, "--backend", "heap", cwd=tmp_path)
+    assert " passed" in out
+    assert "skipped" not in out
+
+
 def test_the_core_alone_explains_what_is_missing(wheels, tmp_path):
     """Without any backend, an error says what to install."""
     environment = tmp_path / "venv"

@@ -54,7 +54,7 @@ def acquire_backend(
     handle: KeyedStateHandle | None,
 ) -> Iterator[Acquired]:
     """The backend of a subtask at the version of a handle; None: empty."""
-    identity = (query, plan.uid, groups, plan.resolution)
+    identity = (query, plan.uid, groups, plan.resolution, repr(plan.config))
     place = f"{query}/{plan.uid}"
     folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
     with claimed_directory(local_root() / place / folder) as (directory, shared):

@@ -6,12 +6,14 @@ write the new pointer. Nothing counts before Spark has committed the pointer.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -77,7 +79,8 @@ def run_subtask(
         runner = _Runner(plan, info, acquired.backend)
         yield from runner.run(frames)
         watch.lap("process_ms")
-        result = acquired.backend.snapshot(batch_id + 1, storage).result()
+        with _collector_paused():
+            result = acquired.backend.snapshot(batch_id + 1, storage).result()
         watch.lap("snapshot_ms")
         figures = {
             **watch.figures,
@@ -105,6 +108,20 @@ def run_subtask(
             )
         )
         acquired.succeeded = True
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause Python's cyclic garbage collector for as long as one frame takes.
+
+    It would look at tens of thousands of fresh rows again and again, none of them garbage:
+    without it, 50,000 rows took 100 instead of 180 ms on heap, 165 instead of 245 on LMDB.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _numbers(figures: dict[str, Any]) -> dict[str, float]:
@@ -149,7 +166,8 @@ class _Runner:
         try:
             output: list[Any] = []
             for columns, groups in self._batches(frames):
-                self._process(columns, groups, output)
+                with _collector_paused():
+                    self._process(columns, groups, output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
                     output = []
