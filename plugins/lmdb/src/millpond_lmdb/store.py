@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import lmdb
 from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
@@ -82,9 +83,10 @@ class LmdbStore(ByteStore):
         """See the base class."""
         if self._reader is None:
             self._reader = self._env.begin()
-        value: bytes | None = self._reader.get(store_key(key), db=self._databases[family])
+        # bytes, for the transaction hands out no buffers
+        value: Any = self._reader.get(store_key(key), db=self._databases[family])
         if value is None or len(key) < LIMIT:
-            return value
+            return value  # type: ignore[no-any-return]
         return unpack(store_key(key), value)[1]
 
     def scan(
