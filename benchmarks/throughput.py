@@ -143,8 +143,8 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    parser.add_argument("--batches", type=int, default=21)
-    parser.add_argument("--warm-up", type=int, default=6)
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=9)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     CONSOLE.print("Side by side:")
