@@ -20,8 +20,14 @@ import attrs
 import pandas as pd
 from pyspark import TaskContext
 
-from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.checkpoint import (
+    CheckpointStorage,
+    KeyedStateHandle,
+    SnapshotResult,
+    checkpoint_storage,
+)
 from millpond.errors import NullKeyError, RestoreError, brief
+from millpond.keygroups import KeyGroupRange
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedOperator, SubtaskInfo, open_keyed_backend
 from millpond.spark.acquire import acquire_backend, storage_files
@@ -67,13 +73,7 @@ def run_subtask(
     groups = plan.key_groups(info.index)
     query, batch_id = _running_query()
     storage = checkpoint_storage(plan.config.checkpoint.dir or "")
-    handle = None
-    if state.exists:
-        pointer = Pointer.from_row(state.get)
-        pointer.check_range(groups)
-        handle = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
-    else:
-        _refuse_foreign_state(storage_files(storage, f"{query}/{plan.uid}"), plan)
+    handle = _committed_handle(plan, query, groups, storage, state)
     with acquire_backend(plan, query, groups, handle) as acquired:
         watch.lap("open_ms")
         runner = _Runner(plan, info, acquired.backend)
@@ -82,32 +82,48 @@ def run_subtask(
         with _collector_paused():
             result = acquired.backend.snapshot(batch_id + 1, storage).result()
         watch.lap("snapshot_ms")
-        figures = {
-            **watch.figures,
-            "rows_in": runner.rows_in,
-            "rows_out": runner.rows_out,
-            "bytes_written": result.bytes_written,
-            "rows_written": result.rows_written,
-            "snapshot_bytes": result.handle.size if result.handle else 0,
-            "source": acquired.source,
-            "executor": local_root().parent.name,
-            "pid": os.getpid(),
-        }
+        figures = {**watch.figures, **_figures(runner, result, acquired.source)}
         get_registry(plan.config.plugins).report(_numbers(figures))
-        state.update(
-            attrs.astuple(
-                Pointer(
-                    operator_uid=plan.uid,
-                    version=acquired.backend.version or "",
-                    checkpoint_id=batch_id + 1,
-                    first_group=groups.start,
-                    last_group=groups.end,
-                    handle=result.handle.to_json() if result.handle else "",
-                    figures=json.dumps(figures),
-                )
-            )
+        pointer = Pointer(
+            operator_uid=plan.uid,
+            version=acquired.backend.version or "",
+            checkpoint_id=batch_id + 1,
+            first_group=groups.start,
+            last_group=groups.end,
+            handle=result.handle.to_json() if result.handle else "",
+            figures=json.dumps(figures),
         )
+        state.update(attrs.astuple(pointer))
         acquired.succeeded = True
+
+
+def _committed_handle(
+    plan: OperatorPlan,
+    query: str,
+    groups: KeyGroupRange,
+    storage: CheckpointStorage,
+    state: GroupState,
+) -> KeyedStateHandle | None:
+    """The snapshot that the committed pointer names; None where there is no state yet."""
+    if not state.exists:
+        _refuse_foreign_state(storage_files(storage, f"{query}/{plan.uid}"), plan)
+        return None
+    pointer = Pointer.from_row(state.get)
+    pointer.check_range(groups)
+    return KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
+
+
+def _figures(runner: _Runner, result: SnapshotResult, source: str) -> dict[str, Any]:
+    return {
+        "rows_in": runner.rows_in,
+        "rows_out": runner.rows_out,
+        "bytes_written": result.bytes_written,
+        "rows_written": result.rows_written,
+        "snapshot_bytes": result.handle.size if result.handle else 0,
+        "source": source,
+        "executor": local_root().parent.name,
+        "pid": os.getpid(),
+    }
 
 
 @contextmanager
