@@ -33,7 +33,7 @@ class ColumnOptions:
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
-    block_size: ByteSize = ByteSize(16 << 10)
+    block_size: ByteSize = ByteSize(4 << 10)
     bloom_bits: int = attrs.field(default=10, validator=attrs.validators.ge(0))
     compression: str = attrs.field(default="lz4", validator=_known_compression)
     compaction_trigger: int = attrs.field(default=8, validator=attrs.validators.ge(2))
@@ -44,7 +44,7 @@ class RocksDBOptions(ColumnOptions):
     """Options of the database, and the defaults of its column families.
 
     Attributes:
-        block_cache_size: bytes of the block cache that all states of a subtask share.
+        block_cache_size: bytes of the block cache that all states of a worker process share.
         max_background_jobs: threads for flushes and compactions.
         max_open_files: -1 keeps all files open.
         state: options by state name, over the ones given here.

@@ -1,0 +1,136 @@
+"""Layouts: how an operator's key groups are divided among subtasks, from some batch on.
+
+A layout is a small file that the driver writes before a run's first batch when the operator is
+new or its parallelism has changed. It names what the subtasks of before have left, so that the
+new ones restore from whatever intersects with their key groups. Pointers carry the number of
+the layout they were written under; one of an earlier layout no longer counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from millpond.checkpoint import CheckpointStorage, KeyedStateHandle
+from millpond.checkpoint.handles import check_format
+from millpond.errors import CorruptSnapshotError, MaxParallelismError, RestoreError
+from millpond.keygroups import KeyGroupRange, key_group_range
+from millpond.spark.pointer import Pointer
+
+__all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
+
+LAYOUT_VERSION = 1
+
+
+@attrs.frozen
+class Layout:
+    """One division of an operator's key groups.
+
+    Attributes:
+        number: counts from 0; the highest one is in force.
+        sources: what was committed under the layouts before, together all key groups.
+    """
+
+    number: int
+    parallelism: int
+    max_parallelism: int
+    sources: tuple[KeyedStateHandle, ...] = ()
+
+    def key_groups(self, index: int) -> KeyGroupRange:
+        """The key groups of a subtask."""
+        return key_group_range(self.max_parallelism, self.parallelism, index)
+
+    def sources_of(self, groups: KeyGroupRange) -> list[KeyedStateHandle]:
+        """The sources' parts that lie within some key groups."""
+        parts = (source.intersection(groups) for source in self.sources)
+        return [part for part in parts if part is not None]
+
+    def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
+        """Raise unless a plan divides the key groups in this way."""
+        if max_parallelism != self.max_parallelism:
+            raise MaxParallelismError(self.max_parallelism, max_parallelism)
+        if parallelism != self.parallelism:
+            cause = f"layout {self.number} is for {self.parallelism} subtasks, not {parallelism}"
+            raise RestoreError(f"operator {uid!r}", (cause,))
+
+
+def _folder(query: str, uid: str) -> str:
+    return f"{query}/{uid}/layout"
+
+
+def _path(query: str, uid: str, number: int) -> str:
+    return f"{_folder(query, uid)}/{number:08d}.json"
+
+
+def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layout) -> None:
+    """Write a layout's file; sources are named relative to the storage, like all else."""
+    body = {
+        "format_version": LAYOUT_VERSION,
+        "number": layout.number,
+        "parallelism": layout.parallelism,
+        "max_parallelism": layout.max_parallelism,
+        "sources": [source.to_json() for source in layout.sources],
+    }
+    text = json.dumps(body)
+    sealed = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "layout": text}
+    storage.write(_path(query, uid, layout.number), [json.dumps(sealed).encode()])
+
+
+def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -> Layout:
+    """Read a layout by its number.
+
+    Raises:
+        CorruptSnapshotError: the file is missing or damaged.
+        ApiVersionError: a newer Millpond wrote it.
+    """
+    path = _path(query, uid, number)
+    try:
+        sealed: dict[str, Any] = json.loads(storage.read_all(path))
+        text: str = sealed["layout"]
+        if hashlib.sha256(text.encode()).hexdigest() != sealed["sha256"]:
+            raise CorruptSnapshotError(path, "its digest is wrong")
+        body: dict[str, Any] = json.loads(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptSnapshotError(path, f"it is no layout: {error}") from error
+    check_format(f"The layout {path}", body["format_version"])
+    sources = tuple(KeyedStateHandle.from_json(source, storage) for source in body["sources"])
+    return Layout(body["number"], body["parallelism"], body["max_parallelism"], sources)
+
+
+def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout | None:
+    """The layout in force; None before an operator's first run."""
+    files = storage.list(_folder(query, uid))
+    if not files:
+        return None
+    number = max(int(file.rpartition("/")[2].removesuffix(".json")) for file in files)
+    return read_layout(storage, query, uid, number)
+
+
+@lru_cache(maxsize=64)
+def layout_of_run(storage_uri: str, query: str, uid: str, run: str) -> Layout | None:
+    """The layout of a run of a query; the worker asks once a run, for it cannot change in one."""
+    from millpond.checkpoint import checkpoint_storage  # noqa: PLC0415 - by URI, to be cachable
+
+    return current_layout(checkpoint_storage(storage_uri), query, uid)
+
+
+def committed_handles(
+    pointers: Iterable[Pointer], layout: Layout, storage: CheckpointStorage
+) -> list[KeyedStateHandle]:
+    """What is committed of an operator: the layout's own pointers, and for subtasks that have
+    not run under it yet, their parts of its sources.
+    """
+    own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
+    handles: list[KeyedStateHandle] = []
+    for index in range(layout.parallelism):
+        groups = layout.key_groups(index)
+        if groups not in own:
+            handles += layout.sources_of(groups)
+        elif own[groups].handle:
+            handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
+    return handles
