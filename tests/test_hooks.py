@@ -3,12 +3,14 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+from types import SimpleNamespace
+
 import millpond as mp
 import pytest
 from millpond.backend import KeyedBackendParameters
 from millpond.checkpoint.full import FullStrategy
 from millpond.checkpoint.restore import RestoreOperation
-from millpond.checkpoint.storage import MemoryStorage
+from millpond.checkpoint.memory import MemoryStorage
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
@@ -129,7 +131,7 @@ def test_snapshot_strategy(registry_with):
     backend.get_partitioned_state(SPENT)
     assert type(backend.strategy("mine")) is Mine
     assert backend.snapshot(1, mp.checkpoint_storage("memory:mine")).result().handle is not None
-    with pytest.raises(mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine"):
+    with pytest.raises(mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine, savepoint"):
         backend.strategy("yours")
 
 
@@ -145,13 +147,14 @@ def test_restore_operation(registry_with):
 
     @mp.hookimpl
     def millpond_restore_operation(backend, handles):
-        return Mine(backend, handles) if handles == ["my handle"] else None
+        return Mine(backend, handles) if handles[0].format == "mine" else None
 
     registry = registry_with(millpond_restore_operation=millpond_restore_operation)
-    restore_keyed(open_heap(registry), ["my handle"])
-    assert done == [["my handle"]]
-    with pytest.raises(mp.errors.RestoreError, match="no plugin can read str"):
-        restore_keyed(open_heap(registry), ["another"])
+    mine, other = SimpleNamespace(format="mine"), SimpleNamespace(format="another")
+    restore_keyed(open_heap(registry), [mine])
+    assert done == [[mine]]
+    with pytest.raises(mp.errors.RestoreError, match="reads snapshots of the format 'another'"):
+        restore_keyed(open_heap(registry), [other])
 
 
 def test_storages_serializers_and_reporters(registry_with, caplog):

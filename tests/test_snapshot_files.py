@@ -137,5 +137,7 @@ def test_a_handle_without_storage_is_refused(handle):
     """A handle that is bound to no storage cannot be restored, and says so."""
     with pytest.raises(errors.RestoreError, match="no storage"):
         restore(attrs.evolve(handle, storage=None))
-    with pytest.raises(errors.RestoreError, match="is not a snapshot's handle"):
-        restore("a path")
+    with pytest.raises(errors.RestoreError, match="neither a snapshot's handle nor"):
+        restore(7)
+    with pytest.raises(errors.CorruptSnapshotError, match="/no/such/place/savepoint.json"):
+        restore("/no/such/place")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import millpond as mp
 import pytest
 from millpond.backend import KeyedStateBackend
+from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
 
 __all__ = ["BackendOpener"]
@@ -40,6 +42,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def clock() -> mp.ManualClock:
     """The processing time of the backends that a test opens."""
     return mp.ManualClock(0)
+
+
+@pytest.fixture
+def storage() -> CheckpointStorage:
+    """A checkpoint storage in memory, empty."""
+    return mp.checkpoint_storage(f"memory:{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -2,7 +2,13 @@
 
 from millpond import errors, local, testing
 from millpond.backend import Capability
-from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.checkpoint import (
+    KeyedStateHandle,
+    SavepointHandle,
+    checkpoint_storage,
+    rekey_savepoint,
+    seal_savepoint,
+)
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
 from millpond.hookspecs import hookimpl
@@ -23,10 +29,13 @@ from millpond.state import (
 )
 from millpond.types import (
     VOID_NAMESPACE,
+    Compatibility,
+    Outcome,
     PickleSerializer,
     SerializerSnapshot,
     TypeSerializer,
     assign_to_key_group,
+    renamed_from,
 )
 
 __version__ = "0.1.0"
@@ -36,6 +45,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "Capability",
+    "Compatibility",
     "Config",
     "Context",
     "FoldingStateDescriptor",
@@ -45,9 +55,11 @@ __all__ = [
     "ListStateDescriptor",
     "ManualClock",
     "MapStateDescriptor",
+    "Outcome",
     "PickleSerializer",
     "ReducingStateDescriptor",
     "RuntimeContext",
+    "SavepointHandle",
     "SerializerSnapshot",
     "StateDescriptor",
     "StateTtlConfig",
@@ -65,5 +77,8 @@ __all__ = [
     "key_group_range",
     "local",
     "open_keyed_backend",
+    "rekey_savepoint",
+    "renamed_from",
+    "seal_savepoint",
     "testing",
 ]

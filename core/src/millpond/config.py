@@ -79,9 +79,16 @@ class StateConfig:
 
 @attrs.frozen
 class CheckpointConfig:
-    """Where snapshots go and how many are kept."""
+    """Where snapshots go and how many are kept.
+
+    Attributes:
+        dir: path or URI of the directory that all workers reach.
+        retained: so many of the newest confirmed snapshots stay restorable.
+        claim: whether a snapshot that a backend is opened from belongs to it from then on.
+    """
 
     dir: str | None = None
+    claim: bool = False
     retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
 
 

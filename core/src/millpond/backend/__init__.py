@@ -4,6 +4,7 @@ from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.spi import KeyedBackendParameters, StateBackend, StateContext, StateMeta
 from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.backend.view import StateView
 
 __all__ = [
     "ABSENT",
@@ -15,4 +16,5 @@ __all__ = [
     "StateBackend",
     "StateContext",
     "StateMeta",
+    "StateView",
 ]

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import TypeSerializer
 
-__all__ = ["ListSerializer", "cell_serializer"]
+__all__ = ["ListSerializer", "cell_serializer", "join_cells", "split_cells"]
+
+
+def join_cells(elements: Iterable[bytes]) -> bytes:
+    """The cell of a list: each element's length (4 bytes, big-endian) and bytes."""
+    parts: list[bytes] = []
+    for data in elements:
+        parts += (len(data).to_bytes(4, "big"), data)
+    return b"".join(parts)
+
+
+def split_cells(data: bytes) -> Iterator[bytes]:
+    """The elements of a list's cell."""
+    start = 0
+    while start < len(data):
+        end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        yield data[start + 4 : end]
+        start = end
 
 
 class ListSerializer(TypeSerializer[list[Any]]):
-    """The cell of a list state: each element's length (4 bytes, big-endian) and bytes."""
+    """The cell of a list state."""
 
     type_name = "list"
 
@@ -24,22 +42,11 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     def serialize(self, value: list[Any]) -> bytes:
         """See the base class."""
-        serialize = self._element.serialize
-        parts: list[bytes] = []
-        for item in value:
-            data = serialize(item)
-            parts += (len(data).to_bytes(4, "big"), data)
-        return b"".join(parts)
+        return join_cells(map(self._element.serialize, value))
 
     def deserialize(self, data: bytes) -> list[Any]:
         """See the base class."""
-        values, start = [], 0
-        deserialize = self._element.deserialize
-        while start < len(data):
-            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-            values.append(deserialize(data[start + 4 : end]))
-            start = end
-        return values
+        return list(map(self._element.deserialize, split_cells(data)))
 
     def snapshot(self) -> Any:
         """The element's: that the state is a list is written beside it."""

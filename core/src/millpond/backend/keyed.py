@@ -5,8 +5,8 @@ A concrete backend adds how entries are stored: tables, and portable rows in and
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,18 +15,16 @@ import attrs
 
 from millpond.backend.capabilities import Capability
 from millpond.backend.cells import cell_serializer
+from millpond.backend.changes import Change, ChangeListener
+from millpond.backend.compat import CellMigration, cell_migration
+from millpond.backend.keycontext import KeyContext
 from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.view import StateView
 from millpond.errors import (
-    BackendClosedError,
     ConfigError,
-    KeyGroupRangeError,
-    MillpondError,
-    NoCurrentKeyError,
     NullValueError,
-    StateConflictError,
     StateMigrationError,
-    brief,
 )
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.metrics.registry import MetricRegistry
@@ -34,24 +32,16 @@ from millpond.state.ttl.envelope import stored_descriptor
 from millpond.types import (
     VOID_NAMESPACE,
     KeyCodec,
-    SerializerSnapshot,
     TypeSerializer,
     infer_key_type,
     key_codec_for,
-    signed64,
 )
 
 if TYPE_CHECKING:
     from millpond.checkpoint.storage import CheckpointStorage
     from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
 
-__all__ = ["Change", "ChangeListener", "KeyedStateBackend", "RegisteredState"]
-
-Change = tuple[bytes, bytes | None]
-"""A portable row: physical key and serialized value, None where the entry was removed."""
-
-ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
-"""Called at each flush with the changed rows by state name."""
+__all__ = ["KeyedStateBackend", "RegisteredState"]
 
 
 @attrs.define
@@ -66,21 +56,17 @@ class RegisteredState:
     state: Any = None
 
 
-class KeyedStateBackend(ABC):
+class KeyedStateBackend(KeyContext):
     """Keyed state of one subtask; a context manager.
 
     Note for implementers: ``_select`` is called for every record, the tables' methods for
     every access; everything else is rare. Override ``_unselect`` and ``_close`` as needed.
     """
 
-    name: ClassVar[str]
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self.parameters = parameters
-        self.key_codec = parameters.key_codec
-        self.key_group_range = parameters.key_group_range
-        self.max_parallelism = parameters.max_parallelism
+        super().__init__(parameters)
         self.metrics = MetricRegistry()
         self.restored: dict[str, StateMeta] = {}
         self.version: str | None = None
@@ -88,58 +74,6 @@ class KeyedStateBackend(ABC):
         self._tables: dict[str, CellTable | MapTable] = {}
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
-        self._current_key: Any = None
-        self._closed = False
-
-    # ---------------------------------------------------------------- key context
-
-    def set_current_key(self, key: Any) -> None:
-        """Choose the key that all states work on.
-
-        Raises:
-            NullValueError: the key is None.
-            StateTypeError: it is not of the declared key type.
-            KeyGroupRangeError: its key group belongs to another subtask.
-        """
-        if key is None:
-            raise NullValueError("the key", self.parameters.place)
-        key = self.key_codec.check(key)
-        group = signed64(self.key_codec.hash(key)) % self.max_parallelism
-        self.set_current_key_and_group(key, group)
-
-    def set_current_key_and_group(self, key: Any, key_group: int) -> None:
-        """Choose a key that is known to be checked, with its key group, which is not hashed anew.
-
-        The JVM has computed the group already where rows come from Spark.
-        """
-        if self._closed:
-            raise BackendClosedError(self.name)
-        if not self.key_group_range.start <= key_group <= self.key_group_range.end:
-            raise KeyGroupRangeError(
-                f"{self.parameters.place or self.name}: key {brief(key)} has key group "
-                f"{key_group}, this subtask owns {self.key_group_range}"
-            )
-        self._current_key = key
-        self._select(key, key_group)
-
-    @property
-    def current_key(self) -> Any:
-        """The current key; NoCurrentKeyError where there is none."""
-        if self._current_key is None:
-            raise self.no_key()
-        return self._current_key
-
-    def no_key(self) -> MillpondError:
-        """The error that says why there is no current key."""
-        return BackendClosedError(self.name) if self._closed else NoCurrentKeyError(self.name)
-
-    @abstractmethod
-    def _select(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key."""
-
-    @abstractmethod
-    def _unselect(self) -> None:
-        """Forget the current key."""
 
     # ---------------------------------------------------------------- states
 
@@ -159,7 +93,7 @@ class KeyedStateBackend(ABC):
             StateMigrationError: stored state has another type.
             NullValueError: the namespace is None.
         """
-        self._require_open()
+        self.require_open()
         if namespace is None:
             raise NullValueError("the namespace", f"state {descriptor.name!r}")
         registered = self._registered.get(descriptor.name)
@@ -179,14 +113,36 @@ class KeyedStateBackend(ABC):
     ) -> RegisteredState:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         fresh = self._describe(descriptor, key_codec_for(kind))
-        previous = known.meta if known else self.restored.get(descriptor.name)
-        if previous is not None:
-            check_compatible(previous, fresh.meta)
-        if known is None:
+        if known is not None:
+            self._check_redeclared(known.meta, fresh)
+        else:
+            self._migrate_restored(fresh)
             self._tables[descriptor.name] = self._create_table(fresh)
         fresh.state = self._make_state(fresh)
         self._registered[descriptor.name] = fresh
         return fresh
+
+    def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
+        """A state in use can be declared again with other functions, not with another type."""
+        if self._migration(known, fresh) is not None or known.value != fresh.meta.value:
+            old, new = str(known.value), str(fresh.meta.value)
+            reason = "the state is in use; a type changes across a restore only"
+            raise StateMigrationError(known.name, "value", old, new, reason=reason)
+
+    def _migrate_restored(self, fresh: RegisteredState) -> None:
+        """Bring all stored entries of a restored state to the declared type, at once.
+
+        So there is never a mixture: what the next snapshot says of the state holds for every
+        entry in it.
+        """
+        stored = self.restored.get(fresh.meta.name)
+        migrate = None if stored is None else self._migration(stored, fresh)
+        if migrate is not None:
+            self.migrate_rows(fresh.meta.name, migrate)
+
+    def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
+        serializer = fresh.descriptor.value_serializer()
+        return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now())
 
     def _describe(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         map_key = descriptor.map_key_codec()
@@ -197,7 +153,7 @@ class KeyedStateBackend(ABC):
             namespace=namespace_codec.snapshot(),
             value=serializer.snapshot(),
             map_key=map_key.snapshot() if map_key else None,
-            ttl=descriptor.ttl_config is not None,
+            ttl_ms=descriptor.ttl_config.ttl_ms if descriptor.ttl_config else None,
         )
         if serializer.snapshot().id == "pickle":
             self._check_pickle(meta)
@@ -242,7 +198,7 @@ class KeyedStateBackend(ABC):
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
         """All pairs of key and namespace that hold something in a state, each once."""
-        self._require_open()
+        self.require_open()
         registered = self._registered.get(state_name)
         if registered is not None:
             yield from self._addresses(registered)
@@ -265,14 +221,13 @@ class KeyedStateBackend(ABC):
                 state.set_current_namespace(namespace)
                 function(key, state)
         finally:
-            self._current_key = None
-            self._unselect()
+            self.forget_key()
             if before is not None:
                 self.set_current_key(before)
 
     def num_state_entries(self) -> int:
         """How many entries are stored: one per state, key and namespace; map entries singly."""
-        self._require_open()
+        self.require_open()
         return self._count_entries()
 
     # ---------------------------------------------------------------- snapshots
@@ -304,10 +259,20 @@ class KeyedStateBackend(ABC):
         Returns:
             A future of the result, whose ``handle`` is None where no state is registered.
         """
-        self._require_open()
+        self.require_open()
         return self.strategy(self.parameters.config.state.snapshot.strategy).snapshot(
             checkpoint_id, storage, version
         )
+
+    def savepoint(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
+        """Take a savepoint: Parquet tables in a folder of their own, for any backend to restore.
+
+        Args:
+            checkpoint_id: a number for the savepoint.
+            storage: where to.
+        """
+        self.require_open()
+        return self.strategy("savepoint").snapshot(checkpoint_id, storage, None)
 
     def strategy(self, name: str) -> SnapshotStrategy:
         """A snapshot strategy of this backend by its name; ConfigError where there is none."""
@@ -322,9 +287,21 @@ class KeyedStateBackend(ABC):
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed: later ones may build on it."""
-        self._require_open()
+        self.require_open()
         for strategy in self._strategies or ():
             strategy.notify_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A snapshot will never count: it is cancelled, and what it has written is deleted."""
+        self.require_open()
+        for strategy in self._strategies or ():
+            strategy.notify_aborted(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """A confirmed snapshot is not needed any more: what only it uses is deleted."""
+        self.require_open()
+        for strategy in self._strategies or ():
+            strategy.notify_subsumed(checkpoint_id)
 
     def state_metas(self) -> list[StateMeta]:
         """All states that a snapshot holds: registered, and restored but not yet requested."""
@@ -332,8 +309,21 @@ class KeyedStateBackend(ABC):
         return [metas[name] for name in sorted(metas)]
 
     @abstractmethod
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """All entries of a key group, flushed: state names, each with rows of the state."""
+    def freeze(self) -> StateView:
+        """A picture of all flushed entries, which later changes do not touch."""
+
+    @abstractmethod
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """Rewrite all stored values of a restored state that was not requested yet.
+
+        The state is at no named version afterwards, and the change listeners are told.
+        """
+
+    def _report(self, state_name: str, changes: Sequence[Change]) -> None:
+        """Tell the listeners of rows that were changed outside of a flush."""
+        self.version = None
+        for listener in self._listeners:
+            listener({state_name: changes})
 
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
@@ -346,8 +336,7 @@ class KeyedStateBackend(ABC):
         if self._closed:
             return
         self._closed = True
-        self._current_key = None
-        self._unselect()
+        self.forget_key()
         for strategy in self._strategies or ():
             strategy.close()
         self._close()
@@ -362,10 +351,6 @@ class KeyedStateBackend(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise BackendClosedError(self.name)
 
     @abstractmethod
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
@@ -382,25 +367,3 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def _close(self) -> None:
         """Release the store."""
-
-
-def check_compatible(stored: StateMeta, declared: StateMeta) -> None:
-    """Raise unless a declared state can be read from what is stored under its name.
-
-    Raises:
-        StateConflictError: it is another kind of state.
-        StateMigrationError: a type differs.
-    """
-    if stored.kind is not declared.kind:
-        raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
-    parts: list[tuple[str, SerializerSnapshot | None, SerializerSnapshot | None]] = [
-        ("namespace", stored.namespace, declared.namespace),
-        ("map key", stored.map_key, declared.map_key),
-        ("value", stored.value, declared.value),
-    ]
-    for part, old, new in parts:
-        if old != new:
-            raise StateMigrationError(stored.name, part, str(old), str(new))
-    if stored.ttl != declared.ttl:
-        words = {True: "with TTL", False: "without TTL"}
-        raise StateMigrationError(stored.name, "value", words[stored.ttl], words[declared.ttl])

@@ -27,14 +27,23 @@ __all__ = ["KeyedBackendParameters", "StateBackend", "StateContext", "StateMeta"
 
 @attrs.frozen
 class StateMeta:
-    """What a snapshot says about one state."""
+    """What a snapshot says about one state.
+
+    Attributes:
+        ttl_ms: the time to live in ms; None where there is none, and no timestamp beside values.
+    """
 
     name: str
     kind: StateKind
     namespace: SerializerSnapshot
     value: SerializerSnapshot
     map_key: SerializerSnapshot | None = None
-    ttl: bool = False
+    ttl_ms: int | None = None
+
+    @property
+    def ttl(self) -> bool:
+        """Whether a timestamp stands beside each value."""
+        return self.ttl_ms is not None
 
 
 @attrs.frozen

@@ -124,6 +124,10 @@ class _MergingRawState(_RawState, MergingState[Any, Any]):
     def _combine(self, a: Any, b: Any) -> Any:
         raise NotImplementedError
 
+    def _own(self, stored: Any) -> Any:
+        """A stored value that a user's function may change."""
+        return stored if self._immutable else self._copy(stored)
+
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """See the interface."""
         if sources is None:
@@ -136,7 +140,7 @@ class _MergingRawState(_RawState, MergingState[Any, Any]):
             if value is None or source == into:
                 continue
             self._table.remove(source)
-            merged = value if merged is None else self._combine(merged, value)
+            merged = value if merged is None else self._combine(self._own(merged), value)
             self._table.put(into, merged)
 
 
@@ -173,14 +177,17 @@ class RawListState(_MergingRawState, ListState[Any]):
 
     def _append(self, values: list[Any]) -> None:
         if values:
-            stored = self._table.get(self._namespace)
+            stored = self._table.get_for_update(self._namespace)
             if stored is not None:
-                # The stored list is never shared: growing it in place keeps an add O(1).
+                # The table's own list, shared with nobody: growing it in place keeps an add O(1).
                 stored.extend(values)
             self._table.put(self._namespace, values if stored is None else stored)
 
     def _combine(self, a: Any, b: Any) -> Any:
         return [*a, *b]
+
+    def _own(self, stored: Any) -> Any:
+        return stored
 
 
 class _AppendingRawState(_MergingRawState):

@@ -42,6 +42,10 @@ class CellTable(_Table):
     def get(self, namespace: Any) -> Any:
         """The stored object itself (callers copy), or None."""
 
+    def get_for_update(self, namespace: Any) -> Any:
+        """The stored list itself, which the caller may grow and puts back; or None."""
+        return self.get(namespace)
+
     @abstractmethod
     def put(self, namespace: Any, value: Any) -> None:
         """Store a checked object, which the caller gives away."""

@@ -2,16 +2,32 @@
 
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.restore import catch_up, restore_keyed
+from millpond.checkpoint.savepoint import (
+    SavepointHandle,
+    SavepointStrategy,
+    locate_savepoint,
+    rekey_savepoint,
+    seal_savepoint,
+)
 from millpond.checkpoint.storage import CheckpointStorage, checkpoint_storage
-from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
+from millpond.checkpoint.strategy import SnapshotStrategy
+from millpond.checkpoint.streams import CheckpointStreamFactory, StreamStateHandle
+from millpond.checkpoint.tasks import SnapshotResult
 
 __all__ = [
     "CheckpointStorage",
+    "CheckpointStreamFactory",
     "KeyedStateHandle",
+    "SavepointHandle",
+    "SavepointStrategy",
     "SnapshotFile",
     "SnapshotResult",
     "SnapshotStrategy",
+    "StreamStateHandle",
     "catch_up",
     "checkpoint_storage",
+    "locate_savepoint",
+    "rekey_savepoint",
     "restore_keyed",
+    "seal_savepoint",
 ]

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from millpond.backend.keyed import Change
-from millpond.checkpoint.files import SegmentBuilder, write_file
-from millpond.checkpoint.full import make_handle, snapshot_path, write_base
-from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
+from millpond.backend.changes import Change
+from millpond.backend.view import EmptyView
+from millpond.checkpoint.files import Segment, SegmentBuilder, write_segments
+from millpond.checkpoint.full import write_base
+from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle
 from millpond.checkpoint.storage import CheckpointStorage
-from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
+from millpond.checkpoint.strategy import SnapshotStrategy
+from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask
 from millpond.keygroups import key_group_prefix_bytes
 
 if TYPE_CHECKING:
@@ -28,16 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["ChangelogStrategy"]
 
 _HISTORY = 8
-_Files = tuple[SnapshotFile, ...]
 
 
 @attrs.frozen
-class _Taken:
-    """An unconfirmed snapshot, and how many recorded segments it covers."""
+class _Delta:
+    """What has changed since the confirmed snapshot, as it was when the snapshot was taken."""
 
-    checkpoint_id: int
-    handle: KeyedStateHandle
-    segments: int
+    states: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(segment.data) for segment in self.segments)
 
 
 class ChangelogStrategy(SnapshotStrategy):
@@ -48,21 +52,23 @@ class ChangelogStrategy(SnapshotStrategy):
     def __init__(self, backend: KeyedStateBackend) -> None:
         super().__init__(backend)
         self._config = backend.parameters.config.state.snapshot
-        self._confirmed: KeyedStateHandle | None = None
-        self._taken: list[_Taken] = []
-        self._log = self._new_log()
+        self._covered: dict[int, int] = {}
         self._listening = False
         self._recording = False
+        self._forget()
 
-    def _new_log(self) -> SegmentBuilder:
-        return SegmentBuilder(key_group_prefix_bytes(self._backend.max_parallelism))
+    def _forget(self) -> None:
+        self._log: list[Segment] = []
+        prefix_bytes = key_group_prefix_bytes(self._backend.max_parallelism)
+        self._builder = SegmentBuilder(prefix_bytes, self._log.append)
+        self._covered.clear()
 
     def start(self, restored: KeyedStateHandle | None) -> None:
         """See the base class."""
-        self._confirmed = restored
-        self._recording = restored is not None
-        self._taken.clear()
-        self._log = self._new_log()
+        portable = restored is not None and restored.format == PORTABLE
+        super().start(restored if portable else None)
+        self._recording = portable
+        self._forget()
         self._listen()
 
     def _listen(self) -> None:
@@ -73,8 +79,8 @@ class ChangelogStrategy(SnapshotStrategy):
     def _record(self, batch: Mapping[str, Sequence[Change]]) -> None:
         if self._recording:
             for state, changes in batch.items():
-                self._log.add(state, changes)
-            self._log.cut()
+                self._builder.add(state, changes)
+            self._builder.cut()
 
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
@@ -84,52 +90,81 @@ class ChangelogStrategy(SnapshotStrategy):
         self._listen()
         backend.flush(version or uuid.uuid4().hex)
         self._recording = True
-        future: Future[SnapshotResult] = Future()
-        if not backend.state_metas():
-            future.set_result(SnapshotResult(None))
-            return future
-        name = backend.version or ""
-        written, files, history = self._write(checkpoint_id, storage, name)
-        handle = make_handle(backend, checkpoint_id, storage, name, files, history)
-        self._taken.append(_Taken(checkpoint_id, handle, len(self._log.segments)))
-        size = sum(file.size for file in written)
-        rows = sum(file.rows for file in written)
-        future.set_result(SnapshotResult(handle, size, rows))
-        return future
-
-    def _write(
-        self, checkpoint_id: int, storage: CheckpointStorage, version: str
-    ) -> tuple[_Files, _Files, _Files]:
-        """The files written now, the files of the new snapshot, and its history."""
-        before = self._confirmed
+        delta = _Delta(tuple(self._builder.states), tuple(self._log))
+        self._covered[checkpoint_id] = len(self._log)
+        blank = self.blank_handle(checkpoint_id, storage)
+        before = self.confirmed
         if before is None or before.storage != storage:
-            base = write_base(self._backend, checkpoint_id, storage, version)
-            return (base,), (base,), ()
-        if not self._log.segments:
-            return (), before.files, before.history
-        path = snapshot_path(self._backend, checkpoint_id, "delta")
-        segments = self._log.segments
-        delta = write_file(storage, path, self._log.states, segments, "delta", version)
-        files = (*before.files, delta)
-        if not self._outgrown(files):
-            return (delta,), files, before.history
-        base = write_base(self._backend, checkpoint_id, storage, version)
-        return (delta, base), (base,), files[1:][-_HISTORY:]
+            return self._base_only(blank, storage)
+        if delta.segments and self._outgrown(before, delta):
+            return self._delta_and_base(before, delta, blank, storage)
+        return self._delta_only(before, delta, blank, storage)
 
-    def _outgrown(self, files: _Files) -> bool:
-        base, *deltas = files
-        too_large = sum(file.size for file in deltas) > base.size * self._config.base_ratio
-        return too_large or len(deltas) > self._config.max_deltas
+    def _base_only(
+        self, blank: KeyedStateHandle, storage: CheckpointStorage
+    ) -> Future[SnapshotResult]:
+        path = self.new_path(blank.checkpoint_id, "base.arrow")
+        view = self._backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if not blank.states:
+                return SnapshotResult(None)
+            base = write_base(view, storage, path, blank.version, task)
+            return SnapshotResult(self.with_files(blank, (base,)), base.size, base.rows)
+
+        return self.launch(blank.checkpoint_id, work, view)
+
+    def _delta_only(
+        self,
+        before: KeyedStateHandle,
+        delta: _Delta,
+        blank: KeyedStateHandle,
+        storage: CheckpointStorage,
+    ) -> Future[SnapshotResult]:
+        path = self.new_path(blank.checkpoint_id, "delta.arrow")
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if not delta.segments:
+                made = self.with_files(blank, before.files, before.history)
+                return SnapshotResult(made)
+            task.check()
+            file = write_segments(storage, path, delta.states, delta.segments, blank.version)
+            made = self.with_files(blank, (*before.files, file), before.history)
+            return SnapshotResult(made, file.size, file.rows)
+
+        return self.launch(blank.checkpoint_id, work, EmptyView(self._backend))
+
+    def _delta_and_base(
+        self,
+        before: KeyedStateHandle,
+        delta: _Delta,
+        blank: KeyedStateHandle,
+        storage: CheckpointStorage,
+    ) -> Future[SnapshotResult]:
+        """The delta too, for copies that are only a little behind to catch up by."""
+        delta_path = self.new_path(blank.checkpoint_id, "delta.arrow")
+        base_path = self.new_path(blank.checkpoint_id, "base.arrow")
+        view = self._backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            file = write_segments(storage, delta_path, delta.states, delta.segments, blank.version)
+            base = write_base(view, storage, base_path, blank.version, task)
+            history = (*before.files[1:], file)[-_HISTORY:]
+            made = self.with_files(blank, (base,), history)
+            return SnapshotResult(made, file.size + base.size, file.rows + base.rows)
+
+        return self.launch(blank.checkpoint_id, work, view)
+
+    def _outgrown(self, before: KeyedStateHandle, delta: _Delta) -> bool:
+        base, *deltas = before.files
+        size = sum(file.size for file in deltas) + delta.size
+        return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """See the base class."""
-        done = [taken for taken in self._taken if taken.checkpoint_id <= checkpoint_id]
-        if not done or done[-1].checkpoint_id != checkpoint_id:
-            return
-        covered = done[-1].segments
-        self._confirmed = done[-1].handle
-        del self._log.segments[:covered]
-        self._taken = [
-            attrs.evolve(taken, segments=taken.segments - covered)
-            for taken in self._taken[len(done) :]
-        ]
+        super().notify_complete(checkpoint_id)
+        covered = self._covered.get(checkpoint_id)
+        if covered is not None:
+            del self._log[:covered]
+            later = {n: count for n, count in self._covered.items() if n > checkpoint_id}
+            self._covered = {n: count - covered for n, count in later.items()}

@@ -1,37 +1,39 @@
 """The file format of portable snapshots.
 
-A file is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC stream
-(LZ4) of the columns ``state`` (index into the footer's list), ``key`` (the physical key, which
-begins with the key group) and ``value`` (null: removed). The footer is JSON and says of each
-segment where it lies, its SHA-256 and the key groups it spans, so that a part of a file can be
-read and checked by itself. The trailer is the footer's length and a magic word.
+A file is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC stream,
+compressed as one LZ4 block, of the columns ``state`` (index into the footer's list), ``key``
+(the physical key, which begins with the key group) and ``value`` (null: removed). The footer is
+JSON and says of each segment where it lies, its size when unpacked, its SHA-256 and the key
+groups it spans, so that a part of a file can be read and checked by itself, and nothing is
+unpacked beyond what was announced. The trailer is the footer's length and a magic word.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 import attrs
+import cattrs
 import pyarrow as pa
 
-from millpond.backend.keyed import Change
+from millpond.backend.changes import Change
 from millpond.checkpoint.handles import FORMAT_VERSION, SnapshotFile, check_format
 from millpond.checkpoint.storage import CheckpointStorage
-from millpond.errors import CorruptSnapshotError
+from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.keygroups import KeyGroupRange
 
-__all__ = ["Segment", "SegmentBuilder", "read_rows", "write_file"]
+__all__ = ["Segment", "SegmentBuilder", "SnapshotWriter", "read_rows", "write_segments"]
 
 MAGIC = b"MILLPOND"
 _TRAILER = 4 + len(MAGIC)
 _SEGMENT_BYTES = 8 << 20
-_SLICE = 1024
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_MAX_RATIO = 256  # LZ4 cannot do better, so a larger claim is a lie
+_CODEC = "lz4_raw"
+_MAX_RATIO = 256
+"""LZ4 cannot do better than this, so a larger claim is a lie."""
 
 
 @attrs.frozen
@@ -40,19 +42,19 @@ class Segment:
 
     data: bytes
     rows: int
-    raw_bytes: int
+    stream_bytes: int
     first_group: int
     last_group: int
     digest: str
 
 
 class SegmentBuilder:
-    """Collects rows and cuts them into segments of some megabytes."""
+    """Collects rows and cuts them into segments of some megabytes, which it hands on."""
 
-    def __init__(self, prefix_bytes: int) -> None:
+    def __init__(self, prefix_bytes: int, emit: Callable[[Segment], object]) -> None:
         self._prefix_bytes = prefix_bytes
+        self._emit = emit
         self.states: list[str] = []
-        self.segments: list[Segment] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -66,14 +68,17 @@ class SegmentBuilder:
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
-        for start in range(0, len(rows), _SLICE):
-            keys, values = zip(*rows[start : start + _SLICE], strict=True)
+        start = 0
+        while start < len(rows):
+            end, size = _slice_end(rows, start, _SEGMENT_BYTES - self._raw_bytes)
+            keys, values = zip(*rows[start:end], strict=True)
             self._indexes += [index] * len(keys)
             self._keys += keys
             self._values += values
-            self._raw_bytes += sum(map(len, keys)) + sum(map(len, filter(None, values)))
-            if self._raw_bytes > _SEGMENT_BYTES:
+            self._raw_bytes += size
+            if self._raw_bytes >= _SEGMENT_BYTES:
                 self.cut()
+            start = end
 
     def cut(self) -> None:
         """End the current segment, if it has rows."""
@@ -85,51 +90,122 @@ class SegmentBuilder:
             pa.array(self._values, pa.binary()),
         ]
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA, options=_OPTIONS) as writer:
+        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-        data = sink.getvalue().to_pybytes()
+        stream = sink.getvalue()
+        data = pa.compress(stream, codec=_CODEC, asbytes=True)
         size = self._prefix_bytes
         first, last = min(self._keys)[:size], max(self._keys)[:size]
-        self.segments.append(
-            Segment(
-                data,
-                len(self._keys),
-                self._raw_bytes,
-                int.from_bytes(first, "big"),
-                int.from_bytes(last, "big"),
-                hashlib.sha256(data).hexdigest(),
-            )
+        segment = Segment(
+            data=data,
+            rows=len(self._keys),
+            stream_bytes=stream.size,
+            first_group=int.from_bytes(first, "big"),
+            last_group=int.from_bytes(last, "big"),
+            digest=hashlib.sha256(data).hexdigest(),
         )
         self._clear()
+        self._emit(segment)
 
 
-def write_file(
+def _slice_end(rows: Sequence[Change], start: int, room: int) -> tuple[int, int]:
+    """Where rows that fill the room end, at least one; and their bytes."""
+    size = 0
+    for at in range(start, len(rows)):
+        key, value = rows[at]
+        size += len(key) + len(value or b"")
+        if size >= room:
+            return at + 1, size
+    return len(rows), size
+
+
+@attrs.frozen
+class _Entry:
+    """What the footer says of a segment."""
+
+    rows: int
+    stream_bytes: int
+    first_group: int
+    last_group: int
+    digest: str
+    offset: int
+    length: int
+
+
+@attrs.frozen
+class _Footer:
+    format_version: int
+    states: list[str]
+    segments: list[_Entry]
+
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+
+
+class SnapshotWriter:
+    """Writes one file, segment by segment; a context manager that leaves no half file."""
+
+    def __init__(self, storage: CheckpointStorage, path: str, prefix_bytes: int) -> None:
+        self._path = path
+        self._sink = storage.open_sink(path)
+        self._entries: list[_Entry] = []
+        self._offset = 0
+        self._done = False
+        self.builder = SegmentBuilder(prefix_bytes, self.place)
+
+    def place(self, segment: Segment) -> None:
+        """Append a segment."""
+        fields = attrs.asdict(segment, filter=attrs.filters.exclude("data"))
+        self._entries.append(_Entry(**fields, offset=self._offset, length=len(segment.data)))
+        self._write(segment.data)
+        self._offset += len(segment.data)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._sink.write(data)
+        except SnapshotTooLargeError as error:
+            raise attrs.evolve(error, state=", ".join(self.builder.states[-1:])) from None
+
+    def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
+        """Write the footer, make the file visible and describe it."""
+        self.builder.cut()
+        names = list(self.builder.states if states is None else states)
+        body = attrs.asdict(_Footer(FORMAT_VERSION, names, self._entries))
+        text = json.dumps(body, separators=(",", ":")).encode()
+        footer = text + len(text).to_bytes(4, "big") + MAGIC
+        self._write(footer)
+        self._sink.commit()
+        self._done = True
+        return SnapshotFile(
+            path=self._path,
+            size=self._offset + len(footer),
+            footer=len(footer),
+            digest=hashlib.sha256(footer).hexdigest(),
+            kind=kind,
+            version=version,
+            rows=sum(entry.rows for entry in self._entries),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._done:
+            self._sink.abort()
+
+
+def write_segments(
     storage: CheckpointStorage,
     path: str,
     states: Sequence[str],
     segments: Sequence[Segment],
-    kind: str,
     version: str,
 ) -> SnapshotFile:
-    """Write segments as a new file and describe it."""
-    entries, offset = [], 0
-    for segment in segments:
-        entry = attrs.asdict(segment, filter=attrs.filters.exclude("data"))
-        entries.append({**entry, "offset": offset, "length": len(segment.data)})
-        offset += len(segment.data)
-    body = {"format_version": FORMAT_VERSION, "states": list(states), "segments": entries}
-    text = json.dumps(body, separators=(",", ":")).encode()
-    footer = text + len(text).to_bytes(4, "big") + MAGIC
-    storage.write(path, [*(segment.data for segment in segments), footer])
-    return SnapshotFile(
-        path=path,
-        size=offset + len(footer),
-        footer=len(footer),
-        digest=hashlib.sha256(footer).hexdigest(),
-        kind=kind,
-        version=version,
-        rows=sum(segment.rows for segment in segments),
-    )
+    """Write encoded segments as a new delta."""
+    with SnapshotWriter(storage, path, 1) as writer:
+        for segment in segments:
+            writer.place(segment)
+        return writer.finish("delta", version, states)
 
 
 def read_rows(
@@ -145,48 +221,65 @@ def read_rows(
         ApiVersionError: it was written by a newer Millpond.
     """
     footer = _read_footer(storage, file)
-    states = footer["states"]
     low = groups.start.to_bytes(prefix_bytes, "big")
     high = (groups.end + 1).to_bytes(prefix_bytes + 1, "big")
-    for entry in footer["segments"]:
-        if entry["last_group"] < groups.start or entry["first_group"] > groups.end:
+    for entry in footer.segments:
+        if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        whole = groups.start <= entry["first_group"] and entry["last_group"] <= groups.end
+        whole = groups.start <= entry.first_group and entry.last_group <= groups.end
         for index, rows in _split_by_state(_read_segment(storage, file, entry)):
+            if index >= len(footer.states):
+                raise CorruptSnapshotError(file.path, "a row belongs to no state")
             inside = (
                 rows if whole else [row for row in rows if low <= row[0] and b"\0" + row[0] < high]
             )
-            yield states[index], inside
+            yield footer.states[index], inside
 
 
-def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> dict[str, Any]:
+def verify_file(storage: CheckpointStorage, file: SnapshotFile) -> None:
+    """Read a whole file and check it; raises what :func:`read_rows` raises."""
+    if storage.size(file.path) != file.size:
+        raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
+    for entry in _read_footer(storage, file).segments:
+        _read_segment(storage, file, entry)
+
+
+def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
     if not _TRAILER < file.footer <= file.size:
         raise CorruptSnapshotError(file.path, "its sizes make no sense")
     data = storage.read(file.path, file.size - file.footer, file.footer)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
-    footer: dict[str, Any] = json.loads(data[:-_TRAILER])
-    check_format(f"The file {file.path}", footer["format_version"])
-    return footer
+    try:
+        body: dict[str, Any] = json.loads(data[:-_TRAILER])
+        version = int(body["format_version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptSnapshotError(file.path, f"its footer cannot be read: {error}") from error
+    check_format(f"The file {file.path}", version)
+    try:
+        return _CONVERTER.structure(body, _Footer)
+    except cattrs.BaseValidationError as error:
+        reason = "; ".join(cattrs.transform_error(error))
+        raise CorruptSnapshotError(file.path, f"its footer makes no sense: {reason}") from error
 
 
-def _read_segment(
-    storage: CheckpointStorage, file: SnapshotFile, entry: dict[str, Any]
-) -> pa.RecordBatch:
-    offset, length = entry["offset"], entry["length"]
+def _read_segment(storage: CheckpointStorage, file: SnapshotFile, entry: _Entry) -> pa.RecordBatch:
+    offset, length = entry.offset, entry.length
     if not (offset >= 0 and 0 < length <= file.size - file.footer - offset):
         raise CorruptSnapshotError(file.path, "a segment lies outside of the file")
-    if entry["raw_bytes"] > length * _MAX_RATIO:
+    if not 0 < entry.stream_bytes <= length * _MAX_RATIO:
         raise CorruptSnapshotError(file.path, "a segment claims to unpack to an absurd size")
     data = storage.read(file.path, offset, length)
-    if hashlib.sha256(data).hexdigest() != entry["digest"]:
+    if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
     try:
-        with pa.ipc.open_stream(data) as reader:
+        stream = pa.decompress(data, decompressed_size=entry.stream_bytes, codec=_CODEC)
+        with pa.ipc.open_stream(stream) as reader:
             batch = reader.read_next_batch()
-    except pa.ArrowException as error:
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, StopIteration) as error:
         raise CorruptSnapshotError(file.path, f"no Arrow stream at {offset}: {error}") from error
-    if batch.schema != _SCHEMA or batch.num_rows != entry["rows"]:
+    if batch.schema != _SCHEMA or batch.num_rows != entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
     return batch
 

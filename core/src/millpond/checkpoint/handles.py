@@ -18,9 +18,10 @@ from millpond.errors import ApiVersionError, CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
-__all__ = ["FORMAT_VERSION", "KeyedStateHandle", "SnapshotFile"]
+__all__ = ["FORMAT_VERSION", "PORTABLE", "KeyedStateHandle", "RetiredFile", "SnapshotFile"]
 
 FORMAT_VERSION = 1
+PORTABLE = "rows"
 
 
 @attrs.frozen
@@ -28,13 +29,15 @@ class SnapshotFile:
     """One file of a snapshot.
 
     Attributes:
-        path: relative to the storage's root.
+        path: relative to the storage's root; of an inlined file only a name.
         size: in bytes.
-        footer: bytes of the footer at its end, trailer included.
-        digest: SHA-256 of the footer, which holds the digests of all segments.
-        kind: ``base`` or ``delta``.
+        footer: bytes of the footer at its end, trailer included; 0 for a native file.
+        digest: SHA-256 of the footer, which holds the digests of all segments; of a native
+            file, of all its bytes.
+        kind: ``base`` or ``delta``, or what a native format calls it.
         version: the version of the state after this file was applied.
-        rows: how many rows it holds.
+        rows: how many rows it holds, where that is known.
+        inline: the bytes themselves in base64, of a small native file.
     """
 
     path: str
@@ -42,8 +45,22 @@ class SnapshotFile:
     footer: int
     digest: str
     kind: str
-    version: str
-    rows: int
+    version: str = ""
+    rows: int = 0
+    inline: str = ""
+
+
+@attrs.frozen
+class RetiredFile:
+    """A file that newer snapshots do without, kept for restores of older ones.
+
+    Attributes:
+        path: relative to the storage's root.
+        checkpoint_id: the first snapshot that did without it.
+    """
+
+    path: str
+    checkpoint_id: int
 
 
 @attrs.frozen
@@ -55,9 +72,11 @@ class KeyedStateHandle:
         version: the unique name of this state of things.
         key: the key serializer.
         states: what is known of each state.
-        files: a base and the deltas after it, in order.
+        files: a base and the deltas after it, in order; or the files of a native format.
         history: the deltas that led to the base, the last few: a copy that is only a little
             behind the base catches up by them.
+        retired: files of snapshots before, not deleted yet.
+        format: ``rows`` for the portable files, else the native format's name.
         storage: where the files are; not part of equality and of the JSON form.
     """
 
@@ -69,6 +88,8 @@ class KeyedStateHandle:
     states: tuple[StateMeta, ...]
     files: tuple[SnapshotFile, ...]
     history: tuple[SnapshotFile, ...] = ()
+    retired: tuple[RetiredFile, ...] = ()
+    format: str = PORTABLE
     format_version: int = FORMAT_VERSION
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -77,8 +98,25 @@ class KeyedStateHandle:
         """Bytes of all files that a restore reads."""
         return sum(file.size for file in self.files)
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """All files in the storage that a restore of this snapshot may read."""
+        return frozenset(file.path for file in (*self.files, *self.history) if not file.inline)
+
+    @property
+    def all_paths(self) -> frozenset[str]:
+        """Those, and the files that only older snapshots need."""
+        return self.paths | {file.path for file in self.retired}
+
+    def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
+        """The part within some key groups; None where there is none."""
+        common = self.key_group_range.intersection(groups)
+        return None if common is None else attrs.evolve(self, key_group_range=common)
+
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
         """The deltas that lead from a version to this snapshot; None where it is no ancestor."""
+        if self.format != PORTABLE:
+            return None
         chain = [*self.history, *self.files[1:]]
         versions = [file.version for file in chain]
         if version in versions:
@@ -87,6 +125,8 @@ class KeyedStateHandle:
 
     def ancestors(self) -> frozenset[str]:
         """The versions from which :meth:`files_after` leads here."""
+        if self.format != PORTABLE:
+            return frozenset({self.version})
         return frozenset(file.version for file in (*self.history, *self.files))
 
     def to_json(self) -> str:
@@ -111,8 +151,8 @@ class KeyedStateHandle:
             raise
         except Exception as error:
             raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
-        for file in (*handle.files, *handle.history):
-            check_path(file.path)
+        for path in sorted(handle.all_paths):
+            check_path(path)
         return attrs.evolve(handle, storage=storage)
 
 
@@ -122,7 +162,8 @@ def check_format(what: str, found: int) -> None:
         raise ApiVersionError(what, found, FORMAT_VERSION)
 
 
-def _make_converter() -> cattrs.Converter:
+def snapshot_converter() -> cattrs.Converter:
+    """The converter of all metadata: strict about keys, lossless about serializer snapshots."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage, lambda value, _: value)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
@@ -134,4 +175,4 @@ def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
     return SerializerSnapshot(str(value["id"]), int(value["version"]), value["payload"])
 
 
-_CONVERTER = _make_converter()
+_CONVERTER = snapshot_converter()

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.checkpoint.changelog import ChangelogStrategy
+from millpond.checkpoint.filesystem import (
+    PYARROW_SCHEMES,
+    fsspec_schemes,
+    open_file_storage,
+    open_fsspec_storage,
+)
 from millpond.checkpoint.full import FullStrategy
-from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.handles import PORTABLE
+from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.restore import RestoreOperation
-from millpond.checkpoint.storage import BUILTIN_STORAGES, CheckpointStorage
+from millpond.checkpoint.savepoint.metadata import SAVEPOINT_FORMAT
+from millpond.checkpoint.savepoint.restore import SavepointRestore
+from millpond.checkpoint.savepoint.strategy import SavepointStrategy
+from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.strategy import SnapshotStrategy
 from millpond.hookspecs import API_VERSION, hookimpl
 
@@ -21,20 +31,27 @@ MILLPOND_API = API_VERSION
 
 @hookimpl
 def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:
-    """Provide ``full`` and ``changelog`` for every backend."""
-    return [FullStrategy(backend), ChangelogStrategy(backend)]
+    """Provide ``full``, ``changelog`` and ``savepoint`` for every backend."""
+    return [FullStrategy(backend), ChangelogStrategy(backend), SavepointStrategy(backend)]
 
 
 @hookimpl(trylast=True)
 def millpond_restore_operation(
-    backend: KeyedStateBackend, handles: Sequence[KeyedStateHandle]
-) -> RestoreOperation | None:
-    """Read portable snapshots."""
-    portable = all(isinstance(handle, KeyedStateHandle) for handle in handles)
-    return RestoreOperation(backend, handles) if portable else None
+    backend: KeyedStateBackend, handles: Sequence[Any]
+) -> RestoreOperation | SavepointRestore | None:
+    """Read portable snapshots and savepoints."""
+    if handles[0].format == PORTABLE:
+        return RestoreOperation(backend, handles)
+    if handles[0].format == SAVEPOINT_FORMAT:
+        return SavepointRestore(backend, handles)
+    return None
 
 
 @hookimpl
 def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:
-    """Provide memory, and the file systems of pyarrow."""
-    return BUILTIN_STORAGES
+    """Provide memory, the file systems of pyarrow, and those of fsspec where it is installed."""
+    return {
+        **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
+        **dict.fromkeys(PYARROW_SCHEMES, open_file_storage),
+        "memory": MemoryStorage,
+    }

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
 from millpond.checkpoint.files import read_rows
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.errors import MaxParallelismError, RestoreError, StateMigrationError
+from millpond.checkpoint.metadata import adopt_metadata
+from millpond.checkpoint.savepoint.metadata import SavepointHandle
+from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 
 if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["RestoreOperation", "catch_up", "restore_keyed"]
+
+_LOG = logging.getLogger("millpond.restore")
+_PROGRESS_SECONDS = 5.0
+
+
+class _Progress:
+    """Says how far a long restore is, every few seconds."""
+
+    def __init__(self, place: str, total: int) -> None:
+        self._place = place
+        self._total = total
+        self._done = 0
+        self._next = time.monotonic() + _PROGRESS_SECONDS
+
+    def add(self, size: int) -> None:
+        self._done += size
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_SECONDS
+            done, total = self._done / 1e6, self._total / 1e6
+            _LOG.warning("%s: restored %.0f of about %.0f MB", self._place, done, total)
 
 
 @attrs.frozen
@@ -32,23 +56,12 @@ class RestoreOperation:
             CorruptSnapshotError: a file is damaged, missing or foreign.
             MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
         """
+        progress = _Progress(self.backend.parameters.place, sum(h.size for h in self.handles))
         for handle in self.handles:
-            adopt_metadata(self.backend, handle)
+            adopt_metadata(self.backend, handle.max_parallelism, handle.key, handle.states)
             groups = handle.key_group_range.intersection(self.backend.key_group_range)
             if groups is not None:
-                load_files(self.backend, handle, handle.files, groups)
-
-
-def adopt_metadata(backend: KeyedStateBackend, handle: KeyedStateHandle) -> None:
-    """Check that a snapshot fits a backend, and take over what it says of its states."""
-    if handle.max_parallelism != backend.max_parallelism:
-        raise MaxParallelismError(handle.max_parallelism, backend.max_parallelism)
-    declared = backend.key_codec.snapshot()
-    if handle.key != declared:
-        place = backend.parameters.place or "keyed state"
-        raise StateMigrationError(place, "key", str(handle.key), str(declared))
-    for meta in handle.states:
-        backend.restored[meta.name] = meta
+                load_files(self.backend, handle, handle.files, groups, progress.add)
 
 
 def load_files(
@@ -56,6 +69,7 @@ def load_files(
     handle: KeyedStateHandle,
     files: Iterable[SnapshotFile],
     groups: KeyGroupRange,
+    report: Callable[[int], object] = int,
 ) -> None:
     """Apply files in their order."""
     if handle.storage is None:
@@ -64,20 +78,29 @@ def load_files(
     for file in files:
         for state, rows in read_rows(handle.storage, file, groups, prefix_bytes):
             backend.load_rows(state, rows)
+            report(sum(len(key) + len(value or b"") for key, value in rows))
 
 
-def restore_keyed(backend: KeyedStateBackend, handles: Sequence[KeyedStateHandle]) -> None:
-    """Fill a new, empty backend; the plugin that knows the kind of handle does it.
+def restore_keyed(
+    backend: KeyedStateBackend, handles: Sequence[KeyedStateHandle | SavepointHandle]
+) -> None:
+    """Fill a new, empty backend; for each kind of handle, the plugin that knows it.
+
+    A native format comes first, for it may become the backend's store.
 
     Raises:
-        RestoreError: no plugin knows it.
+        RestoreError: no plugin knows a kind.
     """
+    kinds: dict[str, list[KeyedStateHandle | SavepointHandle]] = {}
+    for handle in handles:
+        kinds.setdefault(handle.format, []).append(handle)
     hook = backend.parameters.registry.hook
-    operation = hook.millpond_restore_operation(backend=backend, handles=handles)
-    if operation is None:
-        kinds = ", ".join(sorted({type(handle).__name__ for handle in handles}))
-        raise RestoreError(backend.parameters.place, (f"no plugin can read {kinds}",))
-    operation.run()
+    for kind in sorted(kinds, key=lambda kind: kind in ("rows", "savepoint")):
+        operation = hook.millpond_restore_operation(backend=backend, handles=kinds[kind])
+        if operation is None:
+            cause = f"no installed plugin reads snapshots of the format {kind!r}"
+            raise RestoreError(backend.parameters.place or "keyed state", (cause,))
+        operation.run()
 
 
 def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
@@ -85,15 +108,16 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
 
     Returns:
         False, with nothing changed, where the chain does not hold the backend's version.
+
+    Raises:
+        CorruptSnapshotError: a delta is damaged or gone; the backend is of no use any more.
     """
-    if backend.version == handle.version:
-        adopt_metadata(backend, handle)
-        return True
-    missing = handle.files_after(backend.version)
+    missing = [] if backend.version == handle.version else handle.files_after(backend.version)
     if missing is None:
         return False
-    adopt_metadata(backend, handle)
-    backend.flush(None)
-    load_files(backend, handle, missing, backend.key_group_range)
-    backend.flush(handle.version)
+    adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
+    if missing:
+        backend.flush(None)
+        load_files(backend, handle, missing, backend.key_group_range)
+        backend.flush(handle.version)
     return True

@@ -6,22 +6,17 @@ rename being atomic, and a writer that dies leaves at most a file that nobody na
 
 from __future__ import annotations
 
-import posixpath
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, ClassVar
-
-import attrs
-from pyarrow import fs
+from collections.abc import Iterable
+from typing import Protocol
 
 from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.plugins import get_registry
 
-__all__ = ["CheckpointStorage", "FileStorage", "MemoryStorage", "checkpoint_storage"]
+__all__ = ["CheckpointStorage", "Sink", "check_path", "checkpoint_storage"]
 
 _MAX_PATH = 1024
+_MAX_WHOLE = 256 << 20
 
 
 def check_path(path: str) -> str:
@@ -38,14 +33,27 @@ def check_path(path: str) -> str:
     return path
 
 
+class Sink(Protocol):
+    """A file under construction: it exists for others after ``commit``, if at all."""
+
+    def write(self, data: bytes) -> object:
+        """Append bytes."""
+
+    def commit(self) -> None:
+        """Finish the file."""
+
+    def abort(self) -> None:
+        """Leave no file; may be called after a failed commit."""
+
+
 class CheckpointStorage(ABC):
     """Where snapshots live. Storages are picklable; a handle is bound to one when it is read."""
 
     uri: str
 
     @abstractmethod
-    def write(self, path: str, chunks: list[bytes]) -> None:
-        """Write a new file; parent directories are made."""
+    def open_sink(self, path: str) -> Sink:
+        """Begin a new file; parent directories are made."""
 
     @abstractmethod
     def read(self, path: str, offset: int, length: int) -> bytes:
@@ -56,6 +64,10 @@ class CheckpointStorage(ABC):
         """
 
     @abstractmethod
+    def size(self, path: str) -> int:
+        """The size of a file in bytes; CorruptSnapshotError where it is missing."""
+
+    @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; no error where there is none."""
 
@@ -63,117 +75,40 @@ class CheckpointStorage(ABC):
     def list(self, folder: str) -> list[str]:
         """The paths of all files below a folder, sorted; none where it does not exist."""
 
-
-class MemoryStorage(CheckpointStorage):
-    """Files in this process's memory, shared by all storages of one name."""
-
-    _roots: ClassVar[dict[str, dict[str, bytes]]] = {}
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self, uri: str = "memory:") -> None:
-        self.uri = uri
-
-    @property
-    def _files(self) -> dict[str, bytes]:
-        with self._lock:
-            return self._roots.setdefault(self.uri, {})
-
-    def write(self, path: str, chunks: list[bytes]) -> None:
-        """See the base class."""
-        self._files[check_path(path)] = b"".join(chunks)
-
-    def read(self, path: str, offset: int, length: int) -> bytes:
-        """See the base class."""
-        data = self._files.get(check_path(path))
-        if data is None:
-            raise CorruptSnapshotError(path, "it is missing")
-        return _exactly(path, data[offset : offset + length], length)
-
-    def delete(self, path: str) -> None:
-        """See the base class."""
-        self._files.pop(check_path(path), None)
-
-    def list(self, folder: str) -> list[str]:
-        """See the base class."""
-        return sorted(path for path in self._files if path.startswith(folder))
-
-
-@attrs.define
-class FileStorage(CheckpointStorage):
-    """Files on any file system that pyarrow knows by URI: local, S3, GCS, HDFS."""
-
-    uri: str
-
-    def write(self, path: str, chunks: list[bytes]) -> None:
-        """See the base class."""
-        filesystem, full = self._locate(path)
-        if isinstance(filesystem, fs.LocalFileSystem):
-            filesystem.create_dir(posixpath.dirname(full), recursive=True)
-        with filesystem.open_output_stream(full, compression=None) as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-
-    def read(self, path: str, offset: int, length: int) -> bytes:
-        """See the base class."""
-        filesystem, full = self._locate(path)
+    def write(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a new file; where that fails, there is none."""
+        sink = self.open_sink(path)
         try:
-            with filesystem.open_input_file(full) as file:
-                return _exactly(path, bytes(file.read_at(length, offset)), length)
-        except FileNotFoundError:
-            raise CorruptSnapshotError(path, "it is missing") from None
-        except OSError as error:
-            raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
+            for chunk in chunks:
+                sink.write(chunk)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
 
-    def delete(self, path: str) -> None:
-        """See the base class."""
-        filesystem, full = self._locate(path)
-        if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
-            filesystem.delete_file(full)
+    def read_all(self, path: str, limit: int = _MAX_WHOLE) -> bytes:
+        """A whole file of metadata.
 
-    def list(self, folder: str) -> list[str]:
-        """See the base class."""
-        filesystem, root = _open_filesystem(self.uri)
-        base = posixpath.join(root, folder)
-        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
-        found = filesystem.get_file_info(selector)
-        files = [info.path for info in found if info.type is fs.FileType.File]
-        return sorted(posixpath.relpath(path, root) for path in files)
-
-    def _locate(self, path: str) -> tuple[Any, str]:
-        filesystem, root = _open_filesystem(self.uri)
-        return filesystem, posixpath.join(root, check_path(path))
+        Raises:
+            CorruptSnapshotError: it is missing, or larger than ``limit`` bytes.
+        """
+        size = self.size(path)
+        if size > limit:
+            raise CorruptSnapshotError(path, f"its {size:,} bytes are more than {limit:,}")
+        return self.read(path, 0, size)
 
 
-@cache
-def _open_filesystem(uri: str) -> tuple[Any, str]:
-    try:
-        filesystem, root = fs.FileSystem.from_uri(uri)
-    except (OSError, ValueError) as error:
-        raise ConfigError("checkpoint.dir", f"{uri!r} cannot be opened: {error}") from error
-    return filesystem, root
-
-
-def _exactly(path: str, data: bytes, length: int) -> bytes:
+def exactly(path: str, data: bytes, length: int) -> bytes:
+    """Return data that has the wanted length; CorruptSnapshotError where it is shorter."""
     if len(data) != length:
         raise CorruptSnapshotError(path, f"it is {length - len(data)} bytes too short")
     return data
 
 
-def _open_file_storage(uri: str) -> CheckpointStorage:
-    if uri.startswith("file:/") and not uri.startswith("file:///"):
-        uri = "file:///" + uri.removeprefix("file:").lstrip("/")
-    _open_filesystem(uri)
-    return FileStorage(uri)
-
-
-BUILTIN_STORAGES: Mapping[str, Callable[[str], CheckpointStorage]] = {
-    "memory": MemoryStorage,
-    **dict.fromkeys(("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs"), _open_file_storage),
-}
-
-
 def checkpoint_storage(uri: str | CheckpointStorage) -> CheckpointStorage:
     """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
+
+    Any other scheme that fsspec knows works too, where its package is installed.
 
     Raises:
         ConfigError: no plugin knows the scheme, or the place cannot be opened.

@@ -1,15 +1,24 @@
-"""The contract of a snapshot strategy."""
+"""The contract of a snapshot strategy, and what all of them share."""
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.backend.view import StateView
+from millpond.checkpoint.handles import (
+    PORTABLE,
+    KeyedStateHandle,
+    RetiredFile,
+    SnapshotFile,
+)
 from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
 
 if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
@@ -17,31 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["SnapshotResult", "SnapshotStrategy"]
 
 
-@attrs.frozen
-class SnapshotResult:
-    """What a snapshot has come to.
-
-    Attributes:
-        handle: None where no state is registered.
-        bytes_written: what this snapshot added to the storage.
-        rows_written: how many rows that is.
-    """
-
-    handle: KeyedStateHandle | None
-    bytes_written: int = 0
-    rows_written: int = 0
-
-
 class SnapshotStrategy(ABC):
-    """One way to take snapshots of one opened backend."""
+    """One way to take snapshots of one opened backend.
+
+    A snapshot has a short part on the caller's thread, which freezes the state, and a part
+    that :meth:`launch` runs by itself. Several may run at once. ``confirmed`` is the last
+    snapshot that is known to count; only on that one may another build.
+    """
 
     name: ClassVar[str]
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
+        self._running: dict[int, SnapshotTask] = {}
+        self.confirmed: KeyedStateHandle | None = None
 
-    def start(self, restored: KeyedStateHandle | None) -> None:
-        """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
+    # ---------------------------------------------------------------- what a subclass adds
 
     @abstractmethod
     def snapshot(
@@ -49,8 +49,113 @@ class SnapshotStrategy(ABC):
     ) -> Future[SnapshotResult]:
         """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
 
+    # ---------------------------------------------------------------- life cycle
+
+    def start(self, restored: KeyedStateHandle | None) -> None:
+        """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
+        self.confirmed = restored
+        self._drop_outdated()
+
     def notify_complete(self, checkpoint_id: int) -> None:
-        """A snapshot is confirmed: later ones may build on it."""
+        """A snapshot is confirmed: later ones may build on it, and older ones are subsumed."""
+        task = self._running.get(checkpoint_id)
+        if task is None:
+            return
+        result = task.result()
+        self._running = {n: t for n, t in self._running.items() if n > checkpoint_id}
+        if result.handle is not None:
+            self.confirmed = result.handle
+            self._drop_outdated()
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A snapshot will never count: cancel it, and delete what it has written by itself."""
+        task = self._running.pop(checkpoint_id, None)
+        if task is None or task.cancel() or task.exception() is not None:
+            return
+        handle = task.result().handle
+        needed = self.confirmed.all_paths if self.confirmed else frozenset()
+        if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
+            for path in sorted(handle.paths - needed):
+                handle.storage.delete(path)
+
+    def notify_subsumed(self, checkpoint_id: int) -> None:
+        """A confirmed snapshot and those before it are not needed: delete what only they use."""
+        self._delete_retired(checkpoint_id + 1)
 
     def close(self) -> None:
-        """Release what a running snapshot holds."""
+        """Cancel what runs, and wait until it has released what it read from."""
+        for task in self._running.values():
+            task.cancel()
+        wait(self._running.values())
+        self._running.clear()
+
+    # ---------------------------------------------------------------- for subclasses
+
+    def launch(
+        self, checkpoint_id: int, work: Callable[[SnapshotTask], SnapshotResult], view: StateView
+    ) -> SnapshotTask:
+        """Run the second part of a snapshot over a frozen view, which is closed at its end."""
+        task = run_snapshot(work, view.close, background=view.detached)
+        self._running[checkpoint_id] = task
+        return task
+
+    def new_path(self, checkpoint_id: int, suffix: str) -> str:
+        """A path that no other attempt uses."""
+        place = self._backend.parameters.place.strip("/") or "state"
+        groups = self._backend.key_group_range
+        name = f"{checkpoint_id}-{uuid.uuid4().hex}.{suffix}"
+        return f"{place}/kg-{groups.start}-{groups.end}/{name}"
+
+    def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
+        """The handle of the flushed backend, with no files yet."""
+        backend = self._backend
+        return KeyedStateHandle(
+            checkpoint_id=checkpoint_id,
+            version=backend.version or "",
+            key_group_range=backend.key_group_range,
+            max_parallelism=backend.max_parallelism,
+            key=backend.key_codec.snapshot(),
+            states=tuple(backend.state_metas()),
+            files=(),
+            storage=storage,
+        )
+
+    def with_files(
+        self,
+        blank: KeyedStateHandle,
+        files: tuple[SnapshotFile, ...],
+        history: tuple[SnapshotFile, ...] = (),
+        native_format: str = PORTABLE,
+    ) -> KeyedStateHandle:
+        """The complete handle; what the confirmed snapshot has beyond its files is retired."""
+        made = attrs.evolve(blank, files=files, history=history, format=native_format)
+        before = self.confirmed
+        if before is None or before.storage != blank.storage:
+            return made
+        known = {retired.path for retired in before.retired}
+        dropped = sorted(
+            {file.path for file in before.files if not file.inline} - made.paths - known
+        )
+        retired = [RetiredFile(path, blank.checkpoint_id) for path in dropped]
+        return attrs.evolve(made, retired=(*before.retired, *retired))
+
+    def _drop_outdated(self) -> None:
+        """Delete what no snapshot within the retained number needs any more."""
+        if self.confirmed is not None:
+            retained = self._backend.parameters.config.checkpoint.retained
+            self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
+
+    def _delete_retired(self, limit: int) -> None:
+        """Delete files that the snapshot with this number, and all after it, do without."""
+        before = self.confirmed
+        if before is None or before.storage is None:
+            return
+        gone = {file.path for file in before.retired if file.checkpoint_id <= limit}
+        for path in sorted(gone):
+            before.storage.delete(path)
+        if gone:
+            self.confirmed = attrs.evolve(
+                before,
+                retired=tuple(file for file in before.retired if file.path not in gone),
+                history=tuple(file for file in before.history if file.path not in gone),
+            )

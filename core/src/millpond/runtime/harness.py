@@ -5,15 +5,22 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self
 
-from millpond.checkpoint import KeyedStateHandle, checkpoint_storage
+from millpond.checkpoint import (
+    KeyedStateHandle,
+    SavepointHandle,
+    SavepointStrategy,
+    checkpoint_storage,
+    locate_savepoint,
+)
 from millpond.clock import ManualClock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
-from millpond.runtime.opening import open_keyed_backend
+from millpond.runtime.opening import Restorable, open_keyed_backend
 from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, key_selector
 
@@ -30,7 +37,7 @@ class KeyedOperatorHarness:
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
         key_group_range: the groups of this subtask; all by default.
-        restore: a handle, or several after a rescale.
+        restore: a handle or a savepoint's path, or several after a rescale.
         clock_ms: the processing time at the start.
         config: further configuration.
 
@@ -48,7 +55,7 @@ class KeyedOperatorHarness:
         backend: str = "heap",
         max_parallelism: int = 128,
         key_group_range: KeyGroupRange | None = None,
-        restore: KeyedStateHandle | Iterable[KeyedStateHandle | None] | None = None,
+        restore: Restorable | Iterable[Restorable | None] | None = None,
         clock_ms: int = 0,
         config: Config | None = None,
     ) -> None:
@@ -58,7 +65,8 @@ class KeyedOperatorHarness:
         self._checkpoint_id = 0
         self._storage = checkpoint_storage(f"memory:harness-{uuid.uuid4().hex}")
         self._directory = tempfile.TemporaryDirectory(prefix="millpond-")
-        handles = [restore] if isinstance(restore, KeyedStateHandle) else restore or ()
+        single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
+        handles: Any = [restore] if single else restore or ()
         self._backend = open_keyed_backend(
             backend,
             key_type=key_type,
@@ -102,4 +110,18 @@ class KeyedOperatorHarness:
         self._checkpoint_id += 1
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
-        return result.handle
+        handle: KeyedStateHandle | None = result.handle
+        return handle
+
+    def savepoint(self, path: str | PathLike[str]) -> SavepointHandle | None:
+        """Write a savepoint into a directory and return its handle; None where there is no state.
+
+        The directory's name is up to the caller; the handle, or the path itself, can be restored.
+        """
+        self._checkpoint_id += 1
+        target = locate_savepoint(path)
+        strategy = self._backend.strategy(SavepointStrategy.name)
+        assert isinstance(strategy, SavepointStrategy)
+        result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()
+        handle: SavepointHandle | None = result.handle
+        return handle

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
-from millpond.checkpoint import KeyedStateHandle, restore_keyed
+from millpond.checkpoint import (
+    KeyedStateHandle,
+    SavepointHandle,
+    locate_savepoint,
+    restore_keyed,
+)
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config
 from millpond.errors import RestoreError
@@ -15,7 +21,10 @@ from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import Resolution, get_registry
 from millpond.types import key_codec_for
 
-__all__ = ["create_backend", "open_keyed_backend"]
+__all__ = ["Restorable", "create_backend", "open_keyed_backend", "restorable"]
+
+Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
+"""What a backend can be restored from: a handle, or a savepoint's path or URI."""
 
 
 def open_keyed_backend(
@@ -27,7 +36,7 @@ def open_keyed_backend(
     directory: str | Path | None = None,
     clock: Clock | None = None,
     config: Config | None = None,
-    restore: Iterable[KeyedStateHandle | None] = (),
+    restore: Iterable[Restorable | None] = (),
     place: str = "",
 ) -> KeyedStateBackend:
     """Open a keyed backend; a context manager.
@@ -40,8 +49,8 @@ def open_keyed_backend(
         directory: local working space, emptied at opening; heap needs none.
         clock: the source of processing time; the system's by default.
         config: further configuration; its own backend and directory are not looked at.
-        restore: handles of snapshots to start from; None stands for an empty snapshot. Key
-            groups outside of the range are ignored.
+        restore: snapshots to start from: handles, or paths of savepoints; None stands for an
+            empty snapshot. Key groups outside of the range are ignored.
         place: how errors call this backend, and the folder of its snapshots.
 
     Raises:
@@ -51,7 +60,7 @@ def open_keyed_backend(
     """
     check_parallelism(max_parallelism)
     config = config or Config()
-    handles = [_checked_handle(handle) for handle in restore if handle is not None]
+    handles = [restorable(given) for given in restore if given is not None]
     registry = get_registry(config.plugins)
     resolution = registry.resolve(backend)
     parameters = KeyedBackendParameters(
@@ -69,7 +78,7 @@ def open_keyed_backend(
     try:
         if handles:
             restore_keyed(opened, handles)
-        opened.strategy(config.state.snapshot.strategy).start(None)
+        opened.strategy(config.state.snapshot.strategy).start(_claimed(opened, handles))
     except BaseException:
         opened.close()
         raise
@@ -81,7 +90,28 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
     return parameters.registry.load(resolution).create_keyed_backend(parameters)
 
 
-def _checked_handle(handle: Any) -> KeyedStateHandle:
-    if not isinstance(handle, KeyedStateHandle):
-        raise RestoreError("keyed state", (f"{handle!r} is not a snapshot's handle",))
+def restorable(given: Any) -> KeyedStateHandle | SavepointHandle:
+    """The handle of something to restore; RestoreError where it is nothing of the kind."""
+    if isinstance(given, (KeyedStateHandle, SavepointHandle)):
+        return given
+    if isinstance(given, (str, PathLike)):
+        return locate_savepoint(given)
+    cause = f"{given!r} is neither a snapshot's handle nor a savepoint's path"
+    raise RestoreError("keyed state", (cause,))
+
+
+def _claimed(
+    backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
+) -> KeyedStateHandle | None:
+    """The snapshot that is taken over: later ones build on it and delete it when subsumed.
+
+    Without a claim, which is the default, a restored snapshot belongs to somebody else: nothing
+    refers to its files, and nothing deletes them.
+    """
+    if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
+        return None
+    (handle,) = handles
+    if isinstance(handle, SavepointHandle) or handle.key_group_range != backend.key_group_range:
+        return None
+    backend.flush(handle.version)
     return handle

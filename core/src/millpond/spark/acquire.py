@@ -8,6 +8,7 @@ pointer's chain does not hold, so it is never used.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,19 +18,37 @@ from typing import Any
 import attrs
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, catch_up, restore_keyed
+from millpond.checkpoint import KeyedStateHandle, catch_up, restore_keyed
 from millpond.clock import SystemClock
+from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.plugins import get_registry
 from millpond.runtime.opening import create_backend
 from millpond.spark.localcopy import claimed_directory, local_root
 from millpond.spark.plan import OperatorPlan
 
-__all__ = ["Acquired", "acquire_backend"]
+__all__ = ["Acquired", "CommittedState", "acquire_backend"]
+
+_LOG = logging.getLogger("millpond.restore")
 
 _KEPT_AT_MOST = 16
 _kept: OrderedDict[tuple[Any, ...], KeyedStateBackend] = OrderedDict()
 """Backends that this worker process keeps between tasks."""
+
+
+@attrs.frozen
+class CommittedState:
+    """What a subtask has to start from.
+
+    Attributes:
+        layout: the number of the layout in force.
+        handle: the subtask's own last snapshot.
+        sources: without one, the parts of other subtasks' snapshots after a rescale.
+    """
+
+    layout: int
+    handle: KeyedStateHandle | None
+    sources: tuple[KeyedStateHandle, ...] = ()
 
 
 @attrs.define
@@ -37,7 +56,7 @@ class Acquired:
     """A backend for the time of a task.
 
     Attributes:
-        source: ``new``, ``worker``, ``local``, ``deltas`` or ``snapshot``.
+        source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
         succeeded: set by the task at its end; only then is the backend kept.
     """
 
@@ -51,15 +70,20 @@ def acquire_backend(
     plan: OperatorPlan,
     query: str,
     groups: KeyGroupRange,
-    handle: KeyedStateHandle | None,
+    committed: CommittedState,
 ) -> Iterator[Acquired]:
-    """The backend of a subtask at the version of a handle; None: empty."""
+    """The backend of a subtask at exactly what is committed.
+
+    Raises:
+        RestoreError: every way has failed; it names all causes.
+    """
     identity = (query, plan.uid, groups, plan.resolution, repr(plan.config))
     place = f"{query}/{plan.uid}"
     folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
     with claimed_directory(local_root() / place / folder) as (directory, shared):
-        acquired = _from_worker(identity, plan, handle) or _open(
-            plan, place, groups, handle, directory, shared=shared
+        failures: list[str] = []
+        acquired = _from_worker(identity, plan, committed.handle, failures) or _open(
+            plan, place, groups, committed, directory, failures, shared=shared
         )
         backend = acquired.backend
         try:
@@ -79,7 +103,10 @@ def _keep(identity: tuple[Any, ...], backend: KeyedStateBackend) -> None:
 
 
 def _from_worker(
-    identity: tuple[Any, ...], plan: OperatorPlan, handle: KeyedStateHandle | None
+    identity: tuple[Any, ...],
+    plan: OperatorPlan,
+    handle: KeyedStateHandle | None,
+    failures: list[str],
 ) -> Acquired | None:
     backend = _kept.pop(identity, None)
     if backend is None:
@@ -88,7 +115,7 @@ def _from_worker(
         backend.close()
         return None
     current = backend.version == handle.version
-    if not catch_up(backend, handle):
+    if not _caught_up(backend, handle, failures, "this worker's copy"):
         backend.close()
         return None
     if current:
@@ -102,13 +129,15 @@ def _open(
     plan: OperatorPlan,
     place: str,
     groups: KeyGroupRange,
-    handle: KeyedStateHandle | None,
+    committed: CommittedState,
     directory: Path,
+    failures: list[str],
     *,
     shared: bool,
 ) -> Acquired:
     registry = get_registry(plan.config.plugins)
     keeps = Capability.LOCAL_COPY in registry.load(plan.resolution).capabilities
+    handle = committed.handle
     usable = frozenset[str]()
     if handle is not None and shared and keeps:
         usable = handle.ancestors() | {handle.version}
@@ -126,7 +155,15 @@ def _open(
     )
     backend = create_backend(plan.resolution, parameters)
     try:
-        source = _fill(backend, handle)
+        found = backend.version
+        if handle is not None and found is not None:
+            if _caught_up(backend, handle, failures, "the local copy"):
+                _start(backend, plan, handle)
+                return Acquired(backend, "local" if found == handle.version else "deltas")
+            backend.close()
+            emptied = attrs.evolve(parameters, reuse_versions=frozenset())
+            backend = create_backend(plan.resolution, emptied)
+        source = _restore(backend, committed, failures)
         _start(backend, plan, handle)
     except BaseException:
         backend.close()
@@ -134,21 +171,34 @@ def _open(
     return Acquired(backend, source)
 
 
-def _fill(backend: KeyedStateBackend, handle: KeyedStateHandle | None) -> str:
-    if handle is None:
+def _caught_up(
+    backend: KeyedStateBackend, handle: KeyedStateHandle, failures: list[str], what: str
+) -> bool:
+    """Whether a copy could be brought to the snapshot; if it failed, why goes into the log."""
+    try:
+        return catch_up(backend, handle)
+    except MillpondError as error:
+        _LOG.warning("%s: %s is of no use: %s", backend.parameters.place, what, error)
+        failures.append(f"{what}: {error}")
+        return False
+
+
+def _restore(backend: KeyedStateBackend, committed: CommittedState, failures: list[str]) -> str:
+    """Fill an empty backend from the storage, which is the last resort."""
+    handles = [*committed.sources] if committed.handle is None else [committed.handle]
+    if not handles:
         return "new"
-    found = backend.version
-    if found is not None and catch_up(backend, handle):
-        return "local" if found == handle.version else "deltas"
-    restore_keyed(backend, [handle])
-    backend.flush(handle.version)
-    return "snapshot"
+    try:
+        restore_keyed(backend, handles)
+    except CorruptSnapshotError as error:
+        if not failures:
+            raise
+        causes = (*failures, f"the snapshot: {error}")
+        raise RestoreError(backend.parameters.place, causes) from error
+    if committed.handle is not None:
+        backend.flush(committed.handle.version)
+    return "snapshot" if committed.handle is not None else "rescaled"
 
 
 def _start(backend: KeyedStateBackend, plan: OperatorPlan, handle: KeyedStateHandle | None) -> None:
     backend.strategy(plan.config.state.snapshot.strategy).start(handle)
-
-
-def storage_files(storage: CheckpointStorage, place: str) -> set[str]:
-    """The key-group folders that snapshots of an operator have left."""
-    return {path.removeprefix(f"{place}/").partition("/")[0] for path in storage.list(place)}

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from millpond.checkpoint import CheckpointStorage, KeyedStateHandle
+from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, checkpoint_storage
 from millpond.checkpoint.handles import check_format
 from millpond.errors import CorruptSnapshotError, MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_range
@@ -112,18 +112,18 @@ def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout |
 
 
 @lru_cache(maxsize=64)
-def layout_of_run(storage_uri: str, query: str, uid: str, run: str) -> Layout | None:
+def layout_of_run(storage_uri: str, query: str, uid: str, _run: str) -> Layout | None:
     """The layout of a run of a query; the worker asks once a run, for it cannot change in one."""
-    from millpond.checkpoint import checkpoint_storage  # noqa: PLC0415 - by URI, to be cachable
-
     return current_layout(checkpoint_storage(storage_uri), query, uid)
 
 
 def committed_handles(
     pointers: Iterable[Pointer], layout: Layout, storage: CheckpointStorage
 ) -> list[KeyedStateHandle]:
-    """What is committed of an operator: the layout's own pointers, and for subtasks that have
-    not run under it yet, their parts of its sources.
+    """What is committed of an operator, by the pointers of one of its batches.
+
+    These are the layout's own pointers, and for subtasks that have not run under it yet, their
+    parts of its sources.
     """
     own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
     handles: list[KeyedStateHandle] = []

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from millpond.errors import ApiVersionError, RestoreError
+from millpond.errors import ApiVersionError
 from millpond.keygroups import KeyGroupRange
 
 __all__ = ["POINTER_SCHEMA", "Pointer"]
@@ -31,6 +31,7 @@ class Pointer:
         first_group, last_group: the key groups.
         handle: the snapshot's handle as JSON; empty where the operator has no state.
         figures: the figures of the batch as JSON.
+        layout: the number of the layout that the subtask ran under.
         format_version: of this row.
     """
 
@@ -41,6 +42,7 @@ class Pointer:
     last_group: int
     handle: str
     figures: str
+    layout: int
     format_version: int = POINTER_VERSION
 
     @property
@@ -55,15 +57,6 @@ class Pointer:
         if pointer.format_version > POINTER_VERSION:
             raise ApiVersionError("The pointer", pointer.format_version, POINTER_VERSION)
         return pointer
-
-    def check_range(self, expected: KeyGroupRange) -> None:
-        """Raise RestoreError unless the pointer covers exactly these key groups."""
-        if self.key_group_range != expected:
-            cause = (
-                f"its state covers key groups {self.key_group_range}, this run wants {expected}; "
-                "set spark.millpond.parallelism back to what it was"
-            )
-            raise RestoreError(f"operator {self.operator_uid!r}", (cause,))
 
     def figures_dict(self) -> dict[str, Any]:
         """The figures by name."""
@@ -80,6 +73,7 @@ POINTER_SCHEMA = StructType(
         StructField("last_group", IntegerType()),
         StructField("handle", StringType()),
         StructField("figures", StringType()),
+        StructField("layout", IntegerType()),
         StructField("format_version", IntegerType()),
     ]
 )

@@ -20,7 +20,6 @@ from millpond.spark.layout import (
     Layout,
     committed_handles,
     current_layout,
-    read_layout,
     write_layout,
 )
 
@@ -69,7 +68,7 @@ class _LayoutListener(StreamingQueryListener):
         """Settle the layouts of a query that is about to begin."""
         try:
             _settle_query(self._spark, str(event.id))
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the query must start and say so
             # Spark swallows a listener's errors; the tasks will find no layout and say so.
             _LOG.exception("the layouts of query %s could not be settled", event.id)
 
@@ -83,47 +82,31 @@ class _LayoutListener(StreamingQueryListener):
 def _settle_query(spark: SparkSession, query: str) -> None:
     running: Any = spark._jsparkSession.streams().get(query)  # noqa: SLF001 - Spark's only way
     stream = running.streamingQuery()
-    text = stream.logicalPlan().toString()
-    found = {uid: made for uid, made in _declared.items() if function_name(uid) in text}
-    for uid, declared in found.items():
+    plan = stream.analyzedPlan().toString()
+    for uid, declared in _declared.items():
+        if function_name(uid) not in plan:
+            continue
         current = current_layout(declared.storage, query, uid)
         if current is None:
             layout = Layout(0, declared.parallelism, declared.max_parallelism)
-            write_layout(declared.storage, query, uid, layout)
-        elif current.parallelism != declared.parallelism:
-            committed = not stream.commitLog().getLatestBatchId().isEmpty()
-            checkpoint = stream.resolvedCheckpointRoot() if committed else None
-            _rescale(spark, query, uid, checkpoint, current, declared)
+        elif current.parallelism == declared.parallelism:
+            continue
+        else:
+            sources: list[KeyedStateHandle] = []
+            if not stream.commitLog().getLatestBatchId().isEmpty():
+                pointers = read_pointers(spark, stream.resolvedCheckpointRoot())
+                mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
+                sources = committed_handles(mine, current, declared.storage)
+            layout = _next_layout(uid, current, declared, sources)
+        write_layout(declared.storage, query, uid, layout)
 
 
-def _rescale(
-    spark: SparkSession,
-    query: str,
-    uid: str,
-    checkpoint: str | None,
-    current: Layout,
-    declared: _Declared,
-) -> None:
+def _next_layout(
+    uid: str, current: Layout, declared: _Declared, sources: list[KeyedStateHandle]
+) -> Layout:
     if current.max_parallelism != declared.max_parallelism:
         raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
-    sources = () if checkpoint is None else _sources(spark, checkpoint, query, uid, current, declared.storage)
-    layout = Layout(
+    _LOG.info("%s: %d subtasks instead of %d", uid, declared.parallelism, current.parallelism)
+    return Layout(
         current.number + 1, declared.parallelism, declared.max_parallelism, tuple(sources)
     )
-    write_layout(declared.storage, query, uid, layout)
-    _LOG.info(
-        "operator %r of query %s: %d instead of %d subtasks from now on",
-        uid, query, declared.parallelism, current.parallelism,
-    )
-
-
-def _sources(
-    spark: SparkSession,
-    checkpoint: str,
-    query: str,
-    uid: str,
-    current: Layout,
-    storage: CheckpointStorage,
-) -> list[KeyedStateHandle]:
-    pointers = [p for p in read_pointers(spark, checkpoint) if p.operator_uid == uid]
-    return committed_handles(pointers, current, storage)

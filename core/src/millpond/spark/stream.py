@@ -19,6 +19,7 @@ from millpond.runtime import KeyedProcessFunction
 from millpond.spark.labels import group_labels
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
+from millpond.spark.rescale import function_name, watch_operator
 from millpond.spark.rows import RowCodec
 from millpond.spark.session import spark_configuration
 from millpond.spark.worker import GROUP_COLUMN, LABEL_COLUMN, run_partition, run_subtask
@@ -112,6 +113,7 @@ class KeyedStream:
         if config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
             raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
+        watch_operator(self._df.sparkSession, plan)
         return _run_streaming(carried, plan, output_mode)
 
     def _plan(
@@ -193,6 +195,7 @@ def _run_streaming(carried: DataFrame, plan: OperatorPlan, output_mode: str) -> 
     ) -> Iterator[pd.DataFrame]:
         return run_subtask(plan, key[0], frames, state)
 
+    subtask.__name__ = function_name(plan.uid)
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.output.output_schema(),

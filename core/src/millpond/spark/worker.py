@@ -21,7 +21,6 @@ import pandas as pd
 from pyspark import TaskContext
 
 from millpond.checkpoint import (
-    CheckpointStorage,
     KeyedStateHandle,
     SnapshotResult,
     checkpoint_storage,
@@ -30,7 +29,8 @@ from millpond.errors import NullKeyError, RestoreError, brief
 from millpond.keygroups import KeyGroupRange
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedOperator, SubtaskInfo, open_keyed_backend
-from millpond.spark.acquire import acquire_backend, storage_files
+from millpond.spark.acquire import CommittedState, acquire_backend
+from millpond.spark.layout import layout_of_run
 from millpond.spark.localcopy import local_root
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.pointer import Pointer
@@ -71,10 +71,10 @@ def run_subtask(
     watch = _Stopwatch()
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)
-    query, batch_id = _running_query()
+    query, run, batch_id = _running_query()
     storage = checkpoint_storage(plan.config.checkpoint.dir or "")
-    handle = _committed_handle(plan, query, groups, storage, state)
-    with acquire_backend(plan, query, groups, handle) as acquired:
+    committed = _committed_state(plan, query, run, groups, state)
+    with acquire_backend(plan, query, groups, committed) as acquired:
         watch.lap("open_ms")
         runner = _Runner(plan, info, acquired.backend)
         yield from runner.run(frames)
@@ -92,25 +92,28 @@ def run_subtask(
             last_group=groups.end,
             handle=result.handle.to_json() if result.handle else "",
             figures=json.dumps(figures),
+            layout=committed.layout,
         )
         state.update(attrs.astuple(pointer))
         acquired.succeeded = True
 
 
-def _committed_handle(
-    plan: OperatorPlan,
-    query: str,
-    groups: KeyGroupRange,
-    storage: CheckpointStorage,
-    state: GroupState,
-) -> KeyedStateHandle | None:
-    """The snapshot that the committed pointer names; None where there is no state yet."""
-    if not state.exists:
-        _refuse_foreign_state(storage_files(storage, f"{query}/{plan.uid}"), plan)
-        return None
-    pointer = Pointer.from_row(state.get)
-    pointer.check_range(groups)
-    return KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
+def _committed_state(
+    plan: OperatorPlan, query: str, run: str, groups: KeyGroupRange, state: GroupState
+) -> CommittedState:
+    """What the committed pointer names, or after a rescale what the layout's sources hold."""
+    uri = plan.config.checkpoint.dir or ""
+    layout = layout_of_run(uri, query, plan.uid, run)
+    if layout is None:
+        cause = "the driver has written no layout; see its log for the reason"
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
+    pointer = Pointer.from_row(state.get) if state.exists else None
+    if pointer is None or pointer.layout != layout.number:
+        return CommittedState(layout.number, None, tuple(layout.sources_of(groups)))
+    storage = checkpoint_storage(uri)
+    own = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
+    return CommittedState(layout.number, own)
 
 
 def _figures(runner: _Runner, result: SnapshotResult, source: str) -> dict[str, Any]:
@@ -144,26 +147,14 @@ def _numbers(figures: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if isinstance(value, (int, float))}
 
 
-def _running_query() -> tuple[str, int]:
+def _running_query() -> tuple[str, str, int]:
+    """The query's id, the run's, and the number of the batch."""
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context else None
     batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-    if query is None or batch is None:
+    if context is None or query is None or batch is None:
         raise RestoreError("the operator", ("it does not run in a streaming query",))
-    return query, int(batch)
-
-
-def _refuse_foreign_state(folders: set[str], plan: OperatorPlan) -> None:
-    """No pointer is there: then no subtask of another parallelism may have left state either."""
-    ranges = [plan.key_groups(index) for index in range(plan.parallelism)]
-    own = {f"kg-{groups.start}-{groups.end}" for groups in ranges}
-    foreign = sorted(folders - own)
-    if foreign:
-        cause = (
-            f"state of other key-group ranges exists ({', '.join(foreign)}); set "
-            "spark.millpond.parallelism back to what it was"
-        )
-        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    return query, context.getLocalProperty("spark.jobGroup.id") or "", int(batch)
 
 
 class _Runner:

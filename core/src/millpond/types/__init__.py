@@ -1,6 +1,7 @@
 """Serializers, key codecs and their snapshots."""
 
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types.evolution import renamed_from
 from millpond.types.infer import (
     assign_to_key_group,
     infer_key_type,
@@ -12,7 +13,9 @@ from millpond.types.pickled import PickleSerializer
 
 __all__ = [
     "VOID_NAMESPACE",
+    "Compatibility",
     "KeyCodec",
+    "Outcome",
     "PickleSerializer",
     "SerializerSnapshot",
     "TypeSerializer",
@@ -20,6 +23,7 @@ __all__ = [
     "assign_to_key_group",
     "infer_key_type",
     "key_codec_for",
+    "renamed_from",
     "serializer_for",
     "signed64",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["SerializerSnapshot", "TypeSerializer"]
+__all__ = ["Compatibility", "Outcome", "SerializerSnapshot", "TypeSerializer"]
 
 T = TypeVar("T")
 
@@ -36,6 +38,40 @@ def _terse(payload: Any) -> str:
     if isinstance(payload, list):
         return ", ".join(_terse(value) for value in payload)
     return str(payload)
+
+
+class Outcome(enum.Enum):
+    """What becomes of stored values under a new serializer."""
+
+    AS_IS = "as is"
+    AFTER_MIGRATION = "after migration"
+    RECONFIGURED = "reconfigured"
+    INCOMPATIBLE = "incompatible"
+
+
+@attrs.frozen
+class Compatibility:
+    """The verdict on a stored state and a declared serializer.
+
+    Attributes:
+        outcome: ``AS_IS``: the same format. ``RECONFIGURED``: another description whose stored
+            bytes are read as they are. ``AFTER_MIGRATION``: every stored value is rewritten.
+        migrate: from stored to new bytes, for AFTER_MIGRATION.
+        field: the field that is the reason, of an incompatible structured type.
+        reason: why it is incompatible.
+    """
+
+    outcome: Outcome
+    migrate: Callable[[bytes], bytes] | None = None
+    field: str = ""
+    reason: str = ""
+
+    @classmethod
+    def of_snapshots(cls, old: SerializerSnapshot, new: SerializerSnapshot) -> Compatibility:
+        """The verdict where nothing but equality is known."""
+        if old == new:
+            return cls(Outcome.AS_IS)
+        return cls(Outcome.INCOMPATIBLE, reason="the types differ")
 
 
 class TypeSerializer(ABC, Generic[T]):
@@ -71,6 +107,13 @@ class TypeSerializer(ABC, Generic[T]):
     @abstractmethod
     def snapshot(self) -> SerializerSnapshot:
         """The description that goes into every checkpoint."""
+
+    def compatibility(self, old: SerializerSnapshot) -> Compatibility:
+        """Whether what another serializer has stored can be read, and what brings it there.
+
+        Override it to let a custom type evolve: compare versions and payloads.
+        """
+        return Compatibility.of_snapshots(old, self.snapshot())
 
     def copy(self, value: T) -> T:
         """A value that shares nothing mutable with the given one."""

@@ -12,6 +12,7 @@ import attrs
 from millpond.errors import ConfigError, NullValueError
 from millpond.plugins.registry import registered_serializers
 from millpond.types.base import TypeSerializer
+from millpond.types.describe import fields_of, is_struct
 from millpond.types.keys import (
     VOID_NAMESPACE,
     KeyCodec,
@@ -24,7 +25,7 @@ from millpond.types.keys import (
 )
 from millpond.types.scalar_keys import SCALAR_KEYS
 from millpond.types.scalars import SCALARS
-from millpond.types.structured import StructuredSerializer, fields_of, is_struct
+from millpond.types.structured import StructuredSerializer
 
 __all__ = [
     "assign_to_key_group",

@@ -13,9 +13,16 @@ from typing import Any
 import attrs
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 
-__all__ = ["SCALARS", "ScalarSerializer", "datetime_from_micros", "micros_from_datetime"]
+__all__ = [
+    "SCALARS",
+    "ScalarSerializer",
+    "datetime_from_micros",
+    "exact_float",
+    "micros_from_datetime",
+    "scalar_named",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of naive values is naive
@@ -56,6 +63,15 @@ class ScalarSerializer(TypeSerializer[Any]):
     def snapshot(self) -> SerializerSnapshot:
         """See the base class."""
         return SerializerSnapshot(self.type_name)
+
+    def compatibility(self, old: SerializerSnapshot) -> Compatibility:
+        """See the base class; an int may become a float or a Decimal."""
+        if (old.id, self.type_name) not in _WIDENINGS or old.version != 1:
+            return Compatibility.of_snapshots(old, self.snapshot())
+        widen, before = _WIDENINGS[old.id, self.type_name], SCALARS[int]
+        return Compatibility(
+            Outcome.AFTER_MIGRATION, lambda data: self.encode(widen(before.decode(data)))
+        )
 
     def weight(self, value: Any) -> int:
         """See the base class."""
@@ -169,6 +185,23 @@ def _decode_decimal(data: bytes) -> Decimal:
         raise ValueError(f"{data!r} is not a decimal") from None
 
 
+def exact_float(value: int) -> float:
+    """The float of an int, where it is the same number.
+
+    Raises:
+        ValueError: it is not.
+    """
+    made = float(value)
+    if int(made) != value:
+        raise ValueError(f"{value} is no exact float; declare Decimal, or keep int")
+    return made
+
+
+_WIDENINGS: dict[tuple[str, str], Callable[[int], Any]] = {
+    ("int", "float"): exact_float,
+    ("int", "Decimal"): Decimal,
+}
+
 SCALARS: dict[type, ScalarSerializer] = {
     int: ScalarSerializer("int", int, _to_int, int_to_bytes, int_from_bytes),
     float: ScalarSerializer(
@@ -194,3 +227,10 @@ SCALARS: dict[type, ScalarSerializer] = {
         "UUID", uuid.UUID, _to_uuid, lambda v: v.bytes, lambda data: uuid.UUID(bytes=data)
     ),
 }
+
+_BY_NAME = {serializer.type_name: serializer for serializer in SCALARS.values()}
+
+
+def scalar_named(name: str) -> ScalarSerializer | None:
+    """The serializer of a plain type by the name in its snapshot; None for any other."""
+    return _BY_NAME.get(name)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import types
 import uuid
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
 import cattrs
@@ -22,8 +21,10 @@ import msgspec
 from cattrs import BaseConverter
 from cattrs.strategies import configure_union_passthrough
 
-from millpond.errors import ConfigError, StateTypeError, brief
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.errors import StateTypeError, brief
+from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types.describe import describe, fields_of, is_union
+from millpond.types.evolution import NotCompatibleError, plain_migration
 from millpond.types.scalars import (
     EPOCH,
     NAIVE_EPOCH,
@@ -31,75 +32,13 @@ from millpond.types.scalars import (
     int_from_bytes,
     int_to_bytes,
     micros_from_datetime,
+    scalar_named,
 )
 
-__all__ = ["StructuredSerializer", "describe", "fields_of", "is_struct"]
+__all__ = ["StructuredSerializer"]
 
 _BIG_INT = 1
 _INT64 = range(-(1 << 63), 1 << 63)
-_CONTAINERS = (list, dict, tuple, set, frozenset)
-
-
-def is_struct(declared: Any) -> bool:
-    """Whether the type is an attrs class or a dataclass."""
-    return isinstance(declared, type) and (
-        attrs.has(declared) or dataclasses.is_dataclass(declared)
-    )
-
-
-def fields_of(declared: type) -> list[tuple[str, Any, bool]]:
-    """Name, type and has-a-default of each field of an attrs class or dataclass."""
-    hints = get_type_hints(declared)
-    if attrs.has(declared):
-        return [
-            (field.name, hints[field.name], field.default is not attrs.NOTHING)
-            for field in attrs.fields(declared)
-        ]
-    missing = dataclasses.MISSING
-    return [
-        (
-            field.name,
-            hints[field.name],
-            field.default is not missing or field.default_factory is not missing,
-        )
-        for field in dataclasses.fields(declared)
-    ]
-
-
-def is_union(declared: Any) -> bool:
-    """Whether the type is ``X | Y`` or ``Optional[X]``."""
-    return get_origin(declared) in (Union, types.UnionType)
-
-
-def describe(declared: Any) -> Any:  # noqa: PLR0911 - a case a line
-    """A type as plain JSON values, for the serializer snapshot.
-
-    Raises:
-        ConfigError: the type, or a part of it, cannot be stored.
-    """
-    if declared in SCALARS:
-        return SCALARS[declared].type_name
-    if declared is None or declared is type(None):
-        return "None"
-    origin, arguments = get_origin(declared), get_args(declared)
-    if is_union(declared):
-        return {"union": sorted((describe(part) for part in arguments), key=str)}
-    if origin in _CONTAINERS:
-        parts = [part if part is ... else describe(part) for part in arguments]
-        return {origin.__name__: ["..." if part is ... else part for part in parts]}
-    if isinstance(declared, type) and issubclass(declared, enum.Enum):
-        return {"enum": {member.name: member.value for member in declared}}
-    if isinstance(declared, type) and is_struct(declared):
-        return {"struct": {name: describe(kind) for name, kind, _ in fields_of(declared)}}
-    if isinstance(declared, type) and hasattr(declared, "_fields"):
-        hints = get_type_hints(declared)
-        return {"namedtuple": {name: describe(hints[name]) for name in declared._fields}}
-    raise ConfigError(
-        str(declared),
-        "this type cannot be stored; declare a type with its parts (list[int], not list), an "
-        "attrs class, a dataclass, or give a TypeSerializer",
-        place="state type",
-    )
 
 
 def _is_immutable(declared: Any) -> bool:
@@ -279,9 +218,36 @@ class StructuredSerializer(TypeSerializer[Any]):
         """See the base class."""
         return SerializerSnapshot("structured", payload=self._description)
 
+    def compatibility(self, old: SerializerSnapshot) -> Compatibility:
+        """See the base class; a scalar may become an optional one, a class its successor."""
+        if old == self.snapshot():
+            return Compatibility(Outcome.AS_IS)
+        scalar = scalar_named(old.id)
+        if old.version != 1 or (old.id != "structured" and scalar is None):
+            return Compatibility.of_snapshots(old, self.snapshot())
+        stored = old.payload if scalar is None else old.id
+        try:
+            transform = plain_migration(stored, self._declared)
+        except NotCompatibleError as error:
+            return Compatibility(Outcome.INCOMPATIBLE, field=error.field, reason=error.reason)
+        if scalar is None and transform is None:
+            return Compatibility(Outcome.RECONFIGURED)
+
+        def migrate(data: bytes) -> bytes:
+            plain = _DECODER.decode(data) if scalar is None else _plain(scalar.deserialize(data))
+            made = plain if transform is None else transform(plain)
+            return self.serialize(_CONVERTER.structure(made, self._declared))
+
+        return Compatibility(Outcome.AFTER_MIGRATION, migrate)
+
     def weight(self, value: Any) -> int:
         """See the base class."""
         return 64 + 64 * len(value) if hasattr(value, "__len__") else 256
+
+
+def _plain(value: Any) -> Any:
+    """A scalar as MessagePack holds it inside a structured value."""
+    return _CONVERTER.unstructure(value, type(value))
 
 
 def _reason(error: BaseException) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from millpond.backend.capabilities import Capability
-from millpond.backend.keyed import Change, ChangeListener, KeyedStateBackend, RegisteredState
+from millpond.backend.changes import Change, ChangeListener
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.view import StateView
 from millpond.keygroups import key_group_prefix_bytes
 
 from millpond_heap.tables import HeapCellTable, HeapMapTable
+from millpond_heap.view import HeapView
 
 __all__ = ["HeapKeyedStateBackend"]
 
@@ -35,6 +39,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             group: group.to_bytes(self.prefix_bytes, "big") for group in self.key_group_range
         }
         self._unclaimed: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
+        self._freezing = threading.Lock()
+        self._live: set[int] = set()
 
     def _select(self, key: Any, key_group: int) -> None:
         codec = self.key_codec
@@ -53,7 +59,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def flush(self, version: str | None = None) -> None:
         """See the base class; there is no store, only listeners."""
-        self._require_open()
+        self.require_open()
         if not self._listeners:
             self.version = version
             return
@@ -82,6 +88,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 table.load(key, value)
         return table
 
+    def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
+        """See the base class; restored rows are still as they were stored."""
+        changes: list[Change] = []
+        for rows in self._unclaimed.get(state_name, {}).values():
+            for key, value in list(rows.items()):
+                made = migrate(value)
+                changes.append((key, made))
+                if made is None:
+                    del rows[key]
+                else:
+                    rows[key] = made
+        self._report(state_name, changes)
+
     def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
         table: Any = self._tables[registered.meta.name]
         yield from table.addresses()
@@ -93,16 +112,21 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         )
         return unclaimed + sum(int(table.count()) for table in tables)
 
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """See the base class."""
-        prefix = self.group_prefixes[key_group]
-        for meta in self.state_metas():
-            table: Any = self._tables.get(meta.name)
-            if table is not None:
-                yield meta.name, list(table.rows(key_group))
-            else:
-                unclaimed = self._unclaimed.get(meta.name, {})
-                yield meta.name, list(unclaimed.get(prefix, {}).items())
+    def freeze(self) -> StateView:
+        """See the base class; nothing is copied before it is written to."""
+        self.require_open()
+        with self._freezing:
+            view = HeapView(self, self._tables, self._unclaimed)
+            self._live.add(id(view))
+        return view
+
+    def release(self, view: StateView) -> None:
+        """A view is not read any more; the last one ends the sharing."""
+        with self._freezing:
+            self._live.discard(id(view))
+            if not self._live:
+                for table in self._tables.values():
+                    table.thaw()  # type: ignore[union-attr]
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""

@@ -3,6 +3,9 @@
 Entries are the users' objects, keyed by the key itself where Python's equality says what the
 key codec says, else by its encoding. ``changed`` collects the addresses of changed entries
 where somebody listens to changes; it is None, and costs nothing, where nobody does.
+
+A frozen table shares its dictionaries with the picture that a snapshot reads: ``sharing`` says
+which, and each is copied before the first write to it. That, too, is None while no snapshot runs.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from millpond.backend.keyed import Change
+from millpond.backend.changes import Change
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.types import KeyCodec, TypeSerializer
+
+from millpond_heap.sharing import Sharing
 
 if TYPE_CHECKING:
     from millpond_heap.backend import HeapKeyedStateBackend
@@ -45,6 +50,16 @@ class _HeapTable:
         self._encode_key = _encoder(backend.key_codec)
         self._encode_namespace = _encoder(namespaces)
         self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
+        self.sharing: Sharing | None = None
+
+    def freeze(self) -> Groups:
+        """The dictionaries as they are, to be read by a snapshot; from now on they are shared."""
+        self.sharing = Sharing(self._groups)
+        return {group: dict(entries) for group, entries in self._groups.items()}
+
+    def thaw(self) -> None:
+        """No snapshot reads any more."""
+        self.sharing = None
 
     def prepare_namespace(self, namespace: Any) -> Any:
         """The namespace itself, or its encoding where equality is too coarse."""
@@ -58,8 +73,16 @@ class _HeapTable:
         except KeyError:
             raise self._backend.no_key() from None
 
-    def _discard(self, namespace: Any) -> Any:
+    def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
+        """The entries of the current key's group, those of the namespace free to be changed."""
         entries = self._entries()
+        sharing = self.sharing
+        if sharing is not None:
+            sharing.part(entries, self._backend.key_group, namespace)
+        return entries
+
+    def _discard(self, namespace: Any) -> Any:
+        entries = self._writable(namespace)
         by_key = entries.get(namespace)
         if by_key is None:
             return None
@@ -118,10 +141,19 @@ class HeapCellTable(_HeapTable, CellTable):
             raise backend.no_key() from None
         return None if by_key is None else by_key.get(backend.address)
 
+    def get_for_update(self, namespace: Any) -> Any:
+        """See the base class."""
+        value = self.get(namespace)
+        sharing, backend = self.sharing, self._backend
+        if sharing is None or value is None:
+            return value
+        owned = sharing.take((backend.key_group, namespace, backend.address))
+        return value if owned else list(value)
+
     def put(self, namespace: Any, value: Any) -> None:
         """See the base class."""
         backend = self._backend
-        entries = self._entries()
+        entries = self._writable(namespace)
         try:
             entries[namespace][backend.address] = value
         except KeyError:
@@ -146,10 +178,10 @@ class HeapCellTable(_HeapTable, CellTable):
             if not entries[namespace]:
                 del entries[namespace]
 
-    def rows(self, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of a group's entries."""
+    def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Physical key and serialized value of the entries of a frozen group."""
         serialize = self._serializer.serialize
-        for namespace, by_key in self._groups[group].items():
+        for namespace, by_key in groups[group].items():
             for key, value in by_key.items():
                 yield self._physical(group, namespace, key), serialize(value)
 
@@ -189,6 +221,14 @@ class HeapMapTable(_HeapTable, MapTable):
         found = None if by_key is None else by_key.get(self._backend.address)
         return {} if found is None else found
 
+    def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
+        """Copy the current key's map, unless it is this table's own already."""
+        sharing, backend = self.sharing, self._backend
+        if sharing is None or backend.address not in by_key:
+            return
+        if not sharing.take((backend.key_group, namespace, backend.address)):
+            by_key[backend.address] = dict(by_key[backend.address])
+
     def get(self, namespace: Any, key: Any) -> Any:
         """See the base class."""
         return self._map(namespace).get(key, ABSENT)
@@ -196,7 +236,8 @@ class HeapMapTable(_HeapTable, MapTable):
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         """See the base class."""
         backend = self._backend
-        by_key = self._entries().setdefault(namespace, {})
+        by_key = self._writable(namespace).setdefault(namespace, {})
+        self._part_map(by_key, namespace)
         try:
             by_key[backend.address][key] = value
         except KeyError:
@@ -206,10 +247,12 @@ class HeapMapTable(_HeapTable, MapTable):
 
     def remove(self, namespace: Any, key: Any) -> None:
         """See the base class."""
-        entries = self._map(namespace)
+        backend = self._backend
+        by_key = self._writable(namespace).get(namespace, {})
+        self._part_map(by_key, namespace)
+        entries = by_key.get(backend.address, {})
         if entries.pop(key, ABSENT) is ABSENT:
             return
-        backend = self._backend
         if self.changed is not None:
             self.changed.add((backend.key_group, namespace, backend.address, key))
         if not entries:
@@ -250,10 +293,10 @@ class HeapMapTable(_HeapTable, MapTable):
             if not by_key:
                 del self._groups[group][namespace]
 
-    def rows(self, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of a group's entries."""
+    def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Physical key and serialized value of the entries of a frozen group."""
         serialize = self._serializer.serialize
-        for namespace, by_key in self._groups[group].items():
+        for namespace, by_key in groups[group].items():
             for key, entries in by_key.items():
                 prefix = self._physical(group, namespace, key)
                 for map_key, value in entries.items():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Generator, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lmdb
-from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
+from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
 from millpond.errors import StoreFullError
 
 from millpond_lmdb.longkeys import LIMIT, PREFIX, pack, restore_order, store_key, unpack
@@ -36,6 +37,8 @@ class LmdbStore(ByteStore):
         self._env = self._open(size)
         # One read transaction serves all gets between two writes: 1 µs a get less.
         self._reader: lmdb.Transaction | None = None
+        self._readers: set[int] = set()
+        self._idle = threading.Condition()
         names = self._names()
         self._databases = {name: self._env.open_db(name.encode()) for name in names}
         self.create_family(META_FAMILY)
@@ -94,14 +97,20 @@ class LmdbStore(ByteStore):
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """See the base class."""
         with self._env.begin(db=self._databases[family]) as transaction:
-            cursor = transaction.cursor()
-            if not cursor.set_range(start[:PREFIX]):
-                return
-            for key, value in restore_order(iter(cursor)):
-                if end is not None and key >= end:
-                    return
-                if key >= start:
-                    yield key, value
+            yield from _scan(transaction.cursor(), start, end)
+
+    def reader(self) -> StoreReader:
+        """See the base class; the map cannot grow before it is closed, so growing waits."""
+        self._end_reading()
+        reader = _LmdbReader(self._env.begin(), dict(self._databases), self._reader_closed)
+        with self._idle:
+            self._readers.add(id(reader))
+        return reader
+
+    def _reader_closed(self, reader: StoreReader) -> None:
+        with self._idle:
+            self._readers.discard(id(reader))
+            self._idle.notify_all()
 
     def write(self, batch: WriteBatch) -> None:
         """See the base class."""
@@ -129,6 +138,8 @@ class LmdbStore(ByteStore):
 
     def _grow(self, needed: int) -> None:
         """Enlarge the map by half, at least by what a batch needs, within the allowed step."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._readers)
         size = self._env.info()["map_size"]
         least = max(2 * needed, 1 << 20)
         for step in (max(min(size // 2, self._options.max_growth), least), least):
@@ -143,6 +154,45 @@ class LmdbStore(ByteStore):
         self._end_reading()
         self._databases = {}
         self._env.close()
+
+
+def _scan(
+    cursor: lmdb.Cursor, start: bytes, end: bytes | None
+) -> Generator[tuple[bytes, bytes], None, None]:
+    if not cursor.set_range(start[:PREFIX]):
+        return
+    # bytes, for no transaction here hands out buffers
+    entries: Any = iter(cursor)
+    for key, value in restore_order(entries):
+        if end is not None and key >= end:
+            return
+        if key >= start:
+            yield key, value
+
+
+class _LmdbReader(StoreReader):
+    """A read transaction."""
+
+    def __init__(
+        self,
+        transaction: lmdb.Transaction,
+        databases: Mapping[str, Any],
+        closed: Callable[[StoreReader], None],
+    ) -> None:
+        self._transaction = transaction
+        self._databases = databases
+        self._closed = closed
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """See the base class."""
+        return _scan(self._transaction.cursor(db=self._databases[family]), start, end)
+
+    def close(self) -> None:
+        """See the base class."""
+        self._transaction.abort()
+        self._closed(self)
 
 
 def _fits_address_space(more: int) -> bool:

@@ -1,13 +1,22 @@
 """The RocksDB backend: state on local disk, in one RocksDB per subtask."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from millpond.backend import StateBackend
 from millpond.hookspecs import API_VERSION, hookimpl
 
-from millpond_rocksdb.factory import RocksDBStateBackend
+from millpond_rocksdb.factory import NATIVE_FORMAT, RocksDBStateBackend
 
-__all__ = ["RocksDBStateBackend", "millpond_state_backends"]
+if TYPE_CHECKING:
+    from millpond.backend import KeyedStateBackend
+    from millpond.checkpoint import SnapshotStrategy
+
+    from millpond_rocksdb.restore import NativeRestore
+
+__all__ = ["RocksDBStateBackend"]
 
 MILLPOND_API = API_VERSION
 
@@ -16,3 +25,26 @@ MILLPOND_API = API_VERSION
 def millpond_state_backends() -> Iterable[StateBackend]:
     """Provide the backend ``rocksdb``."""
     return [RocksDBStateBackend()]
+
+
+@hookimpl
+def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:
+    """Provide ``incremental`` for RocksDB."""
+    if backend.name != RocksDBStateBackend.name:
+        return []
+    from millpond_rocksdb.backend import RocksDBKeyedStateBackend  # noqa: PLC0415 - native
+    from millpond_rocksdb.incremental import IncrementalStrategy  # noqa: PLC0415 - native
+
+    return [IncrementalStrategy(backend)] if isinstance(backend, RocksDBKeyedStateBackend) else []
+
+
+@hookimpl
+def millpond_restore_operation(
+    backend: KeyedStateBackend, handles: Sequence[Any]
+) -> NativeRestore | None:
+    """Read RocksDB's own snapshots, into any backend."""
+    if handles[0].format != NATIVE_FORMAT:
+        return None
+    from millpond_rocksdb.restore import NativeRestore  # noqa: PLC0415 - native
+
+    return NativeRestore(backend, handles)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.backend.bytestore import ByteStore, ByteStoreBackend
+from millpond.backend.bytestore import ByteStore, ByteStoreBackend, end_of_prefix
 from millpond.backend.capabilities import Capability
 from millpond.backend.spi import KeyedBackendParameters
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.errors import CorruptSnapshotError
+from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 
 from millpond_rocksdb.factory import RocksDBStateBackend
+from millpond_rocksdb.incremental import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
@@ -28,6 +33,46 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self._options = RocksDBOptions.from_mapping(parameters.options)
         super().__init__(parameters)
+
+    @property
+    def native_options(self) -> RocksDBOptions:
+        """The options that this backend was opened with."""
+        return self._options
+
+    def native_checkpoint(self) -> Path:
+        """Hard links to the flushed store's files, in a directory that the caller deletes."""
+        assert self.parameters.directory is not None
+        links = self.parameters.directory / f"links-{uuid.uuid4().hex}"
+        self._rocksdb.checkpoint(links)
+        return links
+
+    def adopt_files(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
+        """Take a native snapshot's files as the store, clipped to some of its key groups."""
+        directory = self.parameters.directory
+        assert directory is not None
+        self.store.close()
+        self.destroy_store(directory)
+        fetch_files(handle, directory / _FOLDER, self._options.transfer_threads)
+        try:
+            self.replace_store(self.open_store(directory))
+        except Exception as error:
+            where = f"checkpoint {handle.checkpoint_id}"
+            raise CorruptSnapshotError(where, f"RocksDB cannot open its files: {error}") from error
+        size = key_group_prefix_bytes(self.max_parallelism)
+        first, last = (group.to_bytes(size, "big") for group in (groups.start, groups.end))
+        for meta in handle.states:
+            if meta.name in self.store.families():
+                self._clip(meta.name, first, end_of_prefix(last), size)
+
+    def _clip(self, family: str, first: bytes, end: bytes | None, size: int) -> None:
+        self._rocksdb.delete_range(family, b"", first)
+        if end is not None:
+            self._rocksdb.delete_range(family, end, b"\xff" * (size + 1))
+
+    @property
+    def _rocksdb(self) -> RocksDBStore:
+        assert isinstance(self.store, RocksDBStore)
+        return self.store
 
     def open_store(self, directory: Path) -> ByteStore:
         """See the base class."""

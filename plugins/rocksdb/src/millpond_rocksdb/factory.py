@@ -7,7 +7,10 @@ from typing import ClassVar
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 
-__all__ = ["RocksDBStateBackend"]
+__all__ = ["NATIVE_FORMAT", "RocksDBStateBackend"]
+
+NATIVE_FORMAT = "rocksdb"
+"""The format of handles that hold RocksDB's own files."""
 
 
 class RocksDBStateBackend(StateBackend):

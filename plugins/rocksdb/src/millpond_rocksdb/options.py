@@ -47,12 +47,16 @@ class RocksDBOptions(ColumnOptions):
         block_cache_size: bytes of the block cache that all states of a worker process share.
         max_background_jobs: threads for flushes and compactions.
         max_open_files: -1 keeps all files open.
+        transfer_threads: incremental snapshots: parallel uploads and downloads.
+        inline_threshold: incremental snapshots: files up to so many bytes travel in the handle.
         state: options by state name, over the ones given here.
     """
 
     block_cache_size: ByteSize = ByteSize(64 << 20)
     max_background_jobs: int = attrs.field(default=2, validator=attrs.validators.ge(1))
     max_open_files: int = -1
+    transfer_threads: int = attrs.field(default=4, validator=attrs.validators.ge(1))
+    inline_threshold: ByteSize = ByteSize(4 << 10)
     state: Mapping[str, Any] = attrs.field(factory=dict)
 
     @classmethod

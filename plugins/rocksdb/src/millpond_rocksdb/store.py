@@ -6,14 +6,39 @@ from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
-from millpond.backend.bytestore import META_FAMILY, ByteStore, WriteBatch
+from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
 from millpond.errors import StoreFullError
-from rocksdict import Cache, Rdict, ReadOptions, WriteOptions
+from rocksdict import Cache, Checkpoint, Rdict, ReadOptions, Snapshot, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 __all__ = ["RocksDBStore"]
+
+
+class _RocksDBReader(StoreReader):
+    """RocksDB's snapshots of all column families, taken between two writes."""
+
+    def __init__(self, snapshots: dict[str, Snapshot]) -> None:
+        self._snapshots = snapshots
+
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """See the base class."""
+        # Read options of one's own would make rocksdict read past the snapshot: no upper bound.
+        cursor = self._snapshots[family].iter()
+        cursor.seek(start)
+        while cursor.valid():
+            key = cursor.key()
+            if end is not None and key >= end:
+                return
+            yield key, cursor.value()
+            cursor.next()
+
+    def close(self) -> None:
+        """See the base class."""
+        self._snapshots = {}
 
 
 @cache
@@ -84,6 +109,20 @@ class RocksDBStore(ByteStore):
         while cursor.valid():
             yield cursor.key(), cursor.value()
             cursor.next()
+
+    def reader(self) -> StoreReader:
+        """See the base class."""
+        return _RocksDBReader({name: column.snapshot() for name, column in self._columns.items()})
+
+    def checkpoint(self, directory: Path) -> None:
+        """Make a native checkpoint, of hard links, in a directory that does not exist yet."""
+        Checkpoint(self._db).create_checkpoint(str(directory))
+
+    def delete_range(self, family: str, start: bytes, end: bytes) -> None:
+        """Delete all keys from ``start`` up to ``end``, without reading them."""
+        native = NativeBatch(raw_mode=True)
+        native.delete_range(start, end, self._handles[family])
+        self._db.write(native, self._write)
 
     def write(self, batch: WriteBatch) -> None:
         """See the base class."""

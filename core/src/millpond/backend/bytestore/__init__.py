@@ -1,6 +1,14 @@
 """The base of backends that keep their state in an ordered key-value store."""
 
 from millpond.backend.bytestore.backend import ByteStoreBackend
-from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
+from millpond.backend.bytestore.buffer import end_of_prefix
+from millpond.backend.bytestore.store import META_FAMILY, ByteStore, StoreReader, WriteBatch
 
-__all__ = ["META_FAMILY", "ByteStore", "ByteStoreBackend", "WriteBatch"]
+__all__ = [
+    "META_FAMILY",
+    "ByteStore",
+    "ByteStoreBackend",
+    "StoreReader",
+    "WriteBatch",
+    "end_of_prefix",
+]

@@ -15,9 +15,13 @@ from millpond.backend.bytestore.buffer import (
     end_of_prefix,
 )
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore
-from millpond.backend.keyed import Change, KeyedStateBackend, RegisteredState
+from millpond.backend.bytestore.view import ByteStoreView
+from millpond.backend.changes import Change
+from millpond.backend.compat import CellMigration
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.view import StateView
 from millpond.errors import ConfigError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.types import KeyCodec
@@ -81,6 +85,11 @@ class ByteStoreBackend(KeyedStateBackend):
         self.destroy_store(directory)
         return self.open_store(directory)
 
+    def replace_store(self, store: ByteStore) -> None:
+        """Go on with another store, before any state was requested; the old one is closed."""
+        self.store = store
+        self._families = set(store.families())
+
     def _family(self, name: str) -> str:
         if name not in self._families:
             self.store.create_family(name)
@@ -108,7 +117,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def flush(self, version: str | None = None) -> None:
         """See the base class."""
-        self._require_open()
+        self.require_open()
         batch: dict[str, list[Change]] = {}
         for name, table in self._tables.items():
             changes = table.drain()  # type: ignore[union-attr]
@@ -148,7 +157,8 @@ class ByteStoreBackend(KeyedStateBackend):
         while True:
             with closing(self.store.scan(family, start, end)) as scan:
                 rows = list(islice(scan, _CHUNK))
-            yield rows
+            if rows:
+                yield rows
             if len(rows) < _CHUNK:
                 return
             start = rows[-1][0] + b"\0"
@@ -173,12 +183,21 @@ class ByteStoreBackend(KeyedStateBackend):
             for _ in self.scan_in_chunks(self._family(meta.name), b"")
         )
 
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """See the base class."""
-        prefix = self._group_prefixes[key_group]
+    def freeze(self) -> StateView:
+        """See the base class; through the store's own snapshot, where it has one."""
+        self.require_open()
         for meta in self.state_metas():
-            for chunk in self._chunks(self._family(meta.name), prefix):
-                yield meta.name, chunk
+            self._family(meta.name)
+        return ByteStoreView(self, self.store)
+
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """See the base class; the version marker goes first, so a half-done store is not used."""
+        self.flush(None)
+        family = self._family(state_name)
+        for chunk in self._chunks(family, b""):
+            changes = [(key, migrate(value)) for key, value in chunk]
+            self.store.write({family: changes})
+            self._report(state_name, changes)
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""

@@ -16,7 +16,7 @@ from millpond.types import KeyCodec, TypeSerializer
 
 if TYPE_CHECKING:
     from millpond.backend.bytestore.backend import ByteStoreBackend
-    from millpond.backend.keyed import Change
+    from millpond.backend.changes import Change
 
 __all__ = ["BufferedCellTable", "BufferedMapTable", "end_of_prefix"]
 

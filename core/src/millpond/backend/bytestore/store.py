@@ -5,13 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 
-__all__ = ["META_FAMILY", "ByteStore", "WriteBatch"]
+__all__ = ["META_FAMILY", "ByteStore", "StoreReader", "WriteBatch"]
 
 META_FAMILY = "default"
 """The family that every store has from the start; it holds what Millpond notes about the store."""
 
 WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
 """Sorted keys and values by family; None as a value deletes."""
+
+
+class StoreReader(ABC):
+    """What a store held at one moment, for a thread of its own to read."""
+
+    @abstractmethod
+    def scan(
+        self, family: str, start: bytes, end: bytes | None
+    ) -> Generator[tuple[bytes, bytes], None, None]:
+        """As ``ByteStore.scan``, unmoved by later writes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release it; from any thread."""
 
 
 class ByteStore(ABC):
@@ -51,6 +65,13 @@ class ByteStore(ABC):
         Raises:
             StoreFullError: the store cannot grow any further.
         """
+
+    def reader(self) -> StoreReader | None:
+        """A consistent reader, so that snapshots are taken while writes go on.
+
+        None, the default: snapshots are read before the next write.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -1,0 +1,160 @@
+"""Snapshots that run while work goes on."""
+
+import concurrent.futures
+import threading
+import uuid
+
+import millpond as mp
+import pytest
+from millpond.checkpoint.memory import MemoryStorage
+
+from millpond_conformance.plugin import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+ITEMS = mp.ListStateDescriptor("items", int)
+SCORES = mp.MapStateDescriptor("scores", str, int)
+FULL = mp.Config({"state.snapshot.strategy": "full"})
+
+
+class SlowStorage(MemoryStorage):
+    """Lets no write begin before it is told to."""
+
+    def __init__(self):
+        super().__init__(f"memory:slow-{uuid.uuid4().hex}")
+        self.gate = threading.Event()
+
+    def open_sink(self, path):
+        assert self.gate.wait(30)
+        return super().open_sink(path)
+
+
+def runs_alone(backend):
+    """Whether snapshots of this backend run while work goes on."""
+    view = backend.freeze()
+    view.close()
+    return view.detached
+
+
+def write(backend, number):
+    """Set everything of every key to a number."""
+    for key in ("a", "b", "c"):
+        backend.set_current_key(key)
+        backend.get_partitioned_state(TOTAL).update(number)
+        backend.get_partitioned_state(ITEMS).add(number)
+        backend.get_partitioned_state(SCORES).put(f"at {number}", number)
+
+
+def contents(backend):
+    """Everything, by key."""
+    states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, SCORES)]
+    found = {}
+    for key in ("a", "b", "c"):
+        backend.set_current_key(key)
+        found[key] = (states[0].value(), states[1].get(), dict(states[2].items()))
+    return found
+
+
+def expected(numbers):
+    """What writing these numbers leaves."""
+    numbers = list(numbers)
+    everything = (numbers[-1], numbers, {f"at {number}": number for number in numbers})
+    return dict.fromkeys(("a", "b", "c"), everything)
+
+
+def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOpener):
+    """Three snapshots at once hold what was there when each was taken, whatever came later."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    if not runs_alone(backend):
+        storage.gate.set()
+    futures = []
+    for number in range(3):
+        write(backend, number)
+        futures.append(backend.snapshot(number + 1, storage))
+    write(backend, 3)
+    backend.set_current_key("b")
+    backend.get_partitioned_state(TOTAL).clear()
+    backend.get_partitioned_state(ITEMS).clear()
+    backend.get_partitioned_state(SCORES).clear()
+    backend.flush()
+    storage.gate.set()
+    for number, future in enumerate(futures):
+        restored = open_backend(restore=[future.result().handle])
+        assert contents(restored) == expected(range(number + 1))
+
+
+def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
+    """Cancelling gives CancelledError and no file; work and later snapshots go on."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    write(backend, 0)
+    if not runs_alone(backend):
+        storage.gate.set()
+        assert not backend.snapshot(1, storage).cancel()
+        return
+    future = backend.snapshot(1, storage)
+    assert future.cancel()
+    storage.gate.set()
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(30)
+    assert storage.list("") == []
+    write(backend, 1)
+    handle = backend.snapshot(2, storage).result().handle
+    assert contents(open_backend(restore=[handle])) == expected(range(2))
+
+
+def test_closing_cancels_what_runs(open_backend: BackendOpener):
+    """Closing a backend ends its running snapshots; no thread and no file stays behind."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    write(backend, 0)
+    if not runs_alone(backend):
+        storage.gate.set()
+    future = backend.snapshot(1, storage)
+    threading.Timer(0.05, storage.gate.set).start()
+    backend.close()
+    assert future.done()
+    if future.cancelled():
+        assert storage.list("") == []
+    names = [thread.name for thread in threading.enumerate()]
+    assert "millpond-snapshot" not in names
+
+
+def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, storage):
+    """A storage that breaks off fails the snapshot only; the next one holds everything."""
+    broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
+    backend = open_backend()
+    write(backend, 0)
+    with pytest.raises(mp.errors.SnapshotTooLargeError, match="'(total|items|scores)'"):
+        backend.snapshot(1, broken).result()
+    assert broken.list("") == []
+    handle = backend.snapshot(2, storage).result().handle
+    assert contents(open_backend(restore=[handle])) == expected(range(1))
+
+
+def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
+    """After an abort the files are gone, and what was confirmed before is still whole."""
+    backend = open_backend()
+    write(backend, 0)
+    first = backend.snapshot(1, storage).result().handle
+    backend.notify_checkpoint_complete(1)
+    files = storage.list("")
+    write(backend, 1)
+    backend.snapshot(2, storage).result()
+    backend.notify_checkpoint_aborted(2)
+    assert storage.list("") == files
+    assert contents(open_backend(restore=[first])) == expected(range(1))
+    handle = backend.snapshot(3, storage).result().handle
+    assert contents(open_backend(restore=[handle])) == expected(range(2))
+
+
+def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storage):
+    """With one retained snapshot, files that only older ones used are deleted."""
+    config = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 1})
+    backend = open_backend(config=config)
+    for number in range(5):
+        write(backend, number)
+        handle = backend.snapshot(number + 1, storage).result().handle
+        backend.notify_checkpoint_complete(number + 1)
+    assert len(storage.list("")) == 1
+    assert contents(open_backend(restore=[handle])) == expected(range(5))

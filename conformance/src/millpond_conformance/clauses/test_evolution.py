@@ -1,0 +1,233 @@
+"""Declared types that change across a restore."""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+
+from millpond_conformance.plugin import BackendOpener
+
+
+class Color(enum.Enum):
+    """The stored enum."""
+
+    RED = "r"
+    BLUE = "b"
+
+
+class MoreColors(enum.Enum):
+    """One member more, another order, a changed value."""
+
+    GREEN = "g"
+    BLUE = "b"
+    RED = "red"
+
+
+@attrs.define
+class Order:
+    """What is stored."""
+
+    count: int
+    sum: int
+    color: Color
+    note: str = ""
+
+
+@attrs.define
+class NewOrder:
+    """A field added with a default, one removed, one renamed and widened, an enum extended."""
+
+    color: MoreColors
+    total: float = attrs.field(metadata=mp.renamed_from("sum"))
+    count: int
+    tags: list[str] = attrs.field(factory=lambda: ["old"])
+
+
+@attrs.define
+class Grown:
+    """A field added without a default."""
+
+    count: int
+    sum: int
+    color: Color
+    added: int
+    note: str = ""
+
+
+@attrs.define
+class Renamed:
+    """A field renamed without a declaration."""
+
+    number: int
+    sum: int
+    color: Color
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Reordered:
+    """Another class, the same fields in another order."""
+
+    note: str
+    color: Color
+    sum: int
+    count: int
+
+
+STORED = Order(2, 10, Color.RED, "n")
+
+
+def restart(open_backend, descriptor, values, again, **options):
+    """Store values by key, restore, and read with another descriptor; then once more."""
+    storage = mp.checkpoint_storage("memory:evolution")
+    backend = open_backend()
+    state = backend.get_partitioned_state(descriptor)
+    for key, value in values.items():
+        backend.set_current_key(key)
+        state.update(value)
+    handle = backend.snapshot(1, storage).result().handle
+    restored = open_backend(restore=[handle], **options)
+    first = read(restored, again, values)
+    second_handle = restored.snapshot(2, storage).result().handle
+    assert read(open_backend(restore=[second_handle]), again, values) == first
+    return first
+
+
+def read(backend, descriptor, keys):
+    """The values of some keys."""
+    state = backend.get_partitioned_state(descriptor)
+    found = {}
+    for key in keys:
+        backend.set_current_key(key)
+        found[key] = state.get() if hasattr(state, "get") else state.value()
+    return found
+
+
+def value(declared):
+    """A value state of a type."""
+    return mp.ValueStateDescriptor("state", declared)
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "declared", "expected"),
+    [
+        (int, {"a": 7, "b": -(1 << 40)}, float, {"a": 7.0, "b": -float(1 << 40)}),
+        (int, {"a": 1 << 80}, decimal.Decimal, {"a": decimal.Decimal(1 << 80)}),
+        (int, {"a": 7}, int | None, {"a": 7}),
+        (list[int], {"a": [1, 2]}, list[float], {"a": [1.0, 2.0]}),
+        (dict[str, int], {"a": {"x": 1}}, dict[str, int | None], {"a": {"x": 1}}),
+        (Color, {"a": Color.RED}, MoreColors, {"a": MoreColors.RED}),
+        (Order, {"a": STORED}, Reordered, {"a": Reordered("n", Color.RED, 10, 2)}),
+        (Order, {"a": STORED}, NewOrder, {"a": NewOrder(MoreColors.RED, 10.0, 2, ["old"])}),
+        (
+            list[Order],
+            {"a": [STORED]},
+            list[NewOrder],
+            {"a": [NewOrder(MoreColors.RED, 10.0, 2, ["old"])]},
+        ),
+    ],
+    ids=str,
+)
+def test_values_are_brought_to_the_declared_type(
+    open_backend: BackendOpener, stored, values, declared, expected
+):
+    """Old values are read as the new type says, now and after another snapshot."""
+    found = restart(open_backend, value(stored), values, value(declared))
+    assert found == expected
+    assert {type(each) for each in found.values()} == {type(each) for each in expected.values()}
+
+
+@pytest.mark.parametrize(
+    ("declared", "field"),
+    [(str, ""), (Grown, "added"), (Renamed, "number"), (list[int], "")],
+    ids=str,
+)
+def test_what_cannot_become_the_declared_type_is_refused(
+    open_backend: BackendOpener, declared, field
+):
+    """The error names the state, both types and the field; the right type still reads it."""
+    backend = open_backend()
+    backend.set_current_key("a")
+    backend.get_partitioned_state(value(Order)).update(STORED)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:refused")).result().handle
+    restored = open_backend(restore=[handle])
+    with pytest.raises(errors.StateMigrationError, match="'state'") as caught:
+        restored.get_partitioned_state(value(declared))
+    assert caught.value.field == field
+    assert "count" in caught.value.stored
+    assert read(restored, value(Order), ["a"]) == {"a": STORED}
+
+
+def test_a_number_that_is_no_exact_float_is_refused(open_backend: BackendOpener):
+    """Widening never changes a value: 2**53 + 1 stays an int."""
+    backend = open_backend()
+    backend.set_current_key("a")
+    backend.get_partitioned_state(value(int)).update(2**53 + 1)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:exact")).result().handle
+    restored = open_backend(restore=[handle])
+    with pytest.raises(errors.StateMigrationError, match="no exact float"):
+        restored.get_partitioned_state(value(float))
+    assert read(restored, value(int), ["a"]) == {"a": 2**53 + 1}
+
+
+def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: BackendOpener):
+    """List elements and map values are migrated; a map key's and a namespace's type is fixed."""
+    backend = open_backend()
+    backend.set_current_key("a")
+    backend.get_partitioned_state(mp.ListStateDescriptor("items", int)).update([1, 2])
+    backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, int)).put("x", 1)
+    backend.get_partitioned_state(mp.ValueStateDescriptor("spaced", int), namespace=1).update(1)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:parts")).result().handle
+    restored = open_backend(restore=[handle])
+    restored.set_current_key("a")
+    items = restored.get_partitioned_state(mp.ListStateDescriptor("items", float))
+    assert items.get() == [1.0, 2.0]
+    with pytest.raises(errors.StateMigrationError, match="map key"):
+        restored.get_partitioned_state(mp.MapStateDescriptor("scores", bytes, int))
+    scores = restored.get_partitioned_state(mp.MapStateDescriptor("scores", str, float | None))
+    assert dict(scores.items()) == {"x": 1.0}
+    with pytest.raises(errors.StateMigrationError, match="namespace"):
+        restored.get_partitioned_state(mp.ValueStateDescriptor("spaced", int), namespace="one")
+
+
+def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
+    """Old entries get the time of the restore."""
+    ttl = mp.StateTtlConfig(datetime.timedelta(milliseconds=100))
+    backend = open_backend()
+    backend.set_current_key("a")
+    backend.get_partitioned_state(value(int)).update(1)
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl-on")).result().handle
+    clock.set(1000)
+    restored = open_backend(restore=[handle])
+    restored.set_current_key("a")
+    state = restored.get_partitioned_state(value(int).enable_time_to_live(ttl))
+    clock.advance(99)
+    assert state.value() == 1
+    clock.advance(1)
+    assert state.value() is None
+
+
+def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
+    """Entries expired at the restore are gone, the others stay for good; list elements singly."""
+    ttl = mp.StateTtlConfig(datetime.timedelta(milliseconds=100))
+    items = mp.ListStateDescriptor("items", str)
+    backend = open_backend()
+    backend.set_current_key("a")
+    old = backend.get_partitioned_state(
+        mp.ListStateDescriptor("items", str).enable_time_to_live(ttl)
+    )
+    old.add("early")
+    clock.set(50)
+    old.add("late")
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl-off")).result().handle
+    clock.set(100)
+    restored = open_backend(restore=[handle])
+    restored.set_current_key("a")
+    state = restored.get_partitioned_state(items)
+    clock.set(10_000)
+    assert state.get() == ["late"]

@@ -1,0 +1,91 @@
+"""The current key of a backend, and the key group it belongs to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from millpond.backend.spi import KeyedBackendParameters
+from millpond.errors import (
+    BackendClosedError,
+    KeyGroupRangeError,
+    MillpondError,
+    NoCurrentKeyError,
+    NullValueError,
+    brief,
+)
+from millpond.types import signed64
+
+__all__ = ["KeyContext"]
+
+
+class KeyContext(ABC):
+    """Holds the current key, on which all states of a backend work."""
+
+    name: ClassVar[str]
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        self.parameters = parameters
+        self.key_codec = parameters.key_codec
+        self.key_group_range = parameters.key_group_range
+        self.max_parallelism = parameters.max_parallelism
+        self._current_key: Any = None
+        self._closed = False
+
+    def set_current_key(self, key: Any) -> None:
+        """Choose the key that all states work on.
+
+        Raises:
+            NullValueError: the key is None.
+            StateTypeError: it is not of the declared key type.
+            KeyGroupRangeError: its key group belongs to another subtask.
+        """
+        if key is None:
+            raise NullValueError("the key", self.parameters.place)
+        key = self.key_codec.check(key)
+        group = signed64(self.key_codec.hash(key)) % self.max_parallelism
+        self.set_current_key_and_group(key, group)
+
+    def set_current_key_and_group(self, key: Any, key_group: int) -> None:
+        """Choose a key that is known to be checked, with its key group, which is not hashed anew.
+
+        The JVM has computed the group already where rows come from Spark.
+        """
+        if self._closed:
+            raise BackendClosedError(self.name)
+        if not self.key_group_range.start <= key_group <= self.key_group_range.end:
+            raise KeyGroupRangeError(
+                f"{self.parameters.place or self.name}: key {brief(key)} has key group "
+                f"{key_group}, this subtask owns {self.key_group_range}"
+            )
+        self._current_key = key
+        self._select(key, key_group)
+
+    @property
+    def current_key(self) -> Any:
+        """The current key; NoCurrentKeyError where there is none."""
+        if self._current_key is None:
+            raise self.no_key()
+        return self._current_key
+
+    def no_key(self) -> MillpondError:
+        """The error that says why there is no current key."""
+        return BackendClosedError(self.name) if self._closed else NoCurrentKeyError(self.name)
+
+    @abstractmethod
+    def _select(self, key: Any, key_group: int) -> None:
+        """Prepare for accesses to a key."""
+
+    @abstractmethod
+    def _unselect(self) -> None:
+        """Forget the current key."""
+
+    def forget_key(self) -> None:
+        """There is no current key from now on."""
+        self._current_key = None
+        self._unselect()
+
+    def require_open(self) -> None:
+        """Raise BackendClosedError once the backend is closed."""
+        if self._closed:
+            raise BackendClosedError(self.name)

@@ -1,0 +1,167 @@
+"""Snapshots on file systems: pyarrow's own (local, S3, GCS, HDFS), and fsspec's through it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+from pyarrow import fs
+
+from millpond.checkpoint.storage import CheckpointStorage, check_path, exactly
+from millpond.errors import ConfigError, CorruptSnapshotError
+
+__all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
+
+PYARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
+
+
+@attrs.frozen
+class FileStorage(CheckpointStorage):
+    """Files on any file system that pyarrow or fsspec knows by URI.
+
+    On a local file system a file appears whole, by a rename; an object store shows an object
+    when its upload is complete. Elsewhere a writer that dies may leave a part of a file, which
+    no handle names.
+    """
+
+    uri: str
+
+    def open_sink(self, path: str) -> _LocalSink | _RemoteSink:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            return _LocalSink(Path(full))
+        return _RemoteSink(filesystem, full)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        try:
+            with filesystem.open_input_file(full) as file:
+                return exactly(path, bytes(file.read_at(length, offset)), length)
+        except FileNotFoundError:
+            raise CorruptSnapshotError(path, "it is missing") from None
+        except OSError as error:
+            raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
+
+    def size(self, path: str) -> int:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        info = filesystem.get_file_info(full)
+        if info.type is not fs.FileType.File:
+            raise CorruptSnapshotError(path, "it is missing")
+        return int(info.size)
+
+    def delete(self, path: str) -> None:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
+            filesystem.delete_file(full)
+
+    def list(self, folder: str) -> list[str]:
+        """See the base class."""
+        filesystem, root = _open_filesystem(self.uri)
+        base = posixpath.join(root, folder).rstrip("/")
+        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
+        found = filesystem.get_file_info(selector)
+        files = [info.path for info in found if info.type is fs.FileType.File]
+        return sorted(posixpath.relpath(path, root) for path in files)
+
+    def _locate(self, path: str) -> tuple[Any, str]:
+        filesystem, root = _open_filesystem(self.uri)
+        return filesystem, posixpath.join(root, check_path(path))
+
+
+class _LocalSink:
+    """A local file, written beside its place and renamed to it."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        self._file = self._temporary.open("wb")
+
+    def write(self, data: bytes) -> object:
+        return self._file.write(data)
+
+    def commit(self) -> None:
+        self._file.close()
+        self._temporary.replace(self._path)
+
+    def abort(self) -> None:
+        # A full disk fails once more when the buffered rest is written at closing.
+        try:
+            self._file.close()
+        except OSError:
+            os.close(self._file.fileno()) if not self._file.closed else None
+        self._temporary.unlink(missing_ok=True)
+
+
+class _RemoteSink:
+    """An object, which appears when its stream is closed."""
+
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        parent = posixpath.dirname(path)
+        if filesystem.type_name not in ("s3", "gcs", "abfs"):
+            filesystem.create_dir(parent, recursive=True)
+        self._stream = filesystem.open_output_stream(path, compression=None)
+
+    def write(self, data: bytes) -> object:
+        return self._stream.write(data)
+
+    def commit(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.close()
+        if self._filesystem.get_file_info(self._path).type is fs.FileType.File:
+            self._filesystem.delete_file(self._path)
+
+
+@cache
+def _open_filesystem(uri: str) -> tuple[Any, str]:
+    scheme, _, rest = uri.partition("://")
+    try:
+        if scheme in PYARROW_SCHEMES:
+            filesystem, root = fs.FileSystem.from_uri(uri)
+            return filesystem, root
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme)))
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError("checkpoint.dir", f"{uri!r} cannot be opened: {error}") from error
+    return filesystem, rest
+
+
+def _fsspec_filesystem(scheme: str) -> Any:
+    import fsspec  # noqa: PLC0415 - optional: only for file systems that pyarrow does not know
+
+    return fsspec.filesystem(scheme)
+
+
+def open_file_storage(uri: str) -> CheckpointStorage:
+    """Open a storage on one of pyarrow's file systems; ``file:/x`` and ``file:///x`` are one."""
+    if uri.startswith("file:/") and not uri.startswith("file:///"):
+        uri = "file:///" + uri.removeprefix("file:").lstrip("/")
+    _open_filesystem(uri)
+    return FileStorage(uri)
+
+
+def open_fsspec_storage(uri: str) -> CheckpointStorage:
+    """Open a storage on one of fsspec's file systems, named by its protocol."""
+    _open_filesystem(uri)
+    return FileStorage(uri)
+
+
+def fsspec_schemes() -> list[str]:
+    """The protocols that fsspec knows, without those that pyarrow or Millpond serve themselves."""
+    try:
+        from fsspec import available_protocols  # noqa: PLC0415 - optional
+    except ImportError:
+        return []
+    return [name for name in available_protocols() if name not in (*PYARROW_SCHEMES, "memory")]

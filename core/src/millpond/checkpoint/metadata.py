@@ -1,0 +1,45 @@
+"""Checking that a snapshot fits a backend, and taking over what it says of its states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millpond.backend.spi import StateMeta
+from millpond.errors import MaxParallelismError, RestoreError, StateMigrationError
+from millpond.types import SerializerSnapshot
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["adopt_metadata"]
+
+
+def adopt_metadata(
+    backend: KeyedStateBackend,
+    max_parallelism: int,
+    key: SerializerSnapshot,
+    states: Iterable[StateMeta],
+) -> None:
+    """Take over the states of a snapshot.
+
+    Raises:
+        MaxParallelismError: it has another number of key groups.
+        StateMigrationError: it has another type of keys.
+        RestoreError: a snapshot restored beside it has a state of another type under that name.
+    """
+    if max_parallelism != backend.max_parallelism:
+        raise MaxParallelismError(max_parallelism, backend.max_parallelism)
+    declared = backend.key_codec.snapshot()
+    place = backend.parameters.place or "keyed state"
+    if key != declared:
+        reason = "the key type can never change"
+        raise StateMigrationError(place, "key", str(key), str(declared), reason=reason)
+    for meta in states:
+        known = backend.restored.setdefault(meta.name, meta)
+        if known != meta:
+            cause = (
+                f"state {meta.name!r} has type {known.value} in one snapshot and {meta.value} in "
+                "another; run all subtasks once before rescaling"
+            )
+            raise RestoreError(place, (cause,))

@@ -1,0 +1,27 @@
+"""Finding a savepoint by what users have in hand: a path, a URI, a storage, a handle."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from urllib.parse import quote
+
+from millpond.checkpoint.savepoint.metadata import SavepointHandle
+from millpond.checkpoint.storage import CheckpointStorage, checkpoint_storage
+
+__all__ = ["locate_savepoint"]
+
+
+def locate_savepoint(
+    place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
+) -> SavepointHandle:
+    """The handle of a savepoint whose root is a directory, a URI or a storage's root."""
+    if isinstance(place, SavepointHandle):
+        return place
+    if isinstance(place, CheckpointStorage):
+        return SavepointHandle(0, "", place)
+    text = fspath(place)
+    scheme = text.partition(":")[0]
+    is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
+    uri = text if is_uri else "file://" + quote(str(Path(text).absolute()))
+    return SavepointHandle(0, "", checkpoint_storage(uri))

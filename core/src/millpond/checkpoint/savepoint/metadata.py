@@ -1,0 +1,161 @@
+"""What a savepoint says of itself: ``savepoint.json`` at its root."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import cattrs
+
+from millpond.backend.spi import StateMeta
+from millpond.checkpoint.handles import check_format, snapshot_converter
+from millpond.checkpoint.storage import CheckpointStorage, check_path
+from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.keygroups import KeyGroupRange
+from millpond.types import SerializerSnapshot
+
+__all__ = [
+    "METADATA_FILE",
+    "SAVEPOINT_FORMAT",
+    "SavedOperator",
+    "SavedState",
+    "Savepoint",
+    "SavepointHandle",
+    "TableFile",
+    "read_savepoint",
+    "state_folder",
+    "write_savepoint",
+]
+
+METADATA_FILE = "savepoint.json"
+SAVEPOINT_FORMAT = "savepoint"
+SAVEPOINT_VERSION = 1
+
+
+@attrs.frozen
+class TableFile:
+    """One Parquet file of a state: path below the savepoint's root, bytes, SHA-256, extent."""
+
+    path: str
+    size: int
+    digest: str
+    rows: int
+    first_group: int
+    last_group: int
+
+
+@attrs.frozen
+class SavedState:
+    """A state's table.
+
+    Attributes:
+        exact: ints are written as digits and datetimes as ISO texts, because some value does
+            not fit the natural column type.
+    """
+
+    meta: StateMeta
+    files: tuple[TableFile, ...]
+    exact: bool = False
+
+
+@attrs.frozen
+class SavedOperator:
+    """The states of one operator, of some or all of its key groups."""
+
+    uid: str
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    key: SerializerSnapshot
+    states: tuple[SavedState, ...]
+
+    @property
+    def metas(self) -> tuple[StateMeta, ...]:
+        """What is known of each state."""
+        return tuple(state.meta for state in self.states)
+
+
+@attrs.frozen
+class Savepoint:
+    """A whole savepoint."""
+
+    checkpoint_id: int
+    operators: tuple[SavedOperator, ...]
+    format_version: int = SAVEPOINT_VERSION
+
+    def operator(self, uid: str, place: str) -> SavedOperator:
+        """The operator of a uid, or the only one there is; RestoreError where that is unclear."""
+        named = [operator for operator in self.operators if operator.uid == uid]
+        found = named or self.operators
+        if len(found) != 1:
+            known = ", ".join(repr(operator.uid) for operator in self.operators) or "none"
+            raise RestoreError(place, (f"no operator {uid!r} in it; there are: {known}",))
+        return found[0]
+
+
+@attrs.frozen
+class SavepointHandle:
+    """A savepoint: where it is, relative to its storage."""
+
+    checkpoint_id: int
+    folder: str
+    storage: CheckpointStorage = attrs.field(repr=False)
+    format: str = SAVEPOINT_FORMAT
+
+    def path(self, name: str) -> str:
+        """A file's path from the storage's root; CorruptSnapshotError for one that leaves it."""
+        check_path(name)
+        return f"{self.folder}/{name}" if self.folder else name
+
+
+def state_folder(uid: str, state: str) -> str:
+    """Where a state's table lies; readers of datasets skip folders that begin with _ or a dot."""
+    name = quote(state, safe=" +=@,")
+    if name[0] in "_.":
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    return f"{uid}/{name}"
+
+
+_CONVERTER = snapshot_converter()
+
+
+def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
+    """Write the metadata, which makes the savepoint complete."""
+    text = json.dumps(_CONVERTER.unstructure(savepoint), indent=1)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    data = json.dumps({"sha256": seal, "savepoint": json.loads(text)}, indent=1)
+    handle.storage.write(handle.path(METADATA_FILE), [data.encode()])
+
+
+def _metadata(handle: SavepointHandle, path: str) -> bytes:
+    try:
+        return handle.storage.read_all(handle.path(METADATA_FILE))
+    except CorruptSnapshotError as error:
+        raise CorruptSnapshotError(path, error.reason) from error
+
+
+def read_savepoint(handle: SavepointHandle) -> Savepoint:
+    """Read and check the metadata.
+
+    Raises:
+        CorruptSnapshotError: it is missing, damaged, or names a path outside of the savepoint.
+        ApiVersionError: a newer Millpond wrote it.
+    """
+    path = f"{handle.storage.uri.rstrip('/')}/{handle.path(METADATA_FILE)}"
+    try:
+        tree: dict[str, Any] = json.loads(_metadata(handle, path))
+        body = tree["savepoint"]
+        check_format(f"The savepoint {path}", int(body["format_version"]))
+        text = json.dumps(body, indent=1)
+        if hashlib.sha256(text.encode()).hexdigest() != tree["sha256"]:
+            raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")
+        savepoint = _CONVERTER.structure(body, Savepoint)
+    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise CorruptSnapshotError(path, f"it is no savepoint: {error}") from error
+    for operator in savepoint.operators:
+        for state in operator.states:
+            for file in state.files:
+                check_path(file.path)
+    return savepoint

@@ -1,0 +1,52 @@
+"""The savepoint strategy: portable, complete, and never a base of anything."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from typing import ClassVar
+
+from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
+from millpond.checkpoint.savepoint.write import save_operator
+from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.strategy import SnapshotStrategy
+from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask
+
+__all__ = ["SavepointStrategy"]
+
+
+class SavepointStrategy(SnapshotStrategy):
+    """Writes Parquet tables that every backend restores."""
+
+    name: ClassVar[str] = "savepoint"
+
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """See the base class; the savepoint gets a folder of its own."""
+        folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
+        return self.save(checkpoint_id, storage, folder)
+
+    def save(
+        self, checkpoint_id: int, storage: CheckpointStorage, folder: str
+    ) -> Future[SnapshotResult]:
+        """Write a savepoint into a folder of a storage; '' is its root."""
+        backend = self._backend
+        backend.flush(uuid.uuid4().hex)
+        view = backend.freeze()
+        uid = backend.parameters.place.rpartition("/")[2] or "operator"
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if not view.metas:
+                return SnapshotResult(None)
+            handle = SavepointHandle(checkpoint_id, folder, storage)
+            operator = save_operator(view, handle, uid, task)
+            write_savepoint(handle, Savepoint(checkpoint_id, (operator,)))
+            files = [file for state in operator.states for file in state.files]
+            size = sum(file.size for file in files)
+            return SnapshotResult(handle, size, sum(file.rows for file in files))
+
+        return self.launch(checkpoint_id, work, view)
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """Nothing builds on a savepoint."""

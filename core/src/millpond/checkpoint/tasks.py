@@ -1,0 +1,82 @@
+"""The asynchronous part of a snapshot: work in a thread of its own, which can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import attrs
+
+__all__ = ["SnapshotResult", "SnapshotTask", "run_snapshot"]
+
+
+@attrs.frozen
+class SnapshotResult:
+    """What a snapshot has come to.
+
+    Attributes:
+        handle: a ``KeyedStateHandle``, of a savepoint a ``SavepointHandle``; None where no state
+            is registered.
+        bytes_written: what this snapshot added to the storage.
+        rows_written: how many rows that is.
+    """
+
+    handle: Any
+    bytes_written: int = 0
+    rows_written: int = 0
+
+
+class SnapshotTask(Future[SnapshotResult]):
+    """A future that runs by itself and, unlike other futures, can be cancelled while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unwanted = threading.Event()
+
+    def cancel(self) -> bool:
+        """Ask the snapshot to stop; False where it is already complete."""
+        if self.done():
+            return self.cancelled()
+        self._unwanted.set()
+        return True
+
+    def check(self) -> None:
+        """Called by the work between two steps; raises CancelledError once unwanted."""
+        if self._unwanted.is_set():
+            raise CancelledError
+
+    def run(
+        self, work: Callable[[SnapshotTask], SnapshotResult], close: Callable[[], None]
+    ) -> None:
+        """Do the work, release what it read from, and then give the result."""
+        try:
+            try:
+                result = work(self)
+            finally:
+                close()
+        except CancelledError:
+            super().cancel()
+            self.set_running_or_notify_cancel()
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+
+def run_snapshot(
+    work: Callable[[SnapshotTask], SnapshotResult],
+    close: Callable[[], None],
+    *,
+    background: bool,
+) -> SnapshotTask:
+    """Start the work in a thread, or do it at once where what it reads cannot wait."""
+    task = SnapshotTask()
+    if background:
+        threading.Thread(
+            target=task.run, args=(work, close), name="millpond-snapshot", daemon=True
+        ).start()
+    else:
+        task.run(work, close)
+    return task

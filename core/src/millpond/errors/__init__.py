@@ -1,0 +1,79 @@
+"""Every error that Millpond raises on purpose.
+
+Each class reads as a sentence, carries its data as fields and survives pickling (errors
+travel from Spark's workers to the driver). The message says what was wrong, where, and
+what to do.
+"""
+
+from millpond.errors.base import MillpondError, brief
+from millpond.errors.config import (
+    ConfigError,
+)
+from millpond.errors.functions import (
+    OutputTypeError,
+    UnsupportedColumnError,
+    UserFunctionError,
+)
+from millpond.errors.plugins import (
+    BackendMismatchError,
+    PluginBlockedError,
+    PluginConflictError,
+    PluginError,
+    PluginIncompatibleError,
+    PluginLoadError,
+    PluginNotFoundError,
+    UnsupportedCapabilityError,
+)
+from millpond.errors.snapshots import (
+    ApiVersionError,
+    CorruptSnapshotError,
+    RestoreError,
+    SnapshotTooLargeError,
+    StreamClosedError,
+)
+from millpond.errors.state import (
+    BackendClosedError,
+    KeyGroupRangeError,
+    MaxParallelismError,
+    NoCurrentKeyError,
+    NullKeyError,
+    NullValueError,
+    StateConflictError,
+    StateMigrationError,
+    StateNameError,
+    StateTypeError,
+    StoreFullError,
+)
+
+__all__ = [
+    "ApiVersionError",
+    "BackendClosedError",
+    "BackendMismatchError",
+    "ConfigError",
+    "CorruptSnapshotError",
+    "KeyGroupRangeError",
+    "MaxParallelismError",
+    "MillpondError",
+    "NoCurrentKeyError",
+    "NullKeyError",
+    "NullValueError",
+    "OutputTypeError",
+    "PluginBlockedError",
+    "PluginConflictError",
+    "PluginError",
+    "PluginIncompatibleError",
+    "PluginLoadError",
+    "PluginNotFoundError",
+    "RestoreError",
+    "SnapshotTooLargeError",
+    "StateConflictError",
+    "StateMigrationError",
+    "StateNameError",
+    "StateTypeError",
+    "StoreFullError",
+    "StreamClosedError",
+    "UnsupportedCapabilityError",
+    "UnsupportedColumnError",
+    "UserFunctionError",
+    "brief",
+]

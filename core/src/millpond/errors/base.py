@@ -1,0 +1,31 @@
+"""The root of all errors, and how values appear in messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+__all__ = ["MillpondError", "brief"]
+
+
+@attrs.define(eq=False, slots=False)
+class MillpondError(Exception):
+    """The root of all errors that Millpond raises on purpose."""
+
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self) -> str:
+        """The message, built from the fields."""
+        return type(self).__doc__ or type(self).__name__
+
+
+def brief(value: Any, limit: int = 120) -> str:
+    """A short, safe representation of a value for an error message."""
+    try:
+        text = f"{value!r}"
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
+        text = f"<repr failed: {error}>"
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return f"{type(value).__name__} {text}"

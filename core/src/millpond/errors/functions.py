@@ -1,0 +1,60 @@
+"""Errors of users' functions and of the rows they get and give."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.errors.base import MillpondError
+
+__all__ = [
+    "OutputTypeError",
+    "UnsupportedColumnError",
+    "UserFunctionError",
+]
+
+
+@attrs.define(eq=False, slots=False)
+class UserFunctionError(MillpondError):
+    """A user's function failed."""
+
+    operator_uid: str
+    subtask: int
+    key: str
+    method: str
+    reason: str
+
+    def sentence(self) -> str:
+        return (
+            f"Operator {self.operator_uid!r}, subtask {self.subtask}, key {self.key}: "
+            f"{self.method} failed: {self.reason}"
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class OutputTypeError(MillpondError, TypeError):
+    """A function yielded a row that does not fit the declared output."""
+
+    operator_uid: str
+    column: str
+    expected: str
+    value: str
+    reason: str = ""
+
+    def sentence(self) -> str:
+        why = f" ({self.reason})" if self.reason else ""
+        return (
+            f"Operator {self.operator_uid!r}: output column {self.column!r} is declared "
+            f"{self.expected}, the function yielded {self.value}{why}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class UnsupportedColumnError(MillpondError, TypeError):
+    """A column has a Spark type that cannot pass through an operator without loss."""
+
+    column: str
+    spark_type: str
+    reason: str = "this type cannot be carried to Python without loss"
+
+    def sentence(self) -> str:
+        return f"Column {self.column!r} of type {self.spark_type}: {self.reason}. Cast or drop it."

@@ -1,0 +1,78 @@
+"""Errors of snapshots and restore."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.errors.base import MillpondError
+
+__all__ = [
+    "ApiVersionError",
+    "CorruptSnapshotError",
+    "RestoreError",
+    "SnapshotTooLargeError",
+    "StreamClosedError",
+]
+
+
+@attrs.define(eq=False, slots=False)
+class CorruptSnapshotError(MillpondError):
+    """A file of a snapshot is damaged, missing or foreign."""
+
+    file: str
+    reason: str
+
+    def sentence(self) -> str:
+        return f"The snapshot file {self.file!r} cannot be trusted: {self.reason}."
+
+
+@attrs.define(eq=False, slots=False)
+class RestoreError(MillpondError):
+    """State could not be restored from any of its sources."""
+
+    what: str
+    causes: tuple[str, ...]
+
+    def sentence(self) -> str:
+        return f"Could not restore {self.what}: " + "; ".join(self.causes)
+
+
+@attrs.define(eq=False, slots=False)
+class ApiVersionError(MillpondError):
+    """Something was written by a newer Millpond."""
+
+    what: str
+    found: int
+    supported: int
+
+    def sentence(self) -> str:
+        return (
+            f"{self.what} has format version {self.found}, this Millpond reads up to "
+            f"{self.supported}: upgrade millpond."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class SnapshotTooLargeError(MillpondError):
+    """A snapshot outgrew what its storage takes."""
+
+    path: str
+    limit: int
+    state: str = ""
+
+    def sentence(self) -> str:
+        whose = f" with state {self.state!r}" if self.state else ""
+        return (
+            f"The snapshot file {self.path!r}{whose} is larger than the {self.limit:,} bytes that "
+            "this storage takes: raise max-file-bytes, or set checkpoint.dir to a directory."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class StreamClosedError(MillpondError):
+    """A closed stream of a snapshot was written to, or asked for its handle again."""
+
+    path: str
+
+    def sentence(self) -> str:
+        return f"The stream of {self.path!r} is closed; take a new one from the factory."

@@ -1,0 +1,267 @@
+"""Stored values as typed Arrow columns, and back, from a serializer's snapshot alone.
+
+No class of the user is needed: a structured value's bytes are MessagePack of plain lists and
+maps, and the snapshot says what they mean. What has no column type (custom serializers, pickle,
+unions) travels as the stored bytes.
+
+A column is written in its natural form first. Where a value does not fit that (an int beyond 64
+bits, naive and aware datetimes mixed), :class:`UnfitError` is raised and the caller writes the
+table again in the exact form, in which ints are decimal digits and datetimes are ISO texts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import msgspec
+import pyarrow as pa
+
+from millpond.types.base import SerializerSnapshot
+from millpond.types.scalars import (
+    EPOCH,
+    NAIVE_EPOCH,
+    SCALARS,
+    datetime_from_micros,
+    int_from_bytes,
+    int_to_bytes,
+    micros_from_datetime,
+    scalar_named,
+)
+
+__all__ = ["ColumnForm", "UnfitError", "column_form", "python_form"]
+
+_BIG_INT = 1
+_INT64 = range(-(1 << 63), 1 << 63)
+_SCALARS = {serializer.type_name for serializer in SCALARS.values()}
+_PACK = msgspec.msgpack.Encoder().encode
+_UNPACK = msgspec.msgpack.Decoder().decode
+
+
+class UnfitError(Exception):
+    """A value does not fit the natural form of its column."""
+
+
+@attrs.frozen
+class ColumnForm:
+    """How values of one serializer look in a table.
+
+    Attributes:
+        arrow_type: of the column.
+        to_column: from stored bytes to what Arrow takes.
+        from_column: from what Arrow gives to stored bytes; raises ValueError or TypeError
+            where that is not a value of this type.
+    """
+
+    arrow_type: pa.DataType
+    to_column: Callable[[bytes], Any]
+    from_column: Callable[[Any], bytes]
+
+
+@attrs.frozen
+class _Leaf:
+    """A part of a structured value: from plain MessagePack values to Arrow's, and back."""
+
+    arrow_type: pa.DataType
+    out: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+
+def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
+    """The form of a serializer's values; raw bytes where there is no better one."""
+    if snapshot.id in _SCALARS and snapshot.version == 1:
+        return _scalar_form(snapshot.id, exact=exact)
+    if snapshot.id == "structured" and snapshot.version == 1:
+        leaf = _leaf(snapshot.payload, exact=exact)
+        if leaf is not None:
+            return ColumnForm(
+                leaf.arrow_type,
+                lambda data: leaf.out(_UNPACK(data)),
+                lambda value: _PACK(leaf.back(value)),
+            )
+    return ColumnForm(pa.binary(), bytes, bytes)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
+    serializer = scalar_named(name)
+    assert serializer is not None
+    kind, out, back = _scalar_columns(exact=exact)[name]
+
+    def from_column(value: Any) -> bytes:
+        return serializer.serialize(serializer.check(back(value)))
+
+    return ColumnForm(kind, lambda data: out(serializer.deserialize(data)), from_column)
+
+
+def _fit_int(value: int) -> int:
+    if value not in _INT64:
+        raise UnfitError
+    return value
+
+
+def _fit_datetime(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise UnfitError
+    return value
+
+
+def _utc(value: datetime) -> datetime:
+    return datetime_from_micros(micros_from_datetime(value))
+
+
+def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
+    """Arrow's type, and both directions, by scalar type."""
+    ints = (pa.string(), str, int) if exact else (pa.int64(), _fit_int, _same)
+    moments = (
+        (pa.string(), datetime.isoformat, datetime.fromisoformat)
+        if exact
+        else (pa.timestamp("us", "UTC"), _fit_datetime, _utc)
+    )
+    return {
+        "int": ints,
+        "float": (pa.float64(), _same, _same),
+        "bool": (pa.bool_(), _same, _same),
+        "str": (pa.string(), _same, _same),
+        "bytes": (pa.binary(), _same, _same),
+        "Decimal": (pa.string(), str, Decimal),
+        "datetime": moments,
+        "date": (pa.date32(), _same, _same),
+        "UUID": (pa.string(), str, uuid.UUID),
+    }
+
+
+def _plain_int(value: Any) -> int:
+    return int_from_bytes(bytes(value.data)) if isinstance(value, msgspec.msgpack.Ext) else value
+
+
+def _packed_int(value: int) -> Any:
+    return value if value in _INT64 else msgspec.msgpack.Ext(_BIG_INT, int_to_bytes(value))
+
+
+def _plain_datetime(value: Any) -> datetime:
+    if isinstance(value, list):
+        return NAIVE_EPOCH + (datetime_from_micros(value[0]) - EPOCH)
+    return datetime_from_micros(value)
+
+
+def _packed_datetime(value: datetime) -> Any:
+    micros = micros_from_datetime(value)
+    return [micros] if value.tzinfo is None else micros
+
+
+_PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "int": (_plain_int, _packed_int),
+    "Decimal": (Decimal, str),
+    "datetime": (_plain_datetime, _packed_datetime),
+    "date": (date.fromordinal, date.toordinal),
+    "UUID": (lambda data: uuid.UUID(bytes=data), lambda value: value.bytes),
+}
+"""From MessagePack to Python and back, where the two differ."""
+
+
+def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - a case a line
+    """The form of a described type; None where it has no column type."""
+    if isinstance(description, str):
+        if description not in _SCALARS:
+            return None
+        return _scalar_leaf(description, exact=exact)
+    ((kind, parts),) = description.items()
+    if kind in ("list", "set", "frozenset"):
+        return _list_leaf(_leaf(parts[0], exact=exact))
+    if kind == "tuple":
+        if len(parts) == 2 and parts[1] == "...":  # noqa: PLR2004 - tuple[X, ...]
+            return _list_leaf(_leaf(parts[0], exact=exact))
+        named = {f"_{at + 1}": part for at, part in enumerate(parts)}
+        return _struct_leaf(named, as_list=True, exact=exact)
+    if kind == "dict":
+        return _map_leaf(_leaf(parts[0], exact=exact), _leaf(parts[1], exact=exact))
+    if kind == "struct":
+        return _struct_leaf(parts, as_list=False, exact=exact)
+    if kind == "namedtuple":
+        return _struct_leaf(parts, as_list=True, exact=exact)
+    if kind == "enum":
+        return _enum_leaf(parts)
+    return _union_leaf(parts, exact=exact)
+
+
+def _scalar_leaf(name: str, *, exact: bool) -> _Leaf:
+    kind, out, back = _scalar_columns(exact=exact)[name]
+    plain, packed = _PLAIN.get(name, (_same, _same))
+    return _Leaf(kind, lambda value: out(plain(value)), lambda value: packed(back(value)))
+
+
+def _list_leaf(element: _Leaf | None) -> _Leaf | None:
+    if element is None:
+        return None
+    return _Leaf(
+        pa.list_(element.arrow_type),
+        lambda value: [element.out(item) for item in value],
+        lambda value: [element.back(item) for item in value],
+    )
+
+
+def _map_leaf(key: _Leaf | None, item: _Leaf | None) -> _Leaf | None:
+    if key is None or item is None:
+        return None
+    return _Leaf(
+        pa.map_(key.arrow_type, item.arrow_type),
+        lambda value: [(key.out(k), item.out(v)) for k, v in value.items()],
+        lambda value: {key.back(k): item.back(v) for k, v in dict(value).items()},
+    )
+
+
+def _struct_leaf(parts: dict[str, Any], *, as_list: bool, exact: bool) -> _Leaf | None:
+    leaves = {name: _leaf(part, exact=exact) for name, part in parts.items()}
+    known = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+    if len(known) < len(parts) or not parts:
+        return None
+
+    def out(value: Any) -> dict[str, Any]:
+        values = dict(zip(known, value, strict=True)) if as_list else value
+        return {name: leaf.out(values[name]) for name, leaf in known.items()}
+
+    def back(value: Any) -> Any:
+        values = {name: leaf.back(value[name]) for name, leaf in known.items()}
+        return list(values.values()) if as_list else values
+
+    return _Leaf(pa.struct([(n, leaf.arrow_type) for n, leaf in known.items()]), out, back)
+
+
+def _enum_leaf(members: dict[str, Any]) -> _Leaf:
+    names = {value: name for name, value in members.items()}
+    return _Leaf(pa.string(), names.__getitem__, members.__getitem__)
+
+
+def _union_leaf(parts: list[Any], *, exact: bool) -> _Leaf | None:
+    """``X | None`` is X with nulls; other unions have no column type."""
+    given = [part for part in parts if part != "None"]
+    inner = _leaf(given[0], exact=exact) if len(given) == 1 else None
+    if inner is None:
+        return None
+    return _Leaf(
+        inner.arrow_type,
+        lambda value: None if value is None else inner.out(value),
+        lambda value: None if value is None else inner.back(value),
+    )
+
+
+def python_form(snapshot: SerializerSnapshot) -> Callable[[bytes], Any]:
+    """From stored bytes to plain Python values, for tools: structs become dictionaries."""
+    form = column_form(snapshot, exact=False)
+    careful = column_form(snapshot, exact=True)
+
+    def read(data: bytes) -> Any:
+        try:
+            return form.to_column(data)
+        except UnfitError:
+            return careful.to_column(data)
+
+    return read

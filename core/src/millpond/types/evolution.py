@@ -1,0 +1,194 @@
+"""Whether what was stored under one description can be read under another, and how.
+
+The four outcomes are Flink's. Stored bytes are brought to the new form through their plain
+MessagePack values, so the old class need not exist any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_type_hints
+
+import attrs
+
+from millpond.types.describe import describe, fields_of, is_struct, is_union
+from millpond.types.scalars import exact_float
+
+__all__ = [
+    "RENAMED_FROM",
+    "NotCompatibleError",
+    "plain_migration",
+    "renamed_from",
+]
+
+RENAMED_FROM = "millpond.renamed_from"
+
+Transform = Callable[[Any], Any]
+
+
+def renamed_from(old_name: str) -> Mapping[str, str]:
+    """Metadata of an attrs or dataclass field that used to have another name.
+
+    ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
+    """
+    return {RENAMED_FROM: old_name}
+
+
+class NotCompatibleError(Exception):
+    """A stored type cannot become a declared one."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field = field
+        self.reason = reason
+
+
+def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None:
+    """From plain values of an old description to those of a declared type.
+
+    Returns:
+        None where plain values stay as they are.
+
+    Raises:
+        NotCompatibleError: there is no safe way.
+    """
+    new = describe(declared)
+    if old == new:
+        return None
+    if is_union(declared):
+        return _into_union(old, declared, path)
+    if isinstance(old, str) and isinstance(new, str):
+        return _widened(old, new, path)
+    if isinstance(old, dict) and isinstance(new, dict):
+        ((old_kind, old_parts),) = old.items()
+        ((new_kind, _),) = new.items()
+        if old_kind == new_kind:
+            return _by_kind(old_kind, old_parts, declared, path)
+    raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
+
+
+def _word(description: Any) -> str:
+    return description if isinstance(description, str) else next(iter(description))
+
+
+def _widened(old: str, new: str, path: str) -> Transform:
+    widenings: dict[tuple[str, str], Transform] = {
+        ("int", "float"): exact_float,
+        ("int", "Decimal"): str,
+    }
+    if (old, new) not in widenings:
+        raise NotCompatibleError(path, f"{old} cannot become {new}")
+    return widenings[old, new]
+
+
+def _into_union(old: Any, declared: Any, path: str) -> Transform | None:
+    members = list(get_args(declared))
+    olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
+    descriptions = [describe(member) for member in members]
+    changed = [part for part in olds if part not in descriptions]
+    if not changed:
+        return None
+    given = [member for member in members if member is not type(None)]
+    if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
+        inner = plain_migration(changed[0], given[0], path)
+        return None if inner is None else lambda value: None if value is None else inner(value)
+    raise NotCompatibleError(path, f"{_word(changed[0])} is no part of {declared}")
+
+
+def _by_kind(kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
+    if kind in ("struct", "namedtuple"):
+        return _struct(parts, declared, path, named=kind == "struct")
+    if kind == "enum":
+        return _enum(parts, declared, path)
+    arguments = get_args(declared)
+    if kind == "dict":
+        if parts[0] != describe(arguments[0]):
+            raise NotCompatibleError(path, "the type of a dictionary's keys cannot change")
+        item = plain_migration(parts[1], arguments[1], path)
+        return item and (lambda value: {key: item(entry) for key, entry in value.items()})
+    if kind == "tuple" and not (len(parts) == 2 and parts[1] == "..."):  # noqa: PLR2004
+        return _tuple(parts, arguments, path)
+    if kind == "tuple" and arguments[-1] is not ...:
+        raise NotCompatibleError(path, "a tuple of any length cannot become one of fixed length")
+    element = plain_migration(parts[0], arguments[0], path)
+    return element and (lambda value: [element(entry) for entry in value])
+
+
+def _tuple(parts: Any, arguments: tuple[Any, ...], path: str) -> Transform | None:
+    if len(parts) != len(arguments) or arguments[-1] is ...:
+        raise NotCompatibleError(path, "a tuple's length cannot change")
+    changes = [plain_migration(old, new, path) for old, new in zip(parts, arguments, strict=True)]
+    if not any(changes):
+        return None
+    return lambda value: [
+        item if change is None else change(item)
+        for item, change in zip(value, changes, strict=True)
+    ]
+
+
+def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> Transform | None:
+    lost = [name for name in members if name not in declared.__members__]
+    if lost:
+        raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
+    moved = {value: declared[name].value for name, value in members.items()}
+    return None if all(old == new for old, new in moved.items()) else moved.__getitem__
+
+
+def _renames(declared: type) -> dict[str, str]:
+    """Old names by new ones."""
+    if attrs.has(declared):
+        fields: list[Any] = list(attrs.fields(declared))
+    elif dataclasses.is_dataclass(declared):
+        fields = list(dataclasses.fields(declared))
+    else:
+        return {}
+    return {
+        field.name: field.metadata[RENAMED_FROM]
+        for field in fields
+        if RENAMED_FROM in field.metadata
+    }
+
+
+def _fields(declared: Any) -> list[tuple[str, Any, bool]]:
+    if is_struct(declared):
+        return fields_of(declared)
+    hints = get_type_hints(declared)
+    return [(name, hints[name], name in declared._field_defaults) for name in declared._fields]
+
+
+def _struct(olds: Mapping[str, Any], declared: Any, path: str, *, named: bool) -> Transform | None:
+    renames = _renames(declared)
+    sources: dict[str, str] = {}
+    changes: dict[str, Transform | None] = {}
+    for name, kind, has_default in _fields(declared):
+        place = f"{path}.{name}" if path else name
+        source = name if name in olds else renames.get(name, name)
+        if source in olds:
+            sources[name] = source
+            changes[name] = plain_migration(olds[source], kind, place)
+        elif not has_default:
+            reason = "the field is new and has no default; give it one, or declare its old name"
+            raise NotCompatibleError(place, reason)
+    same_names = list(sources.values()) == list(sources) and set(olds) == set(sources)
+    complete = len(sources) == len(_fields(declared))
+    same_order = named or list(olds) == list(sources)
+    if same_names and complete and same_order and not any(changes.values()):
+        return None
+    order = list(olds)
+
+    def transform(value: Any) -> Any:
+        entries = value if named else dict(zip(order, value, strict=True))
+        made = {
+            name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
+            for name, source in sources.items()
+        }
+        return made if named else _completed(declared, made)
+
+    return transform
+
+
+def _completed(declared: Any, made: dict[str, Any]) -> list[Any]:
+    defaults = declared._field_defaults
+    return [made.get(name, defaults.get(name)) for name in declared._fields]

@@ -1,0 +1,145 @@
+"""Keys, namespaces and map keys as typed columns, from the snapshot of their codec alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import xxhash
+
+from millpond.types.base import SerializerSnapshot
+from millpond.types.keys import (
+    HASH_SEED,
+    KeyCodec,
+    NullableKeyCodec,
+    TupleKeyCodec,
+    VoidKeyCodec,
+    escape,
+    unescape,
+)
+from millpond.types.scalar_keys import SCALAR_KEYS
+from millpond.types.scalars import datetime_from_micros, micros_from_datetime
+
+__all__ = ["KeyColumn", "codec_from_snapshot", "key_column"]
+
+_CODECS = {codec.snapshot().id: codec for codec in SCALAR_KEYS.values()}
+
+
+@attrs.frozen
+class KeyColumn:
+    """How keys look in a table: Arrow's type, and both directions."""
+
+    arrow_type: pa.DataType
+    out: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+
+class _RawKeyCodec(KeyCodec):
+    """Keys of a custom serializer, whose class is not at hand, as their bytes."""
+
+    exact = False
+
+    def __init__(self, snapshot: SerializerSnapshot) -> None:
+        self._snapshot = snapshot
+
+    def check(self, key: Any) -> bytes:
+        """See the base class."""
+        return bytes(key)
+
+    def encode(self, key: Any) -> bytes:
+        """See the base class."""
+        return escape(key)
+
+    def decode(self, data: bytes, start: int) -> tuple[bytes, int]:
+        """See the base class."""
+        return unescape(data, start)
+
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        """See the base class."""
+        return xxhash.xxh64_intdigest(key, seed)
+
+    def snapshot(self) -> SerializerSnapshot:
+        """See the base class."""
+        return self._snapshot
+
+
+def _nested(free: Any) -> SerializerSnapshot:
+    return SerializerSnapshot(free) if isinstance(free, str) else SerializerSnapshot(*_parts(free))
+
+
+def _parts(free: Any) -> tuple[str, int, Any]:
+    name, payload = free
+    return name, 1, payload
+
+
+def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
+    """A codec of the same bytes and hashes; composite keys become plain tuples."""
+    if snapshot.id in _CODECS:
+        return _CODECS[snapshot.id]
+    if snapshot.id == VoidKeyCodec.id:
+        return VoidKeyCodec()
+    if snapshot.id == NullableKeyCodec.id:
+        return NullableKeyCodec(codec_from_snapshot(_nested(snapshot.payload)))
+    if snapshot.id == TupleKeyCodec.id:
+        parts = [codec_from_snapshot(_nested(part)) for part in snapshot.payload["parts"]]
+        return TupleKeyCodec(parts, names=snapshot.payload["names"])
+    return _RawKeyCodec(snapshot)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _utc(value: datetime) -> datetime:
+    return datetime_from_micros(micros_from_datetime(value))
+
+
+def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
+    """The column of a key type; a composite key is a struct."""
+    plain = {
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "str": pa.string(),
+        "bytes": pa.binary(),
+        "date": pa.date32(),
+    }
+    if snapshot.id in plain:
+        return KeyColumn(plain[snapshot.id], _same, _same)
+    if snapshot.id == "datetime":
+        return KeyColumn(pa.timestamp("us", "UTC"), _utc, _same)
+    if snapshot.id in ("Decimal", "UUID"):
+        codec = _CODECS[snapshot.id]
+        return KeyColumn(pa.string(), str, type_of(codec))
+    if snapshot.id == NullableKeyCodec.id:
+        inner = key_column(_nested(snapshot.payload))
+        return KeyColumn(
+            inner.arrow_type,
+            lambda value: None if value is None else inner.out(value),
+            lambda value: None if value is None else inner.back(value),
+        )
+    if snapshot.id == TupleKeyCodec.id:
+        return _struct_column(snapshot.payload)
+    return KeyColumn(pa.binary(), _same, _same)
+
+
+def type_of(codec: KeyCodec) -> Callable[[Any], Any]:
+    """The Python type that a scalar codec encodes."""
+    return next(kind for kind, known in SCALAR_KEYS.items() if known is codec)
+
+
+def _struct_column(payload: Any) -> KeyColumn:
+    parts = [key_column(_nested(part)) for part in payload["parts"]]
+    names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
+
+    def out(key: Any) -> dict[str, Any]:
+        return {n: p.out(v) for n, p, v in zip(names, parts, key, strict=True)}
+
+    def back(value: Any) -> tuple[Any, ...]:
+        return tuple(part.back(value[name]) for name, part in zip(names, parts, strict=True))
+
+    fields = [(name, part.arrow_type) for name, part in zip(names, parts, strict=True)]
+    return KeyColumn(pa.struct(fields), out, back)

@@ -1,0 +1,33 @@
+"""What a table shares with the snapshots that still read it: copy-on-write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Sharing"]
+
+
+class Sharing:
+    """Which dictionaries and objects of a table a running snapshot may still read.
+
+    A table gets a new one at each freeze, so what was parted before is shared again.
+    """
+
+    def __init__(self, groups: dict[int | None, dict[Any, dict[Any, Any]]]) -> None:
+        self._shared = {(g, namespace) for g, entries in groups.items() for namespace in entries}
+        self._owned: set[tuple[Any, ...]] = set()
+
+    def part(self, entries: dict[Any, dict[Any, Any]], group: int | None, namespace: Any) -> None:
+        """Copy the entries of a namespace before the first write to them."""
+        place = (group, namespace)
+        if place in self._shared:
+            self._shared.discard(place)
+            if namespace in entries:
+                entries[namespace] = entries[namespace].copy()
+
+    def take(self, address: tuple[Any, ...]) -> bool:
+        """Whether the mutable object at an address is the table's own; from now on it is."""
+        if address in self._owned:
+            return True
+        self._owned.add(address)
+        return False

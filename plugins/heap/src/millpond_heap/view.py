@@ -1,0 +1,46 @@
+"""A frozen picture of the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millpond.backend.view import StateView
+
+if TYPE_CHECKING:
+    from millpond.backend.changes import Change
+
+    from millpond_heap.backend import HeapKeyedStateBackend
+
+__all__ = ["HeapView"]
+
+
+class HeapView(StateView):
+    """Dictionaries that the tables no longer write to, serialized when they are read."""
+
+    def __init__(
+        self,
+        backend: HeapKeyedStateBackend,
+        tables: Mapping[str, Any],
+        unclaimed: Mapping[str, Mapping[bytes, Mapping[bytes, bytes]]],
+    ) -> None:
+        super().__init__(backend)
+        self._backend = backend
+        self._prefixes = backend.group_prefixes
+        self._tables = {name: (table, table.freeze()) for name, table in tables.items()}
+        self._unclaimed = dict(unclaimed)
+
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """See the base class."""
+        for meta in self.metas:
+            if meta.name in self._tables:
+                table, groups = self._tables[meta.name]
+                yield meta.name, list(table.rows(groups, key_group))
+            else:
+                rows = self._unclaimed.get(meta.name, {}).get(self._prefixes[key_group], {})
+                yield meta.name, list(rows.items())
+
+    def close(self) -> None:
+        """See the base class."""
+        self._tables.clear()
+        self._backend.release(self)

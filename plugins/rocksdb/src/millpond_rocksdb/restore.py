@@ -1,0 +1,89 @@
+"""Restoring RocksDB's own snapshots: into RocksDB by its files, into any other backend by rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.metadata import adopt_metadata
+from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+
+from millpond_rocksdb.backend import RocksDBKeyedStateBackend
+from millpond_rocksdb.incremental import fetch_files
+from millpond_rocksdb.options import RocksDBOptions
+from millpond_rocksdb.store import RocksDBStore
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["NativeRestore"]
+
+_ROWS = 4096
+
+
+@attrs.frozen
+class NativeRestore:
+    """Reads the key groups of a backend from RocksDB's own snapshots."""
+
+    backend: KeyedStateBackend
+    handles: Sequence[KeyedStateHandle]
+
+    def run(self) -> None:
+        """Load everything.
+
+        On RocksDB, the handle with the most key groups in common becomes the store, clipped to
+        the range; the rows of the others are added.
+
+        Raises:
+            CorruptSnapshotError: a file is damaged, missing or foreign.
+            MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
+        """
+        backend = self.backend
+        common: dict[int, KeyGroupRange] = {}
+        for at, handle in enumerate(self.handles):
+            adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
+            groups = handle.key_group_range.intersection(backend.key_group_range)
+            if groups is not None:
+                common[at] = groups
+        rest = sorted(common, key=lambda at: len(common[at]), reverse=True)
+        if rest and isinstance(backend, RocksDBKeyedStateBackend):
+            backend.adopt_files(self.handles[rest[0]], common[rest[0]])
+            rest = rest[1:]
+        for at in rest:
+            self._add_rows(self.handles[at], common[at])
+
+    def _add_rows(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
+        size = key_group_prefix_bytes(handle.max_parallelism)
+        low, high = groups.start.to_bytes(size, "big"), _after(groups.end, size)
+        with _opened(handle) as store:
+            for state in handle.states:
+                if state.name not in store.families():
+                    continue
+                rows: list[tuple[bytes, bytes | None]] = []
+                for key, value in store.scan(state.name, low, high):
+                    rows.append((key, value))
+                    if len(rows) == _ROWS:
+                        self.backend.load_rows(state.name, rows)
+                        rows = []
+                self.backend.load_rows(state.name, rows)
+
+
+def _after(group: int, size: int) -> bytes | None:
+    return None if group + 1 >= 1 << (8 * size) else (group + 1).to_bytes(size, "big")
+
+
+@contextmanager
+def _opened(handle: KeyedStateHandle) -> Iterator[RocksDBStore]:
+    options = RocksDBOptions()
+    with tempfile.TemporaryDirectory(prefix="millpond-") as directory:
+        fetch_files(handle, Path(directory), options.transfer_threads)
+        store = RocksDBStore(Path(directory), options)
+        try:
+            yield store
+        finally:
+            store.close()
