@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
 from millpond.errors import StoreFullError
-from rocksdict import Cache, Checkpoint, Rdict, ReadOptions, Snapshot, WriteOptions
+from rocksdict import Cache, Checkpoint, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
@@ -17,17 +17,19 @@ __all__ = ["RocksDBStore"]
 
 
 class _RocksDBReader(StoreReader):
-    """RocksDB's snapshots of all column families, taken between two writes."""
+    """An iterator per column family: each sees what was there when it was made.
 
-    def __init__(self, snapshots: dict[str, Snapshot]) -> None:
-        self._snapshots = snapshots
+    Not RocksDB's snapshots: rocksdict 0.3.29 iterates past them (their gets are right).
+    """
+
+    def __init__(self, cursors: dict[str, RdictIter]) -> None:
+        self._cursors = cursors
 
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """See the base class."""
-        # Read options of one's own would make rocksdict read past the snapshot: no upper bound.
-        cursor = self._snapshots[family].iter()
+        cursor = self._cursors[family]
         cursor.seek(start)
         while cursor.valid():
             key = cursor.key()
@@ -38,7 +40,7 @@ class _RocksDBReader(StoreReader):
 
     def close(self) -> None:
         """See the base class."""
-        self._snapshots = {}
+        self._cursors = {}
 
 
 @cache
@@ -112,7 +114,7 @@ class RocksDBStore(ByteStore):
 
     def reader(self) -> StoreReader:
         """See the base class."""
-        return _RocksDBReader({name: column.snapshot() for name, column in self._columns.items()})
+        return _RocksDBReader({name: column.iter() for name, column in self._columns.items()})
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint, of hard links, in a directory that does not exist yet."""
