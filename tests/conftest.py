@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import streaming
+from pyspark import cloudpickle
+
+cloudpickle.register_pickle_by_value(streaming)
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -63,3 +67,9 @@ def retail():
     if not RETAIL.is_dir():
         pytest.skip("the retail data is not beside this repository (../shared/data)")
     return RETAIL
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    """A streaming source that a test writes to."""
+    return streaming.Files(spark, tmp_path / "input")

@@ -1,30 +1,13 @@
 """The operator on Spark: streams and batches, order, null keys, errors, replays, figures."""
 
-import shutil
-
 import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by, subtask_figures
+from streaming import RUNNING, Files, Running, output, run
 
 pytestmark = pytest.mark.spark
 BACKENDS = ["heap", "rocksdb", "lmdb"]
-
-
-class Running(mp.KeyedProcessFunction):
-    """Yields key, running count and running sum."""
-
-    def open(self, context):
-        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
-        self.sum = context.get_state(mp.ValueStateDescriptor("sum", int, default=0))
-
-    def process_element(self, row, context):
-        self.count.update(self.count.value() + 1)
-        self.sum.update(self.sum.value() + row.n)
-        yield context.current_key, self.count.value(), self.sum.value()
-
-
-RUNNING = "k string, rows bigint, sum bigint"
 
 
 class Collect(mp.KeyedProcessFunction):
@@ -36,47 +19,6 @@ class Collect(mp.KeyedProcessFunction):
     def process_element(self, row, context):
         self.seen.add(row.n)
         return [(row.k, self.seen.get())]
-
-
-class Files:
-    """A streaming source of JSON files, written one micro-batch at a time."""
-
-    def __init__(self, spark, folder, schema="k string, n bigint"):
-        self.spark, self.folder, self.schema, self.count = spark, folder, schema, 0
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def add(self, *rows):
-        names = [part.split()[0] for part in self.schema.split(", ")]
-        df = self.spark.createDataFrame(list(rows), self.schema).select(*names)
-        part = self.folder.parent / f"part-{self.count}"
-        df.coalesce(1).write.json(str(part))
-        self.count += 1
-        (file,) = part.glob("part-*.json")
-        file.rename(self.folder / f"{self.count:04d}.json")
-        shutil.rmtree(part)
-
-    def stream(self):
-        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
-        return reader.json(str(self.folder))
-
-
-@pytest.fixture
-def files(spark, tmp_path):
-    return Files(spark, tmp_path / "input")
-
-
-def run(df, tmp_path, mode="append", name="query"):
-    """Run a query over all input into Parquet files; returns the query."""
-    writer = df.writeStream.outputMode(mode).trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
-    query = writer.format("parquet").option("path", str(tmp_path / name / "output")).start()
-    query.awaitTermination()
-    return query
-
-
-def output(spark, tmp_path, name="query"):
-    """The rows that a query has written, as tuples, sorted."""
-    return sorted(map(tuple, spark.read.parquet(str(tmp_path / name / "output")).collect()))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -278,24 +220,6 @@ def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_p
         spark.conf.set("spark.sql.shuffle.partitions", before)
     finals = {row[0]: row[2] for row in output(spark, tmp_path) if row[1] == 5}
     assert finals == {f"k{k}": sum(range(k, 200, 40)) for k in range(40)}
-
-
-def test_changed_parallelism_is_refused_not_lost(spark, job_conf, files, tmp_path):
-    """Another parallelism than the state's fails loudly; with the old one the query goes on."""
-    job_conf(state_backend="heap", parallelism=2)
-    files.add(*[(f"k{number}", number) for number in range(20)])
-
-    def build():
-        return key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="par")
-
-    run(build(), tmp_path)
-    files.add(("k1", 1))
-    job_conf(parallelism=3)
-    with pytest.raises(Exception, match="parallelism back"):
-        run(build(), tmp_path)
-    job_conf(parallelism=2)
-    run(build(), tmp_path)
-    assert ("k1", 2, 2) in output(spark, tmp_path)
 
 
 @pytest.mark.parametrize(

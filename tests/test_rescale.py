@@ -1,0 +1,92 @@
+"""Rescaling in place: another parallelism at a restart, with Spark's checkpoint kept."""
+
+import json
+
+import pytest
+from millpond import errors
+from millpond.spark import key_by, subtask_figures
+from pyspark.errors import StreamingQueryException
+from streaming import RUNNING, Running, output, run
+
+pytestmark = pytest.mark.spark
+KEYS = [f"k{number}" for number in range(40)]
+
+
+def restart(stream, tmp_path):
+    """Run the operator over new input with the parallelism of the session."""
+    out = key_by(stream, "k").process(Running(), output=RUNNING, uid="running")
+    return run(out, tmp_path)
+
+
+def expected(rounds):
+    """The output after so many rounds of one row for each key."""
+    return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("heap", "changelog"), ("lmdb", "full"), ("rocksdb", "changelog"), ("rocksdb", "incremental")],
+)
+def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
+    """State follows its key groups from 2 to 5 to 3 subtasks, and back to 5 without a mix-up."""
+    job_conf(state_backend=backend)
+    spark.conf.set("spark.millpond.state.snapshot.strategy", strategy)
+    for round_number, parallelism in enumerate((2, 5, 3, 5), start=1):
+        job_conf(parallelism=parallelism)
+        files.add(*((key, round_number) for key in KEYS))
+        query = restart(files.stream(), tmp_path)
+        assert output(spark, tmp_path) == expected(round_number)
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    newest = [each for each in subtask_figures(spark, checkpoint) if each.checkpoint_id == 4]
+    assert len(newest) == 5
+    assert {each.figures["source"] for each in newest} == {"rescaled"}
+    assert query.lastProgress is not None
+
+
+def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_path):
+    """A subtask that had no rows after a rescale still gets its state when they come."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    restart(files.stream(), tmp_path)
+    job_conf(parallelism=4)
+    files.add((KEYS[0], 2))
+    restart(files.stream(), tmp_path)
+    job_conf(parallelism=3)
+    files.add((KEYS[0], 3))
+    restart(files.stream(), tmp_path)
+    files.add(*((key, 4) for key in KEYS[1:]))
+    restart(files.stream(), tmp_path)
+    rows = output(spark, tmp_path)
+    assert (KEYS[0], 3, 6) in rows
+    assert all((key, 2, 5) in rows for key in KEYS[1:])
+
+
+def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):
+    """Another number of key groups is refused, and the old one goes on where it stopped."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    restart(files.stream(), tmp_path)
+    files.add(("a", 2))
+    spark.conf.set("spark.millpond.max-parallelism", "64")
+    with pytest.raises(StreamingQueryException, match="max-parallelism 128, 64 was requested"):
+        restart(files.stream(), tmp_path)
+    spark.conf.set("spark.millpond.max-parallelism", "128")
+    restart(files.stream(), tmp_path)
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
+
+
+def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
+    """A layout whose content was changed stops the query with its name."""
+    from millpond.checkpoint import checkpoint_storage
+    from millpond.spark.layout import current_layout
+
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    query = restart(files.stream(), tmp_path)
+    (layout,) = (tmp_path / "snapshots").glob("*/running/layout/*.json")
+    sealed = json.loads(layout.read_text())
+    sealed["layout"] = sealed["layout"].replace('"parallelism": 2', '"parallelism": 4')
+    layout.write_text(json.dumps(sealed))
+    storage = checkpoint_storage((tmp_path / "snapshots").as_uri())
+    with pytest.raises(errors.CorruptSnapshotError, match=r"00000000\.json"):
+        current_layout(storage, query.id, "running")
