@@ -84,10 +84,12 @@ class CheckpointConfig:
     Attributes:
         dir: path or URI of the directory that all workers reach.
         retained: so many of the newest confirmed snapshots stay restorable.
+        restore: a savepoint that operators without any state yet start from, by their uid.
         claim: whether a snapshot that a backend is opened from belongs to it from then on.
     """
 
     dir: str | None = None
+    restore: str | None = None
     claim: bool = False
     retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
 

@@ -146,16 +146,8 @@ class KeyedStateBackend(KeyContext):
 
     def _describe(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         map_key = descriptor.map_key_codec()
-        serializer = descriptor.value_serializer()
-        meta = StateMeta(
-            name=descriptor.name,
-            kind=descriptor.kind,
-            namespace=namespace_codec.snapshot(),
-            value=serializer.snapshot(),
-            map_key=map_key.snapshot() if map_key else None,
-            ttl_ms=descriptor.ttl_config.ttl_ms if descriptor.ttl_config else None,
-        )
-        if serializer.snapshot().id == "pickle":
+        meta = StateMeta.of(descriptor, namespace_codec)
+        if meta.value.id == "pickle":
             self._check_pickle(meta)
         stored = stored_descriptor(descriptor, self.parameters.clock)
         return RegisteredState(meta, descriptor, namespace_codec, map_key, cell_serializer(stored))

@@ -15,7 +15,7 @@ from millpond.config import Config
 from millpond.hookspecs import API_VERSION
 from millpond.keygroups import KeyGroupRange
 from millpond.plugins.registry import PluginRegistry
-from millpond.state.descriptors import StateKind
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.metrics.registry import MetricRegistry
 from millpond.types import KeyCodec, SerializerSnapshot
 
@@ -39,6 +39,19 @@ class StateMeta:
     value: SerializerSnapshot
     map_key: SerializerSnapshot | None = None
     ttl_ms: int | None = None
+
+    @classmethod
+    def of(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
+        """What a snapshot will say of a declared state."""
+        map_key = descriptor.map_key_codec()
+        return cls(
+            name=descriptor.name,
+            kind=descriptor.kind,
+            namespace=namespace_codec.snapshot(),
+            value=descriptor.value_serializer().snapshot(),
+            map_key=map_key.snapshot() if map_key else None,
+            ttl_ms=descriptor.ttl_config.ttl_ms if descriptor.ttl_config else None,
+        )
 
     @property
     def ttl(self) -> bool:

@@ -76,6 +76,7 @@ class KeyedStateHandle:
         history: the deltas that led to the base, the last few: a copy that is only a little
             behind the base catches up by them.
         retired: files of snapshots before, not deleted yet.
+        metadata: the file that holds this handle itself, for tools that look into a directory.
         format: ``rows`` for the portable files, else the native format's name.
         storage: where the files are; not part of equality and of the JSON form.
     """
@@ -89,6 +90,7 @@ class KeyedStateHandle:
     files: tuple[SnapshotFile, ...]
     history: tuple[SnapshotFile, ...] = ()
     retired: tuple[RetiredFile, ...] = ()
+    metadata: str = ""
     format: str = PORTABLE
     format_version: int = FORMAT_VERSION
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
@@ -106,7 +108,8 @@ class KeyedStateHandle:
     @property
     def all_paths(self) -> frozenset[str]:
         """Those, and the files that only older snapshots need."""
-        return self.paths | {file.path for file in self.retired}
+        own = {self.metadata} if self.metadata else set()
+        return self.paths | own | {file.path for file in self.retired}
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
         """The part within some key groups; None where there is none."""

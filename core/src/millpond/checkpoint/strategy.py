@@ -17,6 +17,7 @@ from millpond.checkpoint.handles import (
     RetiredFile,
     SnapshotFile,
 )
+from millpond.checkpoint.sealed import write_sealed
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
 
@@ -75,7 +76,7 @@ class SnapshotStrategy(ABC):
         handle = task.result().handle
         needed = self.confirmed.all_paths if self.confirmed else frozenset()
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
-            for path in sorted(handle.paths - needed):
+            for path in sorted((handle.paths | {handle.metadata}) - needed):
                 handle.storage.delete(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
@@ -128,15 +129,25 @@ class SnapshotStrategy(ABC):
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
         """The complete handle; what the confirmed snapshot has beyond its files is retired."""
-        made = attrs.evolve(blank, files=files, history=history, format=native_format)
         before = self.confirmed
-        if before is None or before.storage != blank.storage:
+        made = attrs.evolve(blank, files=files, history=history, format=native_format)
+        if before is not None and before.files == files and before.storage == blank.storage:
+            return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
+        path = self.new_path(blank.checkpoint_id, "handle.json")
+        complete = attrs.evolve(self._with_retired(made, before), metadata=path)
+        assert blank.storage is not None
+        write_sealed(blank.storage, path, complete.to_json())
+        return complete
+
+    def _with_retired(
+        self, made: KeyedStateHandle, before: KeyedStateHandle | None
+    ) -> KeyedStateHandle:
+        if before is None or before.storage != made.storage:
             return made
         known = {retired.path for retired in before.retired}
-        dropped = sorted(
-            {file.path for file in before.files if not file.inline} - made.paths - known
-        )
-        retired = [RetiredFile(path, blank.checkpoint_id) for path in dropped]
+        used = before.paths | {before.metadata}
+        dropped = sorted(path for path in used - made.paths - known if path)
+        retired = [RetiredFile(path, made.checkpoint_id) for path in dropped]
         return attrs.evolve(made, retired=(*before.retired, *retired))
 
     def _drop_outdated(self) -> None:

@@ -108,7 +108,7 @@ def _section(cls: type[Any], tree: Mapping[str, Any], name: str, path: Path) -> 
 
 
 def load_function(target: str, folder: Path) -> KeyedProcessFunction:
-    """Make the function that ``module:Class`` or ``file.py:Class`` names.
+    """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
 
     Raises:
         ConfigError: there is no such module, file or class.
@@ -116,9 +116,12 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
     source, _, name = target.partition(":")
     try:
         module = _load_file(folder / source) if source.endswith(".py") else _import(source)
-        made: KeyedProcessFunction = getattr(module, name)()
+        found = getattr(module, name)
+        made = found if isinstance(found, KeyedProcessFunction) else found()
     except (ImportError, AttributeError, OSError, TypeError) as error:
         raise ConfigError("job.function", f"{target!r} cannot be loaded: {error}", "job") from error
+    if not isinstance(made, KeyedProcessFunction):
+        raise ConfigError("job.function", f"{target!r} is no KeyedProcessFunction", "job")
     return made
 
 

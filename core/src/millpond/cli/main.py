@@ -8,7 +8,10 @@ import click
 
 from millpond import __version__
 from millpond.cli.backends import backends
+from millpond.cli.checkpoint import checkpoint
 from millpond.cli.run import run
+from millpond.cli.savepoint import savepoint
+from millpond.cli.state import state
 from millpond.errors import MillpondError
 
 __all__ = ["main"]
@@ -20,8 +23,8 @@ def commands() -> None:
     """Flink's state model for PySpark, with pluggable state backends."""
 
 
-commands.add_command(backends)
-commands.add_command(run)
+for command in (backends, run, checkpoint, savepoint, state):
+    commands.add_command(command)
 
 
 def main() -> None:

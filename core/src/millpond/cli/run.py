@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["run"]
+__all__ = ["local_session", "run"]
 
 
 @click.command()
@@ -38,6 +38,28 @@ def run(file: Path, backend: str | None) -> None:
         spark.stop()
 
 
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def local_session() -> SparkSession:
+    """A session of this process, to read a query's checkpoint with."""
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError("pyspark", f"{error}; pip install 'millpond[spark]'") from error
+    builder = SparkSession.builder.appName("millpond").master("local[1]")
+    for key, value in _QUIET.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def _session(job: JobFile, backend: str | None) -> SparkSession:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -48,13 +70,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
     builder = SparkSession.builder.appName(f"millpond {job.job.uid}")
     if "spark.master" not in job.spark:
         builder = builder.master("local[*]")
-    quiet = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-    }
-    for key, value in {**quiet, **job.spark, **job.settings}.items():
+    for key, value in {**_QUIET, **job.spark, **job.settings}.items():
         builder = builder.config(key, value)
     configure(
         builder,

@@ -1,7 +1,15 @@
 """Millpond on PySpark: ``key_by(df, …).process(function, …)``."""
 
 from millpond.spark.figures import SubtaskFigures, subtask_figures
+from millpond.spark.savepoints import create_savepoint
 from millpond.spark.session import configure
 from millpond.spark.stream import KeyedStream, key_by
 
-__all__ = ["KeyedStream", "SubtaskFigures", "configure", "key_by", "subtask_figures"]
+__all__ = [
+    "KeyedStream",
+    "SubtaskFigures",
+    "configure",
+    "create_savepoint",
+    "key_by",
+    "subtask_figures",
+]

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.checkpoint import KeyedStateHandle, catch_up, restore_keyed
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle, catch_up, restore_keyed
 from millpond.clock import SystemClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -43,12 +43,13 @@ class CommittedState:
     Attributes:
         layout: the number of the layout in force.
         handle: the subtask's own last snapshot.
-        sources: without one, the parts of other subtasks' snapshots after a rescale.
+        sources: without one, the parts of other subtasks' snapshots after a rescale, and the
+            savepoint that the operator starts from.
     """
 
     layout: int
     handle: KeyedStateHandle | None
-    sources: tuple[KeyedStateHandle, ...] = ()
+    sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
 
 
 @attrs.define

@@ -8,7 +8,6 @@ the layout they were written under; one of an earlier layout no longer counts.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from functools import lru_cache
@@ -16,9 +15,16 @@ from typing import Any
 
 import attrs
 
-from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, checkpoint_storage
+from millpond.checkpoint import (
+    CheckpointStorage,
+    KeyedStateHandle,
+    SavepointHandle,
+    checkpoint_storage,
+    locate_savepoint,
+)
 from millpond.checkpoint.handles import check_format
-from millpond.errors import CorruptSnapshotError, MaxParallelismError, RestoreError
+from millpond.checkpoint.sealed import read_sealed, write_sealed
+from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.spark.pointer import Pointer
 
@@ -34,12 +40,14 @@ class Layout:
     Attributes:
         number: counts from 0; the highest one is in force.
         sources: what was committed under the layouts before, together all key groups.
+        savepoint: the URI of a savepoint that the operator starts from; empty where it does not.
     """
 
     number: int
     parallelism: int
     max_parallelism: int
     sources: tuple[KeyedStateHandle, ...] = ()
+    savepoint: str = ""
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
@@ -49,6 +57,11 @@ class Layout:
         """The sources' parts that lie within some key groups."""
         parts = (source.intersection(groups) for source in self.sources)
         return [part for part in parts if part is not None]
+
+    def starting_points(self, groups: KeyGroupRange) -> list[KeyedStateHandle | SavepointHandle]:
+        """What a subtask that has not run under this layout restores."""
+        saved = [locate_savepoint(self.savepoint)] if self.savepoint else []
+        return [*saved, *self.sources_of(groups)]
 
     def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
         """Raise unless a plan divides the key groups in this way."""
@@ -75,10 +88,9 @@ def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layou
         "parallelism": layout.parallelism,
         "max_parallelism": layout.max_parallelism,
         "sources": [source.to_json() for source in layout.sources],
+        "savepoint": layout.savepoint,
     }
-    text = json.dumps(body)
-    sealed = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "layout": text}
-    storage.write(_path(query, uid, layout.number), [json.dumps(sealed).encode()])
+    write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
 
 
 def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -> Layout:
@@ -89,17 +101,15 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
         ApiVersionError: a newer Millpond wrote it.
     """
     path = _path(query, uid, number)
-    try:
-        sealed: dict[str, Any] = json.loads(storage.read_all(path))
-        text: str = sealed["layout"]
-        if hashlib.sha256(text.encode()).hexdigest() != sealed["sha256"]:
-            raise CorruptSnapshotError(path, "its digest is wrong")
-        body: dict[str, Any] = json.loads(text)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptSnapshotError(path, f"it is no layout: {error}") from error
+    body: dict[str, Any] = json.loads(read_sealed(storage, path))
     check_format(f"The layout {path}", body["format_version"])
-    sources = tuple(KeyedStateHandle.from_json(source, storage) for source in body["sources"])
-    return Layout(body["number"], body["parallelism"], body["max_parallelism"], sources)
+    return Layout(
+        number=body["number"],
+        parallelism=body["parallelism"],
+        max_parallelism=body["max_parallelism"],
+        sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
+        savepoint=body["savepoint"],
+    )
 
 
 def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout | None:

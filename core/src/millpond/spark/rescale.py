@@ -13,7 +13,13 @@ from weakref import WeakSet
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, checkpoint_storage
+from millpond.checkpoint import (
+    CheckpointStorage,
+    KeyedStateHandle,
+    checkpoint_storage,
+    locate_savepoint,
+)
+from millpond.checkpoint.savepoint import read_savepoint
 from millpond.errors import MaxParallelismError
 from millpond.spark.figures import read_pointers
 from millpond.spark.layout import (
@@ -40,6 +46,7 @@ class _Declared:
     parallelism: int
     max_parallelism: int
     storage: CheckpointStorage
+    savepoint: str
 
 
 _declared: dict[str, _Declared] = {}
@@ -54,10 +61,24 @@ def function_name(uid: str) -> str:
 def watch_operator(spark: SparkSession, plan: OperatorPlan) -> None:
     """See to it that the operator's layout is settled whenever a query with it starts."""
     storage = checkpoint_storage(plan.config.checkpoint.dir or "")
-    _declared[plan.uid] = _Declared(plan.parallelism, plan.max_parallelism, storage)
+    savepoint = _savepoint_with(plan) if plan.config.checkpoint.restore else ""
+    _declared[plan.uid] = _Declared(plan.parallelism, plan.max_parallelism, storage, savepoint)
     if spark not in _watched:
         spark.streams.addListener(_LayoutListener(spark))
         _watched.add(spark)
+
+
+def _savepoint_with(plan: OperatorPlan) -> str:
+    """The configured savepoint, if it holds the operator; else the operator starts empty."""
+    savepoint = plan.config.checkpoint.restore or ""
+    saved = read_savepoint(locate_savepoint(savepoint))
+    for operator in saved.operators:
+        if operator.uid == plan.uid:
+            if operator.max_parallelism != plan.max_parallelism:
+                raise MaxParallelismError(operator.max_parallelism, plan.max_parallelism)
+            return savepoint
+    _LOG.warning("the savepoint %s holds no operator %r, it starts empty", savepoint, plan.uid)
+    return ""
 
 
 class _LayoutListener(StreamingQueryListener):
@@ -88,7 +109,9 @@ def _settle_query(spark: SparkSession, query: str) -> None:
             continue
         current = current_layout(declared.storage, query, uid)
         if current is None:
-            layout = Layout(0, declared.parallelism, declared.max_parallelism)
+            layout = Layout(
+                0, declared.parallelism, declared.max_parallelism, savepoint=declared.savepoint
+            )
         elif current.parallelism == declared.parallelism:
             continue
         else:

@@ -110,7 +110,7 @@ def _committed_state(
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None or pointer.layout != layout.number:
-        return CommittedState(layout.number, None, tuple(layout.sources_of(groups)))
+        return CommittedState(layout.number, None, tuple(layout.starting_points(groups)))
     storage = checkpoint_storage(uri)
     own = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
     return CommittedState(layout.number, own)

@@ -127,7 +127,7 @@ class TableCodec:
         for number, (key, namespace, map_key, value, stamp) in enumerate(keyed):
             try:
                 physical = self.physical(key, namespace, map_key)
-                rows.append((physical, self._value_back(value, stamp)))
+                rows.append((physical, self.value_bytes(value, stamp)))
             except (ValueError, TypeError, KeyError, AttributeError, MillpondError) as error:
                 reason = f"row {number} of the batch cannot be stored: {error}"
                 raise CorruptSnapshotError(path, reason) from error
@@ -147,7 +147,8 @@ class TableCodec:
             parts.append(self._map_codec.encode(value))
         return b"".join(parts)
 
-    def _value_back(self, value: Any, stamp: Any) -> bytes:
+    def value_bytes(self, value: Any, stamp: Any) -> bytes:
+        """The stored bytes of column values; ValueError or TypeError where they do not fit."""
         if not self._is_list:
             return self._cell_back(value, stamp)
         stamps = stamp if self.meta.ttl else [None] * len(_given(value))
@@ -157,6 +158,12 @@ class TableCodec:
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
         data = self._form.from_column(value)
         return _STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
+
+    def group_of(self, key: Any) -> int:
+        """The key group of a key as it stands in the column."""
+        codec = self._key_codec
+        checked = codec.check(self._key.back(_given(key)))
+        return int(signed64(codec.hash(checked)) % self._max_parallelism)
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
         """The key groups of physical rows."""

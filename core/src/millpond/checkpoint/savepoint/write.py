@@ -74,14 +74,17 @@ def write_table(
 
 
 def save_operator(
-    view: StateView, handle: SavepointHandle, uid: str, task: SnapshotTask
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    task: SnapshotTask,
+    exact: frozenset[str] = frozenset(),
 ) -> SavedOperator:
-    """Write the tables of all states of a view.
+    """Write the tables of all states of a view; those in ``exact`` in the exact form.
 
-    A state with a value that does not fit its natural column types is written anew in the
+    Another state with a value that does not fit its natural column types is written anew in the
     exact form.
     """
-    exact: frozenset[str] = frozenset()
     while True:
         try:
             states = tuple(_save_states(view, handle, uid, exact, task))

@@ -1,0 +1,153 @@
+"""Looking into checkpoint directories and savepoints: one view of both, for tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from millpond.backend.spi import StateMeta
+from millpond.checkpoint.catalog import Subtask, newest_parts, read_catalog
+from millpond.checkpoint.contents import Contents, read_contents
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.savepoint.locate import locate_savepoint
+from millpond.checkpoint.savepoint.metadata import (
+    METADATA_FILE,
+    SavedOperator,
+    SavepointHandle,
+    read_savepoint,
+)
+from millpond.checkpoint.savepoint.rows import TableCodec
+from millpond.errors import RestoreError
+from millpond.keygroups import KeyGroupRange
+from millpond.types import SerializerSnapshot
+from millpond.types.columns import UnfitError
+
+__all__ = ["StoredOperator", "open_stored", "pick_operator"]
+
+_SLICE = 1 << 15
+
+
+@attrs.frozen
+class StoredOperator:
+    """An operator as it is stored.
+
+    Attributes:
+        place: where it lies; on Spark the query's id and the uid.
+        checkpoint_id: of its newest part.
+        parts: the snapshots, or the savepoint, that hold it.
+    """
+
+    uid: str
+    place: str
+    checkpoint_id: int
+    max_parallelism: int
+    key: SerializerSnapshot
+    states: tuple[StateMeta, ...]
+    parts: tuple[KeyedStateHandle | SavepointHandle, ...]
+    _shape: KeyedStateHandle | SavedOperator
+
+    def state(self, name: str) -> StateMeta:
+        """What is known of a state; RestoreError where there is none of that name."""
+        for meta in self.states:
+            if meta.name == name:
+                return meta
+        known = ", ".join(repr(meta.name) for meta in self.states) or "none"
+        raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
+
+    def contents(self, groups: KeyGroupRange | None = None) -> Contents:
+        """All its rows, or those of some key groups, in memory."""
+        return read_contents(self.parts, self._shape, self.uid, groups)
+
+    def codec(self, state: str, *, exact: bool = False) -> TableCodec:
+        """What turns a state's rows into a table's."""
+        return TableCodec(self.key, self.state(state), self.max_parallelism, exact=exact)
+
+    def table(self, state: str, groups: KeyGroupRange | None = None) -> pa.Table:
+        """A state with typed columns; exact texts where a value does not fit these."""
+        with self.contents(groups) as contents:
+            rows = list(contents.state_rows(state))
+        try:
+            return self._table(state, rows, exact=False)
+        except (UnfitError, pa.ArrowInvalid):
+            return self._table(state, rows, exact=True)
+
+    def _table(self, state: str, rows: Sequence[list[Any]], *, exact: bool) -> pa.Table:
+        codec = self.codec(state, exact=exact)
+        batches = [
+            codec.to_batch(group[at : at + _SLICE])
+            for group in rows
+            for at in range(0, len(group), _SLICE)
+        ]
+        return pa.Table.from_batches(batches, codec.schema)
+
+
+def open_stored(
+    path: str | PathLike[str], checkpoint_id: int | None = None
+) -> list[StoredOperator]:
+    """The operators in a savepoint or a checkpoint directory.
+
+    Args:
+        path: its directory or URI.
+        checkpoint_id: of a checkpoint directory, the snapshots up to this one.
+
+    Raises:
+        RestoreError: there is nothing of the kind.
+    """
+    handle = locate_savepoint(path)
+    if METADATA_FILE in handle.storage.list(""):
+        savepoint = read_savepoint(handle)
+        return [
+            StoredOperator(
+                uid=operator.uid,
+                place=operator.uid,
+                checkpoint_id=savepoint.checkpoint_id,
+                max_parallelism=operator.max_parallelism,
+                key=operator.key,
+                states=operator.metas,
+                parts=(handle,),
+                shape=operator,
+            )
+            for operator in savepoint.operators
+        ]
+    found = list(_from_checkpoint(read_catalog(handle.storage).subtasks, checkpoint_id))
+    if not found:
+        raise RestoreError(str(path), ("it holds neither a savepoint nor snapshots",))
+    return found
+
+
+def _from_checkpoint(
+    subtasks: Sequence[Subtask], checkpoint_id: int | None
+) -> Iterator[StoredOperator]:
+    for place in sorted({subtask.place for subtask in subtasks}):
+        mine = [subtask for subtask in subtasks if subtask.place == place]
+        parts = newest_parts(mine, checkpoint_id)
+        if not parts:
+            continue
+        newest = parts[0]
+        metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
+        yield StoredOperator(
+            uid=place.rpartition("/")[2],
+            place=place,
+            checkpoint_id=newest.checkpoint_id,
+            max_parallelism=newest.max_parallelism,
+            key=newest.key,
+            states=tuple(metas[name] for name in sorted(metas)),
+            parts=tuple(parts),
+            shape=newest,
+        )
+
+
+def pick_operator(
+    operators: Sequence[StoredOperator], uid: str | None, place: str
+) -> StoredOperator:
+    """The operator of a uid or a place, or the only one; RestoreError where that is unclear."""
+    found = [each for each in operators if uid in (None, each.uid, each.place)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(each.place for each in operators)
+    cause = "several operators fit" if found else f"there is no operator {uid!r}"
+    raise RestoreError(place, (f"{cause}; name one with --operator: {known}",))

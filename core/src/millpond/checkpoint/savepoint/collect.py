@@ -1,0 +1,90 @@
+"""A savepoint of whole operators, collected from the snapshots of their subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from millpond.checkpoint.contents import read_contents
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.savepoint.metadata import (
+    SavedOperator,
+    SavedState,
+    Savepoint,
+    SavepointHandle,
+    write_savepoint,
+)
+from millpond.checkpoint.savepoint.write import save_operator
+from millpond.checkpoint.tasks import SnapshotTask
+from millpond.errors import RestoreError
+from millpond.keygroups import KeyGroupRange
+
+__all__ = ["collect_savepoint"]
+
+Report = Callable[[str, int, int], None]
+
+
+def collect_savepoint(
+    operators: Mapping[str, Sequence[KeyedStateHandle]],
+    target: SavepointHandle,
+    report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
+) -> Savepoint:
+    """Write one savepoint of several operators.
+
+    Args:
+        operators: the snapshots of each operator's subtasks, by uid.
+        target: where to.
+        report: called with the operator and how many of its subtasks are done.
+
+    Raises:
+        CorruptSnapshotError: a snapshot is damaged.
+        RestoreError: there is no snapshot at all.
+    """
+    given = {uid: handles for uid, handles in operators.items() if handles}
+    if not given:
+        raise RestoreError("a savepoint", ("the checkpoint holds no state",))
+    saved = tuple(_collect(uid, handles, target, report) for uid, handles in given.items())
+    number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
+    savepoint = Savepoint(number, saved)
+    write_savepoint(target, savepoint)
+    return savepoint
+
+
+def _collect(
+    uid: str, handles: Sequence[KeyedStateHandle], target: SavepointHandle, report: Report
+) -> SavedOperator:
+    """All subtasks' tables; anew where a state is exact in one part and not in another."""
+    exact: frozenset[str] = frozenset()
+    while True:
+        parts = []
+        for done, handle in enumerate(handles):
+            report(uid, done, len(handles))
+            contents = read_contents([handle], handle, uid, handle.key_group_range)
+            with contents:
+                parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
+        wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
+        if wanted == exact or len(parts) == 1:
+            report(uid, len(handles), len(handles))
+            return _merged(uid, parts)
+        exact = wanted
+
+
+def _merged(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
+    """The parts as one operator of all key groups: what no part holds is empty."""
+    states: dict[str, SavedState] = {}
+    for part in parts:
+        for state in part.states:
+            known = states.setdefault(state.meta.name, attrs.evolve(state, files=()))
+            if known.meta != state.meta:
+                cause = f"state {state.meta.name!r} has two types; run all subtasks once before"
+                raise RestoreError(f"operator {uid!r}", (cause,))
+            states[state.meta.name] = attrs.evolve(known, files=(*known.files, *state.files))
+    first = parts[0]
+    return SavedOperator(
+        uid=uid,
+        max_parallelism=first.max_parallelism,
+        key_group_range=KeyGroupRange(0, first.max_parallelism - 1),
+        key=first.key,
+        states=tuple(states[name] for name in sorted(states)),
+    )

@@ -1,0 +1,35 @@
+"""Small metadata files that carry their own digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from millpond.checkpoint.storage import CheckpointStorage
+from millpond.errors import CorruptSnapshotError
+
+__all__ = ["read_sealed", "write_sealed"]
+
+
+def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
+    """Write a text with its digest."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    storage.write(path, [json.dumps({"sha256": digest, "content": text}).encode()])
+
+
+def read_sealed(storage: CheckpointStorage, path: str) -> str:
+    """Read such a text.
+
+    Raises:
+        CorruptSnapshotError: the file is missing, damaged, or nothing of the kind.
+    """
+    data = storage.read_all(path)
+    try:
+        sealed = json.loads(data)
+        text, digest = sealed["content"], sealed["sha256"]
+        found = hashlib.sha256(text.encode()).hexdigest()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptSnapshotError(path, f"it is no metadata file: {error}") from error
+    if found != digest:
+        raise CorruptSnapshotError(path, "its digest is wrong")
+    return str(text)
