@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import streaming
-from pyspark import cloudpickle
 
-cloudpickle.register_pickle_by_value(streaming)
-
+# Workers import what the tests share, as this process does.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+)
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 

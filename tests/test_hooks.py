@@ -131,7 +131,9 @@ def test_snapshot_strategy(registry_with):
     backend.get_partitioned_state(SPENT)
     assert type(backend.strategy("mine")) is Mine
     assert backend.snapshot(1, mp.checkpoint_storage("memory:mine")).result().handle is not None
-    with pytest.raises(mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine, savepoint"):
+    with pytest.raises(
+        mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine, savepoint"
+    ):
         backend.strategy("yours")
 
 

@@ -85,7 +85,7 @@ def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     query = restart(files.stream(), tmp_path)
     (layout,) = (tmp_path / "snapshots").glob("*/running/layout/*.json")
     sealed = json.loads(layout.read_text())
-    sealed["layout"] = sealed["layout"].replace('"parallelism": 2', '"parallelism": 4')
+    sealed["content"] = sealed["content"].replace('"parallelism": 2', '"parallelism": 4')
     layout.write_text(json.dumps(sealed))
     storage = checkpoint_storage((tmp_path / "snapshots").as_uri())
     with pytest.raises(errors.CorruptSnapshotError, match=r"00000000\.json"):

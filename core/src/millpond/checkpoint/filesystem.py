@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from pyarrow import fs
 
-from millpond.checkpoint.storage import CheckpointStorage, check_path, exactly
+from millpond.checkpoint.storage import CheckpointStorage, check_path, exactly, public_uri
 from millpond.errors import ConfigError, CorruptSnapshotError
 
 __all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
@@ -134,7 +134,7 @@ def _open_filesystem(uri: str) -> tuple[Any, str]:
             return filesystem, root
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme)))
     except (OSError, ValueError, ImportError) as error:
-        raise ConfigError("checkpoint.dir", f"{uri!r} cannot be opened: {error}") from error
+        raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}") from error
     return filesystem, rest
 
 

@@ -66,13 +66,37 @@ class StoredOperator:
         """What turns a state's rows into a table's."""
         return TableCodec(self.key, self.state(state), self.max_parallelism, exact=exact)
 
-    def table(self, state: str, groups: KeyGroupRange | None = None) -> pa.Table:
-        """A state with typed columns; exact texts where a value does not fit these."""
+    def part(self, number: int) -> StoredOperator:
+        """The operator as one of its parts holds it."""
+        part = self.parts[number]
+        if isinstance(part, SavepointHandle):
+            return attrs.evolve(self, parts=(part,))
+        return attrs.evolve(self, parts=(part,), shape=part)
+
+    def table(
+        self, state: str, groups: KeyGroupRange | None = None, *, exact: bool | None = None
+    ) -> pa.Table:
+        """A state with typed columns.
+
+        Args:
+            state: its name.
+            groups: the key groups to read; all by default.
+            exact: whether ints are digits and datetimes ISO texts; by default only where a
+                value does not fit the natural types.
+
+        Raises:
+            RestoreError: ``exact`` is False and a value does not fit.
+        """
         with self.contents(groups) as contents:
             rows = list(contents.state_rows(state))
+        if exact:
+            return self._table(state, rows, exact=True)
         try:
             return self._table(state, rows, exact=False)
-        except (UnfitError, pa.ArrowInvalid):
+        except (UnfitError, pa.ArrowInvalid) as error:
+            if exact is False:
+                cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
+                raise RestoreError(f"operator {self.uid!r}", (cause,)) from error
             return self._table(state, rows, exact=True)
 
     def _table(self, state: str, rows: Sequence[list[Any]], *, exact: bool) -> pa.Table:
@@ -124,6 +148,8 @@ def _from_checkpoint(
 ) -> Iterator[StoredOperator]:
     for place in sorted({subtask.place for subtask in subtasks}):
         mine = [subtask for subtask in subtasks if subtask.place == place]
+        for subtask in mine:
+            _refuse_rivals(subtask, checkpoint_id)
         parts = newest_parts(mine, checkpoint_id)
         if not parts:
             continue
@@ -139,6 +165,18 @@ def _from_checkpoint(
             parts=tuple(parts),
             shape=newest,
         )
+
+
+def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
+    """Two attempts of one batch: only Spark's pointers say which was committed."""
+    rivals = subtask.at(checkpoint_id)
+    if len({handle.version for handle in rivals}) > 1:
+        number = rivals[0].checkpoint_id
+        cause = (
+            f"{len(rivals)} attempts have written checkpoint {number} of {subtask.folder}; read "
+            "an earlier one, or create a savepoint with Spark, which knows the one that counts"
+        )
+        raise RestoreError(f"checkpoint {number}", (cause,))
 
 
 def pick_operator(

@@ -6,6 +6,7 @@ rename being atomic, and a writer that dies leaves at most a file that nobody na
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Protocol
@@ -98,6 +99,11 @@ class CheckpointStorage(ABC):
         return self.read(path, 0, size)
 
 
+def public_uri(uri: str) -> str:
+    """A URI as error messages show it: without credentials and options."""
+    return re.sub(r"//[^/@]*@", "//", uri.partition("?")[0]).rstrip("/")
+
+
 def exactly(path: str, data: bytes, length: int) -> bytes:
     """Return data that has the wanted length; CorruptSnapshotError where it is shorter."""
     if len(data) != length:
@@ -122,6 +128,7 @@ def checkpoint_storage(uri: str | CheckpointStorage) -> CheckpointStorage:
     scheme = uri.partition(":")[0]
     if scheme not in schemes:
         known = ", ".join(sorted(schemes))
-        raise ConfigError("checkpoint.dir", f"{uri!r}: the scheme is none of: {known}")
+        reason = f"{public_uri(uri)!r}: the scheme is none of: {known}"
+        raise ConfigError("checkpoint.dir", reason)
     opened: CheckpointStorage = schemes[scheme](uri)
     return opened

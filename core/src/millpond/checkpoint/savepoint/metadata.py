@@ -12,7 +12,7 @@ import cattrs
 
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.handles import check_format, snapshot_converter
-from millpond.checkpoint.storage import CheckpointStorage, check_path
+from millpond.checkpoint.storage import CheckpointStorage, check_path, public_uri
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
@@ -143,7 +143,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
         CorruptSnapshotError: it is missing, damaged, or names a path outside of the savepoint.
         ApiVersionError: a newer Millpond wrote it.
     """
-    path = f"{handle.storage.uri.rstrip('/')}/{handle.path(METADATA_FILE)}"
+    path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
     try:
         tree: dict[str, Any] = json.loads(_metadata(handle, path))
         body = tree["savepoint"]

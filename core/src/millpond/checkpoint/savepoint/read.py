@@ -25,6 +25,7 @@ __all__ = ["read_state", "read_table", "table_batches"]
 _BATCH = 1 << 15
 _MAX_FILE = 4 << 30
 _MAX_RATIO = 4096
+_EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
 
 
 def read_state(
@@ -52,11 +53,11 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file within some key groups, in the columns of a schema."""
     path = handle.path(file.path)
-    data = handle.storage.read(path, 0, _sane_size(path, file.size))
-    if handle.storage.size(path) != file.size:
-        raise CorruptSnapshotError(path, f"its size is not {file.size:,} bytes")
+    if handle.storage.size(path) != _sane_size(path, file.size):
+        raise CorruptSnapshotError(path, f"its size is not {file.size:,} bytes{_EDITED}")
+    data = handle.storage.read(path, 0, file.size)
     if hashlib.sha256(data).hexdigest() != file.digest:
-        raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")
+        raise CorruptSnapshotError(path, f"its digest is wrong{_EDITED}")
     for batch in read_table(path, data, schema):
         column = batch.column("key_group")
         inside = pc.and_(pc.greater_equal(column, groups.start), pc.less_equal(column, groups.end))

@@ -1,0 +1,106 @@
+"""``spark.read.format("millpond")``: state as a DataFrame with typed columns.
+
+Reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a query
+(with the option ``snapshots``). It runs where Spark plans Python data sources, without a session,
+so it goes by the metadata beside the snapshots: of batches whose attempts have raced it refuses
+to choose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millpond.checkpoint import locate_savepoint
+from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.errors import ConfigError, RestoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["MillpondDataSource"]
+
+_OPTIONS = ("path", "state", "operator", "batchId", "snapshots")
+
+
+class MillpondDataSource(DataSource):
+    """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "millpond"
+
+    def _operator(self) -> StoredOperator:
+        options = {name.lower(): value for name, value in self.options.items()}
+        unknown = sorted(set(options) - {name.lower() for name in _OPTIONS})
+        if unknown:
+            reason = f"is not an option; there are: {', '.join(_OPTIONS)}"
+            raise ConfigError(unknown[0], reason, 'format("millpond")')
+        path = options.get("path")
+        if path is None:
+            reason = "give a savepoint or a checkpoint to load(...)"
+            raise ConfigError("path", reason, 'format("millpond")')
+        batch = options.get("batchid")
+        query = _query_of(path) if "snapshots" in options else None
+        if query is not None and batch is None:
+            batch = str(_last_batch(path))
+        found = open_stored(
+            options.get("snapshots", path), None if batch is None else int(batch) + 1
+        )
+        mine = [each for each in found if query is None or each.place.startswith(f"{query}/")]
+        return pick_operator(mine, options.get("operator"), path)
+
+    def _state(self, operator: StoredOperator) -> str:
+        state = next((v for k, v in self.options.items() if k.lower() == "state"), None)
+        names = ", ".join(meta.name for meta in operator.states)
+        if state is None:
+            raise ConfigError("state", f"name one of: {names}", 'format("millpond")')
+        return operator.state(state).name
+
+    def schema(self) -> StructType:
+        """The columns of the state's table."""
+        operator = self._operator()
+        schema: StructType = from_arrow_schema(operator.codec(self._state(operator)).schema)
+        return schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one partition for each stored part."""
+        operator = self._operator()
+        return _Reader(operator, self._state(operator))
+
+
+def _query_of(checkpoint: str) -> str:
+    storage = locate_savepoint(checkpoint).storage
+    return str(json.loads(storage.read_all("metadata"))["id"])
+
+
+def _last_batch(checkpoint: str) -> int:
+    storage = locate_savepoint(checkpoint).storage
+    names = [path.rpartition("/")[2] for path in storage.list("commits")]
+    batches = [int(name) for name in names if name.isdigit()]
+    if not batches:
+        raise RestoreError(checkpoint, ("the query has not committed a batch yet",))
+    return max(batches)
+
+
+class _Part(InputPartition):
+    """One of the operator's parts."""
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, operator: StoredOperator, state: str) -> None:
+        self._operator = operator
+        self._state = state
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Part(at) for at in range(len(self._operator.parts))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        part: pa.Table = self._operator.part(partition.value).table(self._state, exact=False)
+        yield from part.to_batches()

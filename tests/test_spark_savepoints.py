@@ -1,0 +1,98 @@
+"""Savepoints of Spark queries, starting from them, and the data source."""
+
+import millpond as mp
+import pytest
+from millpond.spark import create_savepoint, key_by
+from pyspark.errors import AnalysisException
+from streaming import RUNNING, Running, output, run
+
+pytestmark = pytest.mark.spark
+KEYS = [f"k{number}" for number in range(20)]
+
+
+def go_on(files, tmp_path, name="query"):
+    """Run the operator over what is new."""
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
+    return run(out, tmp_path, name=name)
+
+
+def counts(handle):
+    """The state ``count`` of a savepoint, by key."""
+    with mp.open_keyed_backend("heap", key_type=str, place="running", restore=[handle]) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("count", int, default=0))
+        found = {}
+        for key in list(backend.keys("count")):
+            backend.set_current_key(key)
+            found[key] = state.value()
+        return found
+
+
+def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
+    """A stopped query's savepoint holds the last batch, or an earlier one, across a rescale."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    files.add(*((key, 1) for key in KEYS))
+    go_on(files, tmp_path)
+    job_conf(parallelism=3)
+    files.add((KEYS[0], 1))
+    go_on(files, tmp_path)
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    latest = create_savepoint(spark, checkpoint, tmp_path / "latest")
+    assert counts(latest) == {**dict.fromkeys(KEYS, 2), KEYS[0]: 3}
+    first = create_savepoint(spark, checkpoint, tmp_path / "first", batch_id=0)
+    assert counts(first) == dict.fromkeys(KEYS, 1)
+
+
+def test_another_query_starts_from_a_savepoint_on_another_backend(
+    spark, job_conf, files, tmp_path
+):
+    """State moves from heap to RocksDB, into a new query with another parallelism, and lasts."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    go_on(files, tmp_path)
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    for path in files.folder.iterdir():
+        path.unlink()
+    job_conf(state_backend="rocksdb", parallelism=3, checkpoint_restore=tmp_path / "saved")
+    files.add(*((key, 2) for key in KEYS))
+    go_on(files, tmp_path, name="second")
+    files.add(*((key, 3) for key in KEYS))
+    go_on(files, tmp_path, name="second")
+    expected = sorted((key, n, total) for key in KEYS for n, total in ((2, 3), (3, 6)))
+    assert output(spark, tmp_path, name="second") == expected
+
+
+def test_the_data_source(spark, job_conf, files, tmp_path):
+    """State is a DataFrame with typed columns: of a query at any batch, and of a savepoint."""
+    job_conf(state_backend="lmdb", parallelism=2)
+    files.add(*((key, 5) for key in KEYS))
+    files.add((KEYS[0], 5))
+    go_on(files, tmp_path)
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    reader = spark.read.format("millpond").option("state", "sum")
+    reader = reader.option("snapshots", (tmp_path / "snapshots").as_uri())
+    df = reader.load(checkpoint)
+    assert df.schema.simpleString() == "struct<key_group:int,key:string,value:bigint>"
+    assert {row.key: row.value for row in df.collect()} == {**dict.fromkeys(KEYS, 5), KEYS[0]: 10}
+    before = reader.option("batchId", 0).load(checkpoint)
+    assert {row.value for row in before.collect()} == {5}
+    create_savepoint(spark, checkpoint, tmp_path / "saved")
+    saved = spark.read.format("millpond").option("state", "count").load(str(tmp_path / "saved"))
+    assert saved.where("value = 2").select("key").first()[0] == KEYS[0]
+    table = spark.read.parquet(str(tmp_path / "saved" / "running" / "count"))
+    assert sorted(map(tuple, table.collect())) == sorted(map(tuple, saved.collect()))
+
+
+def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_path):
+    """A missing state lists what there is; an unknown option is refused."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    go_on(files, tmp_path)
+    reader = spark.read.format("millpond")
+    folder = str(tmp_path / "snapshots")
+    with pytest.raises(AnalysisException, match="name one of: count, sum"):
+        reader.load(folder)
+    with pytest.raises(AnalysisException, match="no state 'cuont'"):
+        reader.option("state", "cuont").load(folder)
+    with pytest.raises(AnalysisException, match="is not an option"):
+        spark.read.format("millpond").option("stat", "count").load(folder)

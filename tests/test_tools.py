@@ -1,0 +1,175 @@
+"""The commands that look into checkpoint directories and savepoints."""
+
+import csv
+import json
+
+import millpond as mp
+import pandas as pd
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.cli.main import commands
+
+TOTAL = mp.ValueStateDescriptor("total", float)
+BASKET = mp.MapStateDescriptor("basket", str, int)
+
+
+def millpond(*arguments, status=0):
+    """Run a command; its standard output."""
+    result = CliRunner().invoke(commands, [str(each) for each in arguments])
+    if isinstance(result.exception, errors.MillpondError):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def as_json(*arguments, **options):
+    """Run a command with --json."""
+    return json.loads(millpond(*arguments, "--json", **options))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A checkpoint directory: two confirmed snapshots, and the file of a lost attempt."""
+    folder = tmp_path / "checkpoints"
+    storage = mp.checkpoint_storage(folder.as_uri())
+    with mp.open_keyed_backend("heap", key_type=str, place="q1/totals") as backend:
+        total, basket = (backend.get_partitioned_state(each) for each in (TOTAL, BASKET))
+        for number in range(5):
+            backend.set_current_key(f"k{number}")
+            total.update(number * 1.5)
+            basket.put("a", number)
+        backend.snapshot(1, storage).result()
+        backend.notify_checkpoint_complete(1)
+        storage.write(f"q1/totals/kg-0-127/1-{'0' * 32}.base.arrow", [b"of a lost attempt"])
+        backend.set_current_key("k1")
+        total.update(100.0)
+        backend.snapshot(2, storage).result()
+    return folder
+
+
+def test_list_show_and_verify(directory):
+    """All snapshots are listed, the newest one's files shown and found to be sound."""
+    assert [row["checkpoint"] for row in as_json("checkpoint", "list", directory)][-1] == 2
+    kinds = [row["kind"] for row in as_json("checkpoint", "show", directory)]
+    assert kinds == ["base", "delta"]
+    assert {row["verdict"] for row in as_json("checkpoint", "verify", directory)} == {"ok"}
+    assert "no snapshots" in millpond("checkpoint", "list", directory / "nothing")
+
+
+def test_verify_names_a_damaged_file(directory):
+    """A flipped byte gives status 1 and the file's name."""
+    path = directory / as_json("checkpoint", "show", directory)[-1]["file"]
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1
+    path.write_bytes(data)
+    rows = as_json("checkpoint", "verify", directory, status=1)
+    assert [row["file"] for row in rows if row["verdict"] != "ok"] == [
+        str(path.relative_to(directory))
+    ]
+
+
+def test_diff_counts_by_state(directory):
+    """One value was changed between the two checkpoints."""
+    rows = {row["state"]: row for row in as_json("checkpoint", "diff", directory, 1, 2)}
+    assert rows["total"] == {"state": "total", "added": 0, "removed": 0, "changed": 1, "same": 4}
+    assert rows["basket"]["same"] == 5
+
+
+def test_gc_deletes_what_nobody_needs(directory):
+    """A dry run deletes nothing; afterwards only what the newest snapshot needs is left."""
+    before = sorted(directory.rglob("*.*"))
+    would = as_json("checkpoint", "gc", directory, "--retained", 1, "--dry-run")
+    assert sorted(directory.rglob("*.*")) == before
+    gone = as_json("checkpoint", "gc", directory, "--retained", 1)
+    assert gone == would
+    assert any("0" * 32 in row["file"] for row in gone)
+    assert as_json("checkpoint", "gc", directory, "--retained", 1) == []
+    assert as_json("state", "get", directory, "total", "k1")[0]["value"] == 100.0
+
+
+def test_list_get_dump_and_export(directory, tmp_path):
+    """States are listed with their types; rows come as JSON, Parquet, CSV and Arrow."""
+    listed = {row["state"]: row for row in as_json("state", "list", directory)}
+    assert listed["basket"]["map_key"] == "str"
+    assert as_json("state", "get", directory, "basket", "k2")[0]["value"] == 2
+    assert "holds nothing" in millpond("state", "get", directory, "total", "k9", status=1)
+    lines = [
+        json.loads(line) for line in millpond("state", "dump", directory, "total").splitlines()
+    ]
+    assert {line["key"]: line["value"] for line in lines}["k4"] == 6.0
+    for ending in ("parquet", "csv", "arrow"):
+        millpond("state", "export", directory, "total", tmp_path / f"total.{ending}")
+    assert len(pd.read_parquet(tmp_path / "total.parquet")) == 5
+    with (tmp_path / "total.csv").open() as file:
+        assert {row["key"] for row in csv.DictReader(file)} == {f"k{n}" for n in range(5)}
+    with pa.OSFile(str(tmp_path / "total.arrow")) as file:
+        assert pa.ipc.open_file(file).read_all().num_rows == 5
+    with pytest.raises(errors.ConfigError, match="is none of"):
+        millpond("state", "export", directory, "total", tmp_path / "total.txt")
+    with pytest.raises(errors.RestoreError, match="there are: 'basket', 'total'"):
+        millpond("state", "dump", directory, "totl")
+
+
+def test_edit_writes_a_savepoint_that_restores(directory, tmp_path):
+    """A changed, an added and a removed value are seen by a backend that restores the savepoint."""
+    first, second, third = (tmp_path / name for name in ("one", "two", "three"))
+    millpond("state", "edit", directory, "total", "k1", first, "--set", "7")
+    millpond("state", "edit", first, "total", "new", second, "--set", "8.5")
+    millpond("state", "edit", second, "basket", "k3", third, "--remove", "--map-key", "a")
+    with mp.open_keyed_backend("heap", key_type=str, place="totals", restore=[third]) as backend:
+        total, basket = (backend.get_partitioned_state(each) for each in (TOTAL, BASKET))
+        found = {}
+        for key in list(backend.keys("total")):
+            backend.set_current_key(key)
+            found[key] = total.value()
+        backend.set_current_key("k3")
+        assert basket.is_empty()
+    assert found == {"k0": 0.0, "k1": 7.0, "k2": 3.0, "k3": 4.5, "k4": 6.0, "new": 8.5}
+    with pytest.raises(errors.StateTypeError):
+        millpond("state", "edit", directory, "total", "k1", tmp_path / "x", "--set", '"text"')
+
+
+def test_check_says_what_a_job_can_restore(directory, tmp_path, monkeypatch):
+    """The function's own types fit; another type is found before the job is started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(
+        "import millpond as mp\n"
+        "class Job(mp.KeyedProcessFunction):\n"
+        "    kind = float\n"
+        "    def open(self, context):\n"
+        "        context.get_state(mp.ValueStateDescriptor('total', self.kind))\n"
+        "        context.get_state(mp.ValueStateDescriptor('fresh', int))\n"
+        "    def process_element(self, row, context):\n"
+        "        return None\n"
+        "class Other(Job):\n"
+        "    kind = str\n"
+    )
+    rows = as_json("state", "check", directory, "--against", "job.py:Job")
+    assert {row["state"]: row["outcome"] for row in rows} == {
+        "total": "as is", "fresh": "new", "basket": "unused",
+    }  # fmt: skip
+    rows = as_json("state", "check", directory, "--against", "job.py:Other", status=1)
+    assert rows[0]["outcome"] == "incompatible"
+    with pytest.raises(errors.ConfigError, match="cannot be loaded"):
+        millpond("state", "check", directory, "--against", "job.py:Nothing")
+
+
+def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):
+    """An edit by pandas counts after sealing, and not before; re-keying keeps every row."""
+    place = tmp_path / "savepoint"
+    millpond("savepoint", "create", directory, place, "--snapshots", directory)
+    (file,) = (place / "totals" / "total").glob("*.parquet")
+    frame = pd.read_parquet(place / "totals" / "total")
+    frame.loc[frame.key == "k1", "value"] = 55.0
+    frame.to_parquet(file)
+    with pytest.raises(errors.CorruptSnapshotError, match="seal_savepoint"):
+        mp.open_keyed_backend("heap", key_type=str, restore=[place])
+    rows = {row["state"]: row for row in as_json("savepoint", "seal", place)}
+    assert rows["total"]["rows"] == 5
+    assert as_json("state", "get", place, "total", "k1")[0]["value"] == 55.0
+    again = tmp_path / "again"
+    rows = as_json("savepoint", "rekey", place, again, "--max-parallelism", 4096)
+    assert {row["max_parallelism"] for row in rows} == {4096}
+    assert as_json("state", "get", again, "total", "k1")[0]["value"] == 55.0
