@@ -1,6 +1,7 @@
 """The retail job, run in a process of its own so that tests can kill it.
 
 Usage: retail_job.py BACKEND ROOT DATA [--to-the-end] [--master MASTER] [--files N]
+       [--parallelism N] [--restore SAVEPOINT]
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RetailTotals(mp.KeyedProcessFunction):
         yield row.CustomerID, row.InvoiceNo, row.StockCode, row.Quantity, lines, spent
 
 
-def session(master, root, backend):
+def session(master, root, backend, parallelism, restore):
     """A session whose local directories lie under the root."""
     builder = (
         SparkSession.builder.master(master)
@@ -55,8 +56,13 @@ def session(master, root, backend):
         .config("spark.log.level", "ERROR")
         .config("spark.executorEnv.PYTHONPATH", ":".join(sys.path))
     )
+    started_from = {"checkpoint_restore": restore} if restore else {}
     configure(
-        builder, parallelism=2, state_backend=backend, checkpoint_dir=(root / "snapshots").as_uri()
+        builder,
+        parallelism=parallelism,
+        state_backend=backend,
+        checkpoint_dir=(root / "snapshots").as_uri(),
+        **started_from,
     )
     return builder.getOrCreate()
 
@@ -95,9 +101,13 @@ def main():
     parser.add_argument("--to-the-end", action="store_true")
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--files", type=int, default=21)
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--restore")
     options = parser.parse_args()
     cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    spark = session(options.master, options.root, options.backend)
+    spark = session(
+        options.master, options.root, options.backend, options.parallelism, options.restore
+    )
     start(spark, options.root, options.data, options.files, options.to_the_end).awaitTermination()
     spark.stop()
 

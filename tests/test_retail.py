@@ -14,7 +14,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond.checkpoint import KeyedStateHandle
-from millpond.spark import subtask_figures
+from millpond.spark import create_savepoint, subtask_figures
 from millpond.spark.figures import read_pointers
 
 pytestmark = pytest.mark.spark
@@ -131,10 +131,12 @@ def _import_job():
     sys.path.remove(str(HERE))
 
 
-def check_output(spark, root, expected):
+def check_output(spark, roots, expected):
     """No line is lost or doubled, running counts have no gap, the last totals are right."""
     lines, totals, _ = expected
-    rows = spark.read.parquet(str(root / "output")).collect()
+    rows = [
+        row for root in roots for row in spark.read.parquet(str(root / "output")).collect()
+    ]
     assert Counter((r.customer, r.invoice, r.stock, r.quantity) for r in rows) == lines
     counts = Counter((row.customer, row.lines) for row in rows if row.customer is not None)
     assert set(counts.values()) == {1}
@@ -181,8 +183,43 @@ def test_killed_and_restarted_it_is_exact(spark, retail, expected, tmp_path, bac
     assert killed not in python_workers(job.process.pid)
     job.kill()
     Job(backend, tmp_path, retail, "--to-the-end").finish()
-    check_output(spark, tmp_path, expected)
+    check_output(spark, [tmp_path], expected)
     check_state(spark, tmp_path, expected)
+
+
+def moved(spark, root):
+    """A savepoint of a stopped job."""
+    target = root / "savepoint"
+    snapshots = (root / "snapshots").as_uri()
+    create_savepoint(spark, str(root / "checkpoint"), target, snapshots=snapshots)
+    return ["--restore", str(target)]
+
+
+def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
+    """Rescaled from 2 to 5 to 3 subtasks, moved from heap to LMDB to RocksDB, killed on the way."""
+    files = sorted(retail.glob("*.csv.gz"))
+    parts = [files[:70], files[70:120], files[120:]]
+    roots = [tmp_path / name for name in ("heap", "lmdb", "rocksdb")]
+    for root, part in zip(roots, parts, strict=True):
+        (root / "data").mkdir(parents=True)
+        for file in part:
+            (root / "data" / file.name).symlink_to(file)
+    heap, lmdb, rocksdb = roots
+    few = ["--files", "10"]
+    job = Job("heap", heap, heap / "data", *few)
+    job.wait_in_batch(2)
+    job.kill()
+    job = Job("heap", heap, heap / "data", *few, "--parallelism", "5")
+    job.wait_in_batch(last(heap, "commits") + 2)
+    job.kill()
+    Job("heap", heap, heap / "data", *few, "--parallelism", "3", "--to-the-end").finish()
+    job = Job("lmdb", lmdb, lmdb / "data", *few, *moved(spark, heap))
+    job.wait_in_batch(2)
+    job.kill()
+    Job("lmdb", lmdb, lmdb / "data", *few, "--to-the-end", *moved(spark, heap)).finish()
+    Job("rocksdb", rocksdb, rocksdb / "data", "--to-the-end", *moved(spark, lmdb)).finish()
+    check_output(spark, roots, expected)
+    check_state(spark, rocksdb, expected)
 
 
 def test_two_executors_are_exact_and_keep_their_subtasks(spark, retail, expected, tmp_path):
@@ -192,7 +229,7 @@ def test_two_executors_are_exact_and_keep_their_subtasks(spark, retail, expected
         "--master", "local-cluster[2,1,1024]",
     )  # fmt: skip
     job.finish()
-    check_output(spark, tmp_path, expected)
+    check_output(spark, [tmp_path], expected)
     check_state(spark, tmp_path, expected)
     homes: dict[int, list[tuple[object, object]]] = {}
     for batch in range(last(tmp_path, "commits") + 1):

@@ -1,0 +1,106 @@
+"""Writes the golden corpus of this format version; run once, when the format changes.
+
+The files are kept as they were written: later versions must read them back.
+Usage: make.py FOLDER
+"""
+
+import sys
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import attrs
+import millpond as mp
+
+
+@attrs.define
+class Order:
+    """A structured value."""
+
+    items: list[str]
+    amounts: dict[str, int]
+    note: str | None = None
+
+
+TTL = mp.StateTtlConfig(timedelta(milliseconds=1000))
+STATES = {
+    "int": (mp.ValueStateDescriptor("int", int), -(1 << 70)),
+    "float": (mp.ValueStateDescriptor("float", float), -0.5),
+    "str": (mp.ValueStateDescriptor("str", str), "é\0z"),
+    "bytes": (mp.ValueStateDescriptor("bytes", bytes), b"\0\xff"),
+    "bool": (mp.ValueStateDescriptor("bool", bool), True),
+    "decimal": (mp.ValueStateDescriptor("decimal", Decimal), Decimal("-1.20")),
+    "aware": (mp.ValueStateDescriptor("aware", datetime), datetime(2024, 5, 6, 7, tzinfo=UTC)),
+    "naive": (mp.ValueStateDescriptor("naive", datetime), datetime(1, 1, 1, 0, 0, 0, 1)),
+    "date": (mp.ValueStateDescriptor("date", date), date(9999, 12, 31)),
+    "uuid": (mp.ValueStateDescriptor("uuid", UUID), UUID(int=7)),
+    "order": (mp.ValueStateDescriptor("order", Order), Order(["a"], {"x": 1 << 65}, None)),
+    "items": (mp.ListStateDescriptor("items", int), [1, 2, 3]),
+    "scores": (mp.MapStateDescriptor("scores", str, float | None), {"a": 1.5, "b": None}),
+    "fading": (mp.ValueStateDescriptor("fading", str).enable_time_to_live(TTL), "stamped"),
+    "spaced": (mp.ValueStateDescriptor("spaced", int), 9),
+}
+KEYS = ("alice", "bob", "")
+
+
+def fill(backend):
+    """Put everything under every key; ``spaced`` in a namespace of its own."""
+    for key in KEYS:
+        backend.set_current_key(key)
+        for name, (descriptor, value) in STATES.items():
+            namespace = 5 if name == "spaced" else mp.VOID_NAMESPACE
+            state = backend.get_partitioned_state(descriptor, namespace=namespace)
+            if name == "scores":
+                state.put_all(value)
+            else:
+                state.update(value)
+
+
+def contents(backend):
+    """Everything, by key and state."""
+    found = {}
+    for key in KEYS:
+        backend.set_current_key(key)
+        for name, (descriptor, _) in STATES.items():
+            namespace = 5 if name == "spaced" else mp.VOID_NAMESPACE
+            state = backend.get_partitioned_state(descriptor, namespace=namespace)
+            if name == "scores":
+                found[key, name] = dict(state.items())
+            else:
+                found[key, name] = state.get() if name == "items" else state.value()
+    return found
+
+
+def expected():
+    """What every restore must give."""
+    return {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
+
+
+def main(folder):
+    """Write a changelog, a savepoint and RocksDB's own snapshot."""
+    storage = mp.checkpoint_storage(folder.resolve().as_uri())
+    for strategy, backend_name in (("changelog", "heap"), ("incremental", "rocksdb")):
+        config = mp.Config({"state.snapshot.strategy": strategy})
+        with mp.open_keyed_backend(
+            backend_name,
+            key_type=str,
+            directory=Path("/tmp/millpond-golden"),
+            clock=mp.ManualClock(0),
+            config=config,
+            place=f"golden/{strategy}",
+        ) as backend:
+            backend.set_current_key("bob")
+            backend.get_partitioned_state(STATES["str"][0]).update("overwritten by the delta")
+            backend.snapshot(1, storage).result()
+            backend.notify_checkpoint_complete(1)
+            fill(backend)
+            handle = backend.snapshot(2, storage).result().handle
+            (folder / f"{strategy}.json").write_text(handle.to_json())
+            if strategy == "changelog":
+                saved = backend.savepoint(3, storage).result().handle
+                (folder / saved.folder).rename(folder / "savepoint")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
