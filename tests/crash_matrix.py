@@ -230,7 +230,7 @@ def forked(function):
         except AssertionError as error:
             os.write(writer, str(error).encode())
             status = 2
-        except Exception:
+        except Exception:  # noqa: BLE001 - the parent shows it, whatever it is
             os.write(writer, traceback.format_exc()[-600:].encode())
             status = 1
         os._exit(status)

@@ -3,14 +3,12 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-from types import SimpleNamespace
-
 import millpond as mp
 import pytest
 from millpond.backend import KeyedBackendParameters
 from millpond.checkpoint.full import FullStrategy
-from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.memory import MemoryStorage
+from millpond.checkpoint.restore import RestoreOperation
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover

@@ -134,9 +134,7 @@ def _import_job():
 def check_output(spark, roots, expected):
     """No line is lost or doubled, running counts have no gap, the last totals are right."""
     lines, totals, _ = expected
-    rows = [
-        row for root in roots for row in spark.read.parquet(str(root / "output")).collect()
-    ]
+    rows = [row for root in roots for row in spark.read.parquet(str(root / "output")).collect()]
     assert Counter((r.customer, r.invoice, r.stock, r.quantity) for r in rows) == lines
     counts = Counter((row.customer, row.lines) for row in rows if row.customer is not None)
     assert set(counts.values()) == {1}

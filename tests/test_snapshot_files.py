@@ -1,9 +1,11 @@
 """Damaged, missing, foreign and hostile snapshot files are refused by name."""
 
+import hashlib
 import json
 
 import attrs
 import millpond as mp
+import pandas as pd
 import pytest
 from millpond import errors
 
@@ -130,7 +132,7 @@ def test_pickle_must_be_allowed(tmp_path):
 def test_unknown_storages():
     """A URI of an unknown scheme lists the known ones."""
     with pytest.raises(errors.ConfigError, match="the scheme is none of"):
-        mp.checkpoint_storage("ftp://somewhere")
+        mp.checkpoint_storage("nosuch://somewhere")
 
 
 def test_a_handle_without_storage_is_refused(handle):
@@ -141,3 +143,198 @@ def test_a_handle_without_storage_is_refused(handle):
         restore(7)
     with pytest.raises(errors.CorruptSnapshotError, match="/no/such/place/savepoint.json"):
         restore("/no/such/place")
+
+
+def forged(handle, tmp_path, change):
+    """The handle of a file whose footer was changed by somebody who knows about digests."""
+    path = file_of(handle, tmp_path)
+    (file,) = handle.files
+    data = path.read_bytes()
+    footer = json.loads(data[-file.footer : -12])
+    change(footer)
+    text = json.dumps(footer).encode()
+    tail = text + len(text).to_bytes(4, "big") + b"MILLPOND"
+    body = data[: -file.footer]
+    path.write_bytes(body + tail)
+    digest = hashlib.sha256(tail).hexdigest()
+    new = attrs.evolve(file, size=len(body) + len(tail), footer=len(tail), digest=digest)
+    return attrs.evolve(handle, files=(new,))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("stream_bytes", 1 << 40, "absurd size"),
+        ("stream_bytes", -1, "absurd size"),
+        ("stream_bytes", 10, "no Arrow stream"),
+        ("offset", -5, "outside of the file"),
+        ("length", 1 << 50, "outside of the file"),
+        ("rows", 7, "unexpected columns or rows"),
+        ("first_group", 3, "not of the key groups"),
+        ("digest", "0" * 64, "digest of the bytes"),
+        ("digest", None, "footer makes no sense|digest of the bytes"),
+        ("rows", "many", "footer makes no sense"),
+    ],
+)
+def test_hostile_footers(handle, tmp_path, field, value, message):
+    """A footer that lies is refused before anything is unpacked, even if its digest is right."""
+
+    def change(footer):
+        footer["segments"][0][field] = value
+
+    with pytest.raises(errors.CorruptSnapshotError, match=message) as caught:
+        restore(forged(handle, tmp_path, change))
+    assert caught.value.file == handle.files[0].path
+
+
+def test_footers_of_other_shapes(handle, tmp_path):
+    """Missing parts, unknown parts and a newer format are told apart."""
+    with pytest.raises(errors.CorruptSnapshotError, match="footer"):
+        restore(forged(handle, tmp_path, lambda footer: footer.pop("segments")))
+
+
+def test_a_newer_file_format(handle, tmp_path):
+    """A file of a newer format says what to upgrade, as a RestoreError too."""
+    newer = forged(handle, tmp_path, lambda footer: footer.update(format_version=99))
+    with pytest.raises(errors.RestoreError, match="upgrade millpond"):
+        restore(newer)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A savepoint of a few keys."""
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        for number in range(100):
+            backend.set_current_key(f"k{number}")
+            state.update(number)
+        handle = backend.savepoint(1, mp.checkpoint_storage(tmp_path.as_uri())).result().handle
+    return tmp_path / handle.folder
+
+
+def reseal(folder, change):
+    """Change a savepoint's metadata and give it a right digest."""
+    path = folder / "savepoint.json"
+    body = json.loads(path.read_text())["savepoint"]
+    change(body)
+    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))
+
+
+def first_file(body):
+    """The first table file in a savepoint's metadata."""
+    return body["operators"][0]["states"][0]["files"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: first_file(body).update(path="../../etc/passwd"), "leaves the checkpoint"),
+        (lambda body: first_file(body).update(path="/etc/passwd"), "leaves the checkpoint"),
+        (lambda body: first_file(body).update(size=1 << 60), "makes no sense"),
+        (lambda body: first_file(body).update(digest="0" * 64), "digest is wrong"),
+        (lambda body: first_file(body).update(size=5), "size is not 5"),
+        (lambda body: body.pop("operators"), "no savepoint"),
+        (lambda body: body.update(operators=[{"uid": 7}]), "no savepoint"),
+        (lambda body: body.update(surprise=1), "no savepoint"),
+    ],
+)
+def test_hostile_savepoints(saved, change, message):
+    """Savepoint metadata that lies is refused by name, even if its digest is right."""
+    reseal(saved, change)
+    with pytest.raises(errors.CorruptSnapshotError, match=message):
+        restore_path(saved)
+
+
+def restore_path(path):
+    """Restore a savepoint on heap."""
+    mp.open_keyed_backend("heap", key_type=str, restore=[path]).close()
+
+
+def test_damaged_savepoint_metadata(saved):
+    """A changed digit, half a file and a newer format are three clear errors."""
+    path = saved / "savepoint.json"
+    text = path.read_text()
+    path.write_text(text.replace('"max_parallelism": 128', '"max_parallelism": 129'))
+    with pytest.raises(errors.CorruptSnapshotError, match="digest"):
+        restore_path(saved)
+    path.write_text(text[: len(text) // 2])
+    with pytest.raises(errors.CorruptSnapshotError, match="no savepoint"):
+        restore_path(saved)
+    path.write_text(text)
+    reseal(saved, lambda body: body.update(format_version=99))
+    with pytest.raises(errors.RestoreError, match="upgrade millpond"):
+        restore_path(saved)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda frame: frame.drop(columns="value"), "value are missing"),
+        (lambda frame: frame.assign(value="text"), "no table of this state"),
+        (lambda frame: frame.assign(key=None), "row 0 of the batch cannot be stored"),
+        (lambda frame: frame.assign(value=0.5), "no table of this state"),
+    ],
+)
+def test_an_edit_that_cannot_be_stored_is_not_sealed(saved, edit, message):
+    """Sealing names the file and what is wrong with it, and the savepoint is as it was."""
+    (file,) = saved.rglob("*.parquet")
+    original, metadata = file.read_bytes(), (saved / "savepoint.json").read_bytes()
+    edit(pd.read_parquet(file)).to_parquet(file)
+    with pytest.raises(errors.CorruptSnapshotError, match=message) as caught:
+        mp.seal_savepoint(saved)
+    assert caught.value.file.endswith(file.name)
+    assert (saved / "savepoint.json").read_bytes() == metadata
+    file.write_bytes(original)
+    restore_path(saved)
+
+
+def test_sealing_puts_rows_into_their_key_groups(saved):
+    """A row with a new key needs no right key_group: sealing computes it."""
+    (file,) = saved.rglob("*.parquet")
+    frame = pd.read_parquet(file)
+    fresh = pd.DataFrame({"key_group": [0], "key": ["fresh"], "value": [7]})
+    pd.concat([frame, fresh]).to_parquet(file)
+    mp.seal_savepoint(saved)
+    with mp.open_keyed_backend("heap", key_type=str, restore=[saved]) as backend:
+        backend.set_current_key("fresh")
+        assert backend.get_partitioned_state(TOTAL).value() == 7
+
+
+@pytest.mark.parametrize("victim", ["CURRENT", "MANIFEST", ".sst"])
+def test_rocksdb_files_are_checked(tmp_path, victim):
+    """A changed byte in any of RocksDB's own files is an error that names it."""
+    settings = {"state.snapshot.strategy": "incremental", "backend.rocksdb.inline-threshold": 0}
+    storage = mp.checkpoint_storage((tmp_path / "c").as_uri())
+    with mp.open_keyed_backend(
+        "rocksdb", key_type=str, directory=tmp_path / "db", config=mp.Config(settings)
+    ) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(TOTAL).update(1)
+        handle = backend.snapshot(1, storage).result().handle
+    path = next(tmp_path / "c" / f.path for f in handle.files if victim in f.path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    for name in ("rocksdb", "heap"):
+        with pytest.raises(errors.CorruptSnapshotError, match=path.name):
+            mp.open_keyed_backend(
+                name, key_type=str, directory=tmp_path / f"restored-{name}", restore=[handle]
+            )
+
+
+def test_foreign_names_among_rocksdb_files(tmp_path):
+    """A handle cannot make the restore write other files than RocksDB's."""
+    settings = {"state.snapshot.strategy": "incremental"}
+    with mp.open_keyed_backend(
+        "rocksdb", key_type=str, directory=tmp_path / "db", config=mp.Config(settings)
+    ) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(TOTAL).update(1)
+        storage = mp.checkpoint_storage("memory:foreign")
+        handle = backend.snapshot(1, storage).result().handle
+    tree = json.loads(handle.to_json())
+    tree["files"][0]["path"] = "inline_authorized_keys"
+    evil = mp.KeyedStateHandle.from_json(json.dumps(tree), storage)
+    with pytest.raises(errors.CorruptSnapshotError, match="no file of a RocksDB snapshot"):
+        mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path / "r", restore=[evil])

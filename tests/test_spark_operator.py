@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by, subtask_figures
-from streaming import RUNNING, Files, Running, output, run
+from streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
 BACKENDS = ["heap", "rocksdb", "lmdb"]

@@ -43,9 +43,7 @@ def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
     assert counts(first) == dict.fromkeys(KEYS, 1)
 
 
-def test_another_query_starts_from_a_savepoint_on_another_backend(
-    spark, job_conf, files, tmp_path
-):
+def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_conf, files, tmp_path):
     """State moves from heap to RocksDB, into a new query with another parallelism, and lasts."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))

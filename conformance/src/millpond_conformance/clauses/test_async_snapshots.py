@@ -125,7 +125,7 @@ def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, stor
     broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
     backend = open_backend()
     write(backend, 0)
-    with pytest.raises(mp.errors.SnapshotTooLargeError, match="'(total|items|scores)'"):
+    with pytest.raises(mp.errors.SnapshotTooLargeError, match=r"'(total|items|scores)'"):
         backend.snapshot(1, broken).result()
     assert broken.list("") == []
     handle = backend.snapshot(2, storage).result().handle

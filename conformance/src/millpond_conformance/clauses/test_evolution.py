@@ -1,7 +1,7 @@
 """Declared types that change across a restore."""
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 
@@ -197,7 +197,7 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
     """Old entries get the time of the restore."""
-    ttl = mp.StateTtlConfig(datetime.timedelta(milliseconds=100))
+    ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(value(int)).update(1)
@@ -214,7 +214,7 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     """Entries expired at the restore are gone, the others stay for good; list elements singly."""
-    ttl = mp.StateTtlConfig(datetime.timedelta(milliseconds=100))
+    ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     items = mp.ListStateDescriptor("items", str)
     backend = open_backend()
     backend.set_current_key("a")

@@ -1,6 +1,6 @@
 """Savepoints: written by every backend, restored by every backend."""
 
-import datetime
+import datetime as dt
 import decimal
 import uuid
 
@@ -12,7 +12,7 @@ from millpond import errors
 from millpond_conformance.plugin import BackendOpener
 
 PORTABLE = "heap"
-UTC = datetime.UTC
+UTC = dt.UTC
 
 
 @attrs.define
@@ -32,9 +32,9 @@ VALUES = {
     "bytes": (bytes, b"\0\xff"),
     "bool": (bool, True),
     "decimal": (decimal.Decimal, decimal.Decimal("1.20")),
-    "aware": (datetime.datetime, datetime.datetime(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC)),
-    "naive": (datetime.datetime, datetime.datetime(1, 1, 1)),  # noqa: DTZ001 - naive on purpose
-    "date": (datetime.date, datetime.date(9999, 12, 31)),
+    "aware": (dt.datetime, dt.datetime(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC)),
+    "naive": (dt.datetime, dt.datetime(1, 1, 1)),  # noqa: DTZ001 - naive on purpose
+    "date": (dt.date, dt.date(9999, 12, 31)),
     "uuid": (uuid.UUID, uuid.UUID(int=5)),
     "tuple": (tuple[int, str], (1, "a")),
     "basket": (Basket, Basket(["a", "b"], {"x": 1}, None)),
@@ -66,7 +66,7 @@ def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, 
 
 def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp_path):
     """Lists, maps, namespaces and timestamps come back, by the savepoint's path as well."""
-    ttl = mp.StateTtlConfig(datetime.timedelta(milliseconds=100))
+    ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     items = mp.ListStateDescriptor("items", int)
     scores = mp.MapStateDescriptor("scores", str, float | None)
     fading = mp.ValueStateDescriptor("fading", str).enable_time_to_live(ttl)

@@ -18,6 +18,7 @@ from typing import Any, Self
 import attrs
 import cattrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.backend.changes import Change
 from millpond.checkpoint.handles import FORMAT_VERSION, SnapshotFile, check_format
@@ -227,7 +228,7 @@ def read_rows(
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
         whole = groups.start <= entry.first_group and entry.last_group <= groups.end
-        for index, rows in _split_by_state(_read_segment(storage, file, entry)):
+        for index, rows in _split_by_state(_read_segment(storage, file, entry, prefix_bytes)):
             if index >= len(footer.states):
                 raise CorruptSnapshotError(file.path, "a row belongs to no state")
             inside = (
@@ -236,12 +237,12 @@ def read_rows(
             yield footer.states[index], inside
 
 
-def verify_file(storage: CheckpointStorage, file: SnapshotFile) -> None:
+def verify_file(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int) -> None:
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
     if storage.size(file.path) != file.size:
         raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
     for entry in _read_footer(storage, file).segments:
-        _read_segment(storage, file, entry)
+        _read_segment(storage, file, entry, prefix_bytes)
 
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
@@ -263,7 +264,9 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
         raise CorruptSnapshotError(file.path, f"its footer makes no sense: {reason}") from error
 
 
-def _read_segment(storage: CheckpointStorage, file: SnapshotFile, entry: _Entry) -> pa.RecordBatch:
+def _read_segment(
+    storage: CheckpointStorage, file: SnapshotFile, entry: _Entry, prefix_bytes: int
+) -> pa.RecordBatch:
     offset, length = entry.offset, entry.length
     if not (offset >= 0 and 0 < length <= file.size - file.footer - offset):
         raise CorruptSnapshotError(file.path, "a segment lies outside of the file")
@@ -281,7 +284,21 @@ def _read_segment(storage: CheckpointStorage, file: SnapshotFile, entry: _Entry)
         raise CorruptSnapshotError(file.path, f"no Arrow stream at {offset}: {error}") from error
     if batch.schema != _SCHEMA or batch.num_rows != entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
+    _check_extent(file, entry, batch.column(1), prefix_bytes)
     return batch
+
+
+def _check_extent(
+    file: SnapshotFile, entry: _Entry, keys: pa.BinaryArray, prefix_bytes: int
+) -> None:
+    """The key groups must be those that the footer says: by them segments are skipped."""
+    extent = pc.min_max(keys)
+    first, last = (
+        int.from_bytes(extent[end].as_py()[:prefix_bytes], "big") for end in ("min", "max")
+    )
+    if keys.null_count or (first, last) != (entry.first_group, entry.last_group):
+        reason = f"the rows at {entry.offset} are not of the key groups that the footer says"
+        raise CorruptSnapshotError(file.path, reason)
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]:

@@ -133,8 +133,10 @@ def _open_filesystem(uri: str) -> tuple[Any, str]:
             filesystem, root = fs.FileSystem.from_uri(uri)
             return filesystem, root
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme)))
-    except (OSError, ValueError, ImportError) as error:
-        raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}") from error
+    except Exception as error:  # what a file system raises for a wrong URI is its own affair
+        raise ConfigError(
+            "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}"
+        ) from error
     return filesystem, rest
 
 

@@ -38,12 +38,13 @@ class RestoreError(MillpondError):
 
 
 @attrs.define(eq=False, slots=False)
-class ApiVersionError(MillpondError):
+class ApiVersionError(RestoreError):
     """Something was written by a newer Millpond."""
 
     what: str
     found: int
     supported: int
+    causes: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         return (

@@ -63,6 +63,7 @@ class RocksDBStore(ByteStore):
     def __init__(self, directory: Path, options: RocksDBOptions) -> None:
         self._options = options
         self._directory = directory
+        self._closed = False
         self._cache = _block_cache(options.block_cache_size)
         path = str(directory)
         native = database_options(options)
@@ -145,6 +146,9 @@ class RocksDBStore(ByteStore):
 
     def close(self) -> None:
         """See the base class."""
+        if self._closed:
+            return
+        self._closed = True
         columns, self._columns, self._handles = self._columns, {}, {}
         for name, column in columns.items():
             if name != META_FAMILY:
