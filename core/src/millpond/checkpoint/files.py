@@ -30,7 +30,7 @@ __all__ = ["Segment", "SegmentBuilder", "SnapshotWriter", "read_rows", "write_se
 
 MAGIC = b"MILLPOND"
 _TRAILER = 4 + len(MAGIC)
-_SEGMENT_BYTES = 8 << 20
+_SEGMENT_BYTES = 1 << 20
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 _CODEC = "lz4_raw"
 _MAX_RATIO = 256
@@ -50,7 +50,7 @@ class Segment:
 
 
 class SegmentBuilder:
-    """Collects rows and cuts them into segments of some megabytes, which it hands on."""
+    """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
 
     def __init__(self, prefix_bytes: int, emit: Callable[[Segment], object]) -> None:
         self._prefix_bytes = prefix_bytes
@@ -222,19 +222,26 @@ def read_rows(
         ApiVersionError: it was written by a newer Millpond.
     """
     footer = _read_footer(storage, file)
-    low = groups.start.to_bytes(prefix_bytes, "big")
-    high = (groups.end + 1).to_bytes(prefix_bytes + 1, "big")
     for entry in footer.segments:
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        whole = groups.start <= entry.first_group and entry.last_group <= groups.end
-        for index, rows in _split_by_state(_read_segment(storage, file, entry, prefix_bytes)):
+        batch = _read_segment(storage, file, entry, prefix_bytes)
+        if entry.first_group < groups.start or entry.last_group > groups.end:
+            batch = _inside(batch, groups, prefix_bytes)
+        for index, rows in _split_by_state(batch):
             if index >= len(footer.states):
                 raise CorruptSnapshotError(file.path, "a row belongs to no state")
-            inside = (
-                rows if whole else [row for row in rows if low <= row[0] and b"\0" + row[0] < high]
-            )
-            yield footer.states[index], inside
+            yield footer.states[index], rows
+
+
+def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, prefix_bytes: int) -> pa.RecordBatch:
+    """The rows of some key groups; filtered before Python sees them."""
+    keys = batch.column(1)
+    inside = pc.greater_equal(keys, groups.start.to_bytes(prefix_bytes, "big"))
+    if groups.end + 1 < 1 << (8 * prefix_bytes):
+        end = (groups.end + 1).to_bytes(prefix_bytes, "big")
+        inside = pc.and_(inside, pc.less(keys, end))
+    return batch.filter(inside)
 
 
 def verify_file(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int) -> None:
