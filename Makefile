@@ -28,8 +28,12 @@ format: setup ## format the code
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-bench: setup ## throughput side by side, as a table, JSON and plots under out/bench
+bench: setup ## throughput and checkpoints side by side: tables, JSON and plots under out/bench
 	$(PY) benchmarks/throughput.py --output out/bench
+	$(PY) benchmarks/checkpoints.py --output out/bench
+
+crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
+	$(PY) tests/crash_matrix.py --markdown docs/crash-matrix.md
 
 conformance: setup ## the contract tests, on every usable backend
 	$(PY) -m pytest --pyargs millpond_conformance
@@ -49,4 +53,4 @@ java:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo test soak lint format bench conformance wheels setup java clean
+.PHONY: help demo test soak lint format bench crash-matrix conformance wheels setup java clean

@@ -41,9 +41,7 @@ def groups_of(parallelism: int, index: int) -> mp.KeyGroupRange:
     return mp.key_group_range(MAX_PARALLELISM, parallelism, index)
 
 
-def open_part(
-    backend: str, directory: Path, groups: mp.KeyGroupRange, handles: list[Any]
-) -> Any:
+def open_part(backend: str, directory: Path, groups: mp.KeyGroupRange, handles: list[Any]) -> Any:
     """Open one subtask's backend in a fresh directory."""
     return mp.open_keyed_backend(
         backend,
@@ -186,7 +184,9 @@ def measure(backend: str, keys: int, rounds: int) -> dict[str, Any]:
 
 def show(reports: list[dict[str, Any]]) -> None:
     """The tables."""
-    cost = Table("backend", "touched bytes", "written", "ratio", "ms", title="1 % of the keys touched")
+    cost = Table(
+        "backend", "touched bytes", "written", "ratio", "ms", title="1 % of the keys touched"
+    )
     speed = Table(
         "backend", "bare loop s", "restore s", "restore / bare speed", "2 to 3 s", "3 to 2 s",
         "rescale / restore at 2", title="Restore and rescale",

@@ -48,27 +48,36 @@ def run_case(case: str, **options: int) -> dict[str, Any]:
     if line is None:
         raise SystemExit(f"{case} failed:\n{done.stderr[-4000:]}")
     report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    report["median"] = statistics.median(report["seconds"])
-    report["rows_per_s"] = report["rows"] / report["median"]
-    return report
+    return summed(report)
 
 
-def compare(batches: int, warm_up: int) -> list[dict[str, Any]]:
-    """All cases with the same micro-batches; the slow ones with fewer rows of as many keys."""
-    reports = []
-    for case in CASES:
-        rows = SLOW_ROWS.get(case, 100_000)
-        few = case in SLOW_ROWS or case == "spark-tws-row"
-        reports.append(
-            run_case(
+def summed(report: dict[str, Any]) -> dict[str, Any]:
+    """A report with its median."""
+    median = statistics.median(report["seconds"])
+    return {**report, "median": median, "rows_per_s": report["rows"] / median}
+
+
+def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
+    """All cases with the same micro-batches; the slow ones with fewer rows of as many keys.
+
+    The cases take turns, round by round, so that a machine whose speed drifts treats them alike;
+    a case's figure is the median over the batches of all rounds.
+    """
+    reports: dict[str, dict[str, Any]] = {}
+    for _ in range(rounds):
+        for case in CASES:
+            rows = SLOW_ROWS.get(case, 100_000)
+            few = case in SLOW_ROWS or case == "spark-tws-row"
+            report = run_case(
                 case,
                 rows=rows,
                 touched=43_000 * rows // 100_000,
-                batches=12 if few else batches,
+                batches=6 if few else batches,
                 warm_up=3 if few else warm_up,
             )
-        )
-    return reports
+            known = reports.setdefault(case, {**report, "seconds": []})
+            known["seconds"] += report["seconds"]
+    return [summed(report) for report in reports.values()]
 
 
 def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
@@ -143,12 +152,13 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    parser.add_argument("--batches", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=15)
+    parser.add_argument("--warm-up", type=int, default=8)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     CONSOLE.print("Side by side:")
-    compared = compare(options.batches, options.warm_up)
+    compared = compare(options.rounds, options.batches, options.warm_up)
     print_comparison(compared)
     plot_comparison(compared, options.output / "throughput.png")
     CONSOLE.print("With state grown beforehand:")
