@@ -62,7 +62,7 @@ subtasks one after the other.
 
 ![seconds of restores](images/checkpoints.png)
 
-| backend | bare loop s | restore s | speed of a restore | 2 to 2 s | 2 to 3 s | 3 to 2 s | rescale / 2 to 2 |
+| backend | bare loop s | restore s | restore's speed | 2 to 2 s | 2 to 3 s | 3 to 2 s | rescale |
 |---|---:|---:|---:|---:|---:|---:|---:|
 {speed}
 """

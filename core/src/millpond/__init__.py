@@ -9,11 +9,22 @@ from millpond.checkpoint import (
     rekey_savepoint,
     seal_savepoint,
 )
+from millpond.checkpoint.operatorstate import OperatorStateHandle, redistribute_operator_state
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
 from millpond.hookspecs import hookimpl
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
-from millpond.runtime import Context, KeyedProcessFunction, RuntimeContext, open_keyed_backend
+from millpond.runtime import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Context,
+    KeyedProcessFunction,
+    RuntimeContext,
+    TimeDomain,
+    TimerService,
+    open_keyed_backend,
+    open_operator_backend,
+)
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -41,6 +52,8 @@ from millpond.types import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "MAX_TIMESTAMP",
+    "MIN_TIMESTAMP",
     "VOID_NAMESPACE",
     "AggregateFunction",
     "AggregatingStateDescriptor",
@@ -55,6 +68,7 @@ __all__ = [
     "ListStateDescriptor",
     "ManualClock",
     "MapStateDescriptor",
+    "OperatorStateHandle",
     "Outcome",
     "PickleSerializer",
     "ReducingStateDescriptor",
@@ -65,6 +79,8 @@ __all__ = [
     "StateTtlConfig",
     "StateVisibility",
     "SystemClock",
+    "TimeDomain",
+    "TimerService",
     "TypeSerializer",
     "UpdateType",
     "ValueStateDescriptor",
@@ -77,6 +93,8 @@ __all__ = [
     "key_group_range",
     "local",
     "open_keyed_backend",
+    "open_operator_backend",
+    "redistribute_operator_state",
     "rekey_savepoint",
     "renamed_from",
     "seal_savepoint",

@@ -30,6 +30,7 @@ class KeyContext(ABC):
         self.key_group_range = parameters.key_group_range
         self.max_parallelism = parameters.max_parallelism
         self._current_key: Any = None
+        self._current_group = 0
         self._closed = False
 
     def set_current_key(self, key: Any) -> None:
@@ -59,6 +60,7 @@ class KeyContext(ABC):
                 f"{key_group}, this subtask owns {self.key_group_range}"
             )
         self._current_key = key
+        self._current_group = key_group
         self._select(key, key_group)
 
     @property
@@ -67,6 +69,10 @@ class KeyContext(ABC):
         if self._current_key is None:
             raise self.no_key()
         return self._current_key
+
+    def current_address(self) -> tuple[int, bytes]:
+        """Key group and encoded current key; NoCurrentKeyError where there is none."""
+        return self._current_group, self.key_codec.encode(self.current_key)
 
     def no_key(self) -> MillpondError:
         """The error that says why there is no current key."""

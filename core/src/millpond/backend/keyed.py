@@ -20,6 +20,7 @@ from millpond.backend.compat import CellMigration, cell_migration
 from millpond.backend.keycontext import KeyContext
 from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.timers import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.backend.view import StateView
 from millpond.errors import (
     ConfigError,
@@ -33,6 +34,7 @@ from millpond.types import (
     VOID_NAMESPACE,
     KeyCodec,
     TypeSerializer,
+    VoidKeyCodec,
     infer_key_type,
     key_codec_for,
 )
@@ -71,7 +73,8 @@ class KeyedStateBackend(KeyContext):
         self.restored: dict[str, StateMeta] = {}
         self.version: str | None = None
         self._registered: dict[str, RegisteredState] = {}
-        self._tables: dict[str, CellTable | MapTable] = {}
+        self._tables: dict[str, CellTable | MapTable | TimerRows] = {}
+        self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
 
@@ -172,6 +175,31 @@ class KeyedStateBackend(KeyContext):
         return parameters.registry.wrap_state(
             raw, descriptor=registered.descriptor, context=context
         )
+
+    def timer_queue(self, domain: str) -> TimerQueue:
+        """The timers of a time domain, made at the first request; part of every snapshot.
+
+        Raises:
+            StateMigrationError: they were stored in another form.
+        """
+        self.require_open()
+        name = timer_state(domain)
+        if name not in self._timers:
+            codec = VoidKeyCodec()
+            meta = timer_meta(domain, codec)
+            stored = self.restored.get(name, meta)
+            if stored != meta:
+                old, new = str(stored.namespace), str(meta.namespace)
+                raise StateMigrationError(name, "namespace", old, new)
+            rows = self._create_timer_rows(name)
+            self._tables[name] = rows
+            self._timers[name] = (meta, TimerQueue(self, codec, rows))
+        return self._timers[name][1]
+
+    def has_timers(self, domain: str) -> bool:
+        """Whether there is a queue of a domain, requested or restored."""
+        name = timer_state(domain)
+        return name in self._timers or name in self.restored
 
     def table_of(self, name: str) -> Any:
         """The table of a state under registration; for ``millpond_create_state``."""
@@ -298,6 +326,7 @@ class KeyedStateBackend(KeyContext):
     def state_metas(self) -> list[StateMeta]:
         """All states that a snapshot holds: registered, and restored but not yet requested."""
         metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
+        metas.update({name: meta for name, (meta, _) in self._timers.items()})
         return [metas[name] for name in sorted(metas)]
 
     @abstractmethod
@@ -347,6 +376,10 @@ class KeyedStateBackend(KeyContext):
     @abstractmethod
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         """The table of a new state; restored rows of that name become its content."""
+
+    @abstractmethod
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        """The rows of a timer queue; restored rows of that name become its content."""
 
     @abstractmethod
     def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:

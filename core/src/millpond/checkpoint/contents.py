@@ -10,6 +10,7 @@ from millpond.backend.compat import CellMigration
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.timers import TimerRows
 from millpond.backend.view import StateView
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
@@ -69,6 +70,9 @@ class Contents(KeyedStateBackend):
 
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         raise UnsupportedCapabilityError(self.name, "get_partitioned_state")
+
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        raise UnsupportedCapabilityError(self.name, "timer_queue")
 
     def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
         return iter(())

@@ -55,6 +55,7 @@ class SnapshotStrategy(ABC):
     def start(self, restored: KeyedStateHandle | None) -> None:
         """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
         self.confirmed = restored
+        self._running.clear()
         self._drop_outdated()
 
     def notify_complete(self, checkpoint_id: int) -> None:

@@ -1,14 +1,20 @@
-"""Functions, contexts, one subtask's life, and how a backend is opened."""
+"""Functions, contexts, timers, one subtask's life, and how backends are opened."""
 
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.opening import open_keyed_backend
+from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator, SubtaskInfo
+from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 
 __all__ = [
+    "MAX_TIMESTAMP",
+    "MIN_TIMESTAMP",
     "Context",
     "KeyedOperator",
     "KeyedProcessFunction",
     "RuntimeContext",
     "SubtaskInfo",
+    "TimeDomain",
+    "TimerService",
     "open_keyed_backend",
+    "open_operator_backend",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from millpond.backend import KeyedStateBackend
+from millpond.runtime.timers import TimeDomain, TimerService
 from millpond.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -86,15 +87,24 @@ class RuntimeContext:
 
 @attrs.define
 class Context:
-    """What ``process_element`` gets beside the row; one object, set anew for each row.
+    """What ``process_element`` and ``on_timer`` get; one object, set anew for each call.
 
     Attributes:
         current_key: the key of the row.
-        timestamp: the row's event time in ms, or None where it has none.
+        timestamp: the row's event time in ms, or None where it has none; in ``on_timer`` the
+            timer's own.
+        time_domain: in ``on_timer``, what the timer goes by.
     """
 
     current_key: Any = None
     timestamp: int | None = None
+    time_domain: TimeDomain | None = None
+    _timers: TimerService | None = None
+
+    def timer_service(self) -> TimerService:
+        """Time, and the timers of the current key."""
+        assert self._timers is not None
+        return self._timers
 
 
 class KeyedProcessFunction(ABC):
@@ -110,6 +120,10 @@ class KeyedProcessFunction(ABC):
     @abstractmethod
     def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
         """Handle a row, with its key current; yield, or return an iterable or None."""
+
+    def on_timer(self, timestamp: int, context: Context) -> Iterable[Any] | None:
+        """Handle a timer that is due, with its key current; yield, or return as with rows."""
+        return None
 
     def close(self) -> None:
         """Release what ``open`` acquired; called after the last row, also after a failure."""

@@ -101,9 +101,14 @@ class KeyedOperatorHarness:
         row = as_row(row)
         self._operator.process(self._select(row), row, timestamp, self.output)
 
+    def advance_watermark(self, ms: int) -> None:
+        """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
+        self._operator.advance_watermark(ms, self.output)
+
     def advance_processing_time(self, ms: int) -> None:
-        """Set the processing time to a moment, in ms since the epoch."""
+        """Set the processing time to a moment, in ms since the epoch, and fire due timers."""
         self.clock.set(ms)
+        self._operator.fire_processing_time(self.output)
 
     def snapshot(self) -> KeyedStateHandle | None:
         """Take a snapshot, confirm it, and return its handle; None where there is no state."""

@@ -13,6 +13,7 @@ from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
 from millpond.runtime.opening import open_keyed_backend
 from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, key_selector
+from millpond.runtime.timers import MAX_TIMESTAMP
 from millpond.types import infer_key_type
 
 __all__ = ["run"]
@@ -27,8 +28,12 @@ def run(
     key_type: Any = None,
     config: Config | None = None,
     clock: Clock | None = None,
+    event_time: str | Callable[[Any], Any] | None = None,
 ) -> list[Any]:
     """Run a keyed function over rows and return what it yielded.
+
+    Processing-time timers fire before the next row once they are due; event-time timers fire at
+    the end of the rows, when no further one can come.
 
     Args:
         function: the function.
@@ -38,8 +43,10 @@ def run(
         key_type: the type of the keys; taken from the first row's key where it is None.
         config: further configuration.
         clock: the source of processing time.
+        event_time: a field with the row's event time in ms, or a function of the row.
     """
     select = key_selector(key)
+    moment = key_selector(event_time) if event_time is not None else _no_time
     output: list[Any] = []
     iterator = iter(rows)
     first = next(iterator, None)
@@ -56,7 +63,13 @@ def run(
         operator.open()
         try:
             for row in map(as_row, chain((first,), iterator)):
-                operator.process(select(row), row, None, output)
+                operator.fire_processing_time(output)
+                operator.process(select(row), row, moment(row), output)
+            operator.advance_watermark(MAX_TIMESTAMP, output)
         finally:
             operator.close()
     return output
+
+
+def _no_time(_: Any) -> None:
+    return None

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
+from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
     locate_savepoint,
     restore_keyed,
+)
+from millpond.checkpoint.operatorstate import (
+    OperatorStateHandle,
+    read_operator_state,
+    write_operator_state,
 )
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config
@@ -21,7 +28,13 @@ from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import Resolution, get_registry
 from millpond.types import key_codec_for
 
-__all__ = ["Restorable", "create_backend", "open_keyed_backend", "restorable"]
+__all__ = [
+    "Restorable",
+    "create_backend",
+    "open_keyed_backend",
+    "open_operator_backend",
+    "restorable",
+]
 
 Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
 """What a backend can be restored from: a handle, or a savepoint's path or URI."""
@@ -115,3 +128,19 @@ def _claimed(
         return None
     backend.flush(handle.version)
     return handle
+
+
+def open_operator_backend(
+    *, restore: Iterable[OperatorStateHandle | None] = (), place: str = "state"
+) -> OperatorStateBackend:
+    """Open the operator state of one subtask; a context manager.
+
+    Args:
+        restore: handles of snapshots, as ``redistribute_operator_state`` gives them; None
+            stands for a subtask without state.
+        place: the folder of its snapshots.
+
+    Raises:
+        CorruptSnapshotError, RestoreError: a snapshot cannot be read.
+    """
+    return OperatorStateBackend(read_operator_state(restore), partial(write_operator_state, place))

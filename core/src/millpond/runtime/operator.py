@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from millpond.backend import KeyedStateBackend
+from millpond.backend.timers import Timer
 from millpond.errors import UserFunctionError, brief
 from millpond.runtime.functions import (
     Context,
@@ -13,6 +14,7 @@ from millpond.runtime.functions import (
     RuntimeContext,
     SubtaskInfo,
 )
+from millpond.runtime.timers import TimeDomain, TimerService
 
 __all__ = ["KeyedOperator", "SubtaskInfo"]
 
@@ -26,7 +28,8 @@ class KeyedOperator:
         self._function = function
         self._backend = backend
         self._info = info
-        self._context = Context()
+        self.timers = TimerService(backend, backend.parameters.clock.now)
+        self._context = Context(timers=self.timers)
 
     def open(self) -> None:
         """Call the function's ``open``."""
@@ -71,6 +74,30 @@ class KeyedOperator:
                     extend(result)
         except Exception as error:
             raise self._failure("process_element", error) from error
+
+    def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
+        """Raise the watermark to a moment in ms and fire what is due."""
+        self._fire(self.timers.advance_watermark(timestamp), TimeDomain.EVENT_TIME, output)
+
+    def fire_processing_time(self, output: list[Any]) -> None:
+        """Fire the processing-time timers that are due by the clock."""
+        self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
+
+    def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
+        context = self._context
+        context.time_domain = domain
+        try:
+            for timer in due:
+                self._backend.set_current_key_and_group(timer.key, timer.key_group)
+                context.current_key = timer.key
+                context.timestamp = timer.timestamp
+                result = self._function.on_timer(timer.timestamp, context)
+                if result is not None:
+                    output.extend(result)
+        except Exception as error:
+            raise self._failure("on_timer", error) from error
+        finally:
+            context.time_domain = None
 
     def _failure(self, method: str, error: Exception) -> UserFunctionError:
         info = self._info

@@ -19,7 +19,7 @@ import attrs
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle, catch_up, restore_keyed
-from millpond.clock import SystemClock
+from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.plugins import get_registry
@@ -72,8 +72,9 @@ def acquire_backend(
     query: str,
     groups: KeyGroupRange,
     committed: CommittedState,
+    now: int,
 ) -> Iterator[Acquired]:
-    """The backend of a subtask at exactly what is committed.
+    """The backend of a subtask at exactly what is committed, at the batch's time in ms.
 
     Raises:
         RestoreError: every way has failed; it names all causes.
@@ -83,10 +84,14 @@ def acquire_backend(
     folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
     with claimed_directory(local_root() / place / folder) as (directory, shared):
         failures: list[str] = []
+        clock = ManualClock(now)
         acquired = _from_worker(identity, plan, committed.handle, failures) or _open(
-            plan, place, groups, committed, directory, failures, shared=shared
+            plan, place, groups, committed, directory, failures, clock, shared=shared
         )
         backend = acquired.backend
+        kept_clock = backend.parameters.clock
+        assert isinstance(kept_clock, ManualClock)
+        kept_clock.set(now)
         try:
             yield acquired
         finally:
@@ -133,6 +138,7 @@ def _open(
     committed: CommittedState,
     directory: Path,
     failures: list[str],
+    clock: ManualClock,
     *,
     shared: bool,
 ) -> Acquired:
@@ -146,7 +152,7 @@ def _open(
         key_codec=plan.key_codec(),
         max_parallelism=plan.max_parallelism,
         key_group_range=groups,
-        clock=SystemClock(),
+        clock=clock,
         config=plan.config,
         registry=registry,
         directory=directory,

@@ -54,6 +54,7 @@ class OperatorPlan:
         output: the codec of the output rows.
         key_positions: which columns are the key.
         event_time: the position of the event-time column, or None.
+        watermarked: whether a column carries a watermark.
         order_by: the positions of the columns that order each key's rows.
         resolution: the backend as the driver resolved it.
     """
@@ -65,6 +66,7 @@ class OperatorPlan:
     key_positions: tuple[int, ...]
     key_fields: tuple[DataType, ...]
     event_time: int | None
+    watermarked: bool
     order_by: tuple[int, ...]
     parallelism: int
     config: Config
@@ -79,6 +81,11 @@ class OperatorPlan:
     def key_names(self) -> tuple[str, ...]:
         """The names of the key columns."""
         return tuple(self.rows.names[position] for position in self.key_positions)
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether the function handles timers, so that Spark has to call it without rows too."""
+        return type(self.function).on_timer is not KeyedProcessFunction.on_timer
 
     def key_codec(self) -> KeyCodec:
         """The codec of the keys."""

@@ -139,6 +139,7 @@ class KeyedStream:
             output=RowCodec.of(_output_schema(output)),
             key_positions=tuple(_position(schema, key, "key_by") for key in self._keys),
             key_fields=tuple(schema[key].dataType for key in self._keys),
+            watermarked=_watermark_column(schema) is not None,
             event_time=None if moment is None else _time_position(schema, moment),
             order_by=tuple(_position(schema, name, "order_by") for name in ordering),
             parallelism=parallelism,
@@ -201,7 +202,7 @@ def _run_streaming(carried: DataFrame, plan: OperatorPlan, output_mode: str) -> 
         outputStructType=plan.output.output_schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf="NoTimeout",
+        timeoutConf="ProcessingTimeTimeout" if plan.has_timers else "NoTimeout",
     )
     return result.select(*plan.output.restore())
 

@@ -36,7 +36,7 @@ _RESERVED_PREFIX = "_millpond"
 
 
 class StateKind(enum.Enum):
-    """The six kinds of keyed state; the values are written into snapshots."""
+    """The six kinds of keyed state, and timers; the values are written into snapshots."""
 
     VALUE = "value"
     LIST = "list"
@@ -44,6 +44,7 @@ class StateKind(enum.Enum):
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
     FOLDING = "folding"
+    TIMER = "timer"
 
 
 class AggregateFunction(ABC, Generic[IN, ACC, OUT]):

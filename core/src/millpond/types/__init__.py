@@ -8,7 +8,7 @@ from millpond.types.infer import (
     key_codec_for,
     serializer_for,
 )
-from millpond.types.keys import VOID_NAMESPACE, KeyCodec, VoidNamespace, signed64
+from millpond.types.keys import VOID_NAMESPACE, KeyCodec, VoidKeyCodec, VoidNamespace, signed64
 from millpond.types.pickled import PickleSerializer
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "PickleSerializer",
     "SerializerSnapshot",
     "TypeSerializer",
+    "VoidKeyCodec",
     "VoidNamespace",
     "assign_to_key_group",
     "infer_key_type",

@@ -11,8 +11,10 @@ from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.timers import MemoryTimerRows, TimerRows
 from millpond.backend.view import StateView
 from millpond.keygroups import key_group_prefix_bytes
+from millpond.state.descriptors import StateKind
 
 from millpond_heap.tables import HeapCellTable, HeapMapTable
 from millpond_heap.view import HeapView
@@ -88,6 +90,11 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 table.load(key, value)
         return table
 
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        restored = self._unclaimed.pop(name, {})
+        rows = (row for group in restored.values() for row in group)
+        return MemoryTimerRows(self.prefix_bytes, rows, track_changes=bool(self._listeners))
+
     def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
         """See the base class; restored rows are still as they were stored."""
         changes: list[Change] = []
@@ -108,7 +115,10 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _count_entries(self) -> int:
         tables: Iterable[Any] = self._tables.values()
         unclaimed = sum(
-            len(rows) for groups in self._unclaimed.values() for rows in groups.values()
+            len(rows)
+            for meta in self.state_metas()
+            if meta.kind is not StateKind.TIMER
+            for rows in self._unclaimed.get(meta.name, {}).values()
         )
         return unclaimed + sum(int(table.count()) for table in tables)
 
@@ -133,7 +143,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         table = self._tables.get(state_name)
         if table is not None:
             for key, value in rows:
-                table.load(key, value)
+                table.load(key, value)  # type: ignore[union-attr]
             return
         groups = self._unclaimed.setdefault(state_name, {})
         for key, value in rows:

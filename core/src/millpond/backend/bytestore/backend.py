@@ -15,15 +15,18 @@ from millpond.backend.bytestore.buffer import (
     end_of_prefix,
 )
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore
+from millpond.backend.bytestore.timers import BufferedTimerRows
 from millpond.backend.bytestore.view import ByteStoreView
 from millpond.backend.changes import Change
 from millpond.backend.compat import CellMigration
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.timers import TimerRows
 from millpond.backend.view import StateView
 from millpond.errors import ConfigError
 from millpond.keygroups import key_group_prefix_bytes
+from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
 
 __all__ = ["ByteStoreBackend"]
@@ -142,6 +145,9 @@ class ByteStoreBackend(KeyedStateBackend):
             )
         return BufferedCellTable(self, family, namespaces, registered.serializer)
 
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        return BufferedTimerRows(self, self._family(name), list(self._group_prefixes.values()))
+
     def end_of_namespace(self, address: bytes, namespaces: KeyCodec) -> int:
         """Where, in a physical key, the map key begins."""
         _, end = self.key_codec.decode(address, self._prefix_bytes)
@@ -180,6 +186,7 @@ class ByteStoreBackend(KeyedStateBackend):
         return sum(
             1
             for meta in self.state_metas()
+            if meta.kind is not StateKind.TIMER
             for _ in self.scan_in_chunks(self._family(meta.name), b"")
         )
 

@@ -112,7 +112,7 @@ class SavepointHandle:
 
 def state_folder(uid: str, state: str) -> str:
     """Where a state's table lies; readers of datasets skip folders that begin with _ or a dot."""
-    name = quote(state, safe=" +=@,")
+    name = quote(state, safe=" +=@,").removeprefix("_millpond_")
     if name[0] in "_.":
         name = f"%{ord(name[0]):02X}{name[1:]}"
     return f"{uid}/{name}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
+from millpond.backend.timers import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
@@ -31,6 +32,7 @@ class _Address:
     key: Any
     namespace: Any
     map_key: Any
+    timestamp: int | None
 
 
 class TableCodec:
@@ -54,16 +56,20 @@ class TableCodec:
         self._map_key = None if meta.map_key is None else key_column(meta.map_key)
         self._form = column_form(meta.value, exact=exact)
         self._is_list = meta.kind is StateKind.LIST
+        self._is_timer = meta.kind is StateKind.TIMER
         self.schema = self._make_schema()
 
     def _make_schema(self) -> pa.Schema:
         value, stamp = self._form.arrow_type, pa.int64()
         fields = [("key_group", pa.int32()), ("key", self._key.arrow_type)]
+        if self._is_timer:
+            fields.append(("timestamp", pa.int64()))
         if self._namespace is not None:
             fields.append(("namespace", self._namespace.arrow_type))
         if self._map_key is not None:
             fields.append(("map_key", self._map_key.arrow_type))
-        fields.append(("value", pa.list_(value) if self._is_list else value))
+        if not self._is_timer:
+            fields.append(("value", pa.list_(value) if self._is_list else value))
         if self.meta.ttl:
             fields.append(("ttl_timestamp", pa.list_(stamp) if self._is_list else stamp))
         return pa.schema(fields)
@@ -81,6 +87,9 @@ class TableCodec:
                 columns["namespace"].append(self._namespace.out(address.namespace))
             if self._map_key is not None:
                 columns["map_key"].append(self._map_key.out(address.map_key))
+            if self._is_timer:
+                columns["timestamp"].append(address.timestamp)
+                continue
             value, stamp = self._value_out(data or b"")
             columns["value"].append(value)
             if self.meta.ttl:
@@ -89,10 +98,14 @@ class TableCodec:
         return pa.record_batch(arrays, schema=self.schema)
 
     def _parse(self, physical: bytes) -> _Address:
-        key, at = self._key_codec.decode(physical, self._prefix_bytes)
+        at, timestamp = self._prefix_bytes, None
+        if self._is_timer:
+            at += TIMESTAMP_BYTES
+            timestamp = timestamp_from(physical[self._prefix_bytes : at])
+        key, at = self._key_codec.decode(physical, at)
         namespace, at = self._namespace_codec.decode(physical, at)
         map_key = None if self._map_codec is None else self._map_codec.decode(physical, at)[0]
-        return _Address(key, namespace, map_key)
+        return _Address(key, namespace, map_key, timestamp)
 
     def _value_out(self, data: bytes) -> tuple[Any, Any]:
         if not self._is_list:
@@ -119,26 +132,32 @@ class TableCodec:
             columns["key"],
             columns.get("namespace", missing),
             columns.get("map_key", missing),
-            columns["value"],
+            columns.get("value", missing),
             columns.get("ttl_timestamp", missing),
+            columns.get("timestamp", missing),
             strict=True,
         )
         rows: list[Change] = []
-        for number, (key, namespace, map_key, value, stamp) in enumerate(keyed):
+        for number, (key, namespace, map_key, value, stamp, timestamp) in enumerate(keyed):
             try:
-                physical = self.physical(key, namespace, map_key)
+                physical = self.physical(key, namespace, map_key, timestamp)
                 rows.append((physical, self.value_bytes(value, stamp)))
             except (ValueError, TypeError, KeyError, AttributeError, MillpondError) as error:
                 reason = f"row {number} of the batch cannot be stored: {error}"
                 raise CorruptSnapshotError(path, reason) from error
         return rows
 
-    def physical(self, key: Any, namespace: Any = None, map_key: Any = None) -> bytes:
+    def physical(
+        self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
+    ) -> bytes:
         """The physical key of column values."""
         codec = self._key_codec
         checked = codec.check(self._key.back(_given(key)))
         group = signed64(codec.hash(checked)) % self._max_parallelism
-        parts = [group.to_bytes(self._prefix_bytes, "big"), codec.encode(checked)]
+        parts = [group.to_bytes(self._prefix_bytes, "big")]
+        if self._is_timer:
+            parts.append(timestamp_bytes(_given(timestamp)))
+        parts.append(codec.encode(checked))
         if self._namespace is not None:
             value = self._namespace_codec.check(self._namespace.back(_given(namespace)))
             parts.append(self._namespace_codec.encode(value))
@@ -149,6 +168,8 @@ class TableCodec:
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
         """The stored bytes of column values; ValueError or TypeError where they do not fit."""
+        if self._is_timer:
+            return b""
         if not self._is_list:
             return self._cell_back(value, stamp)
         stamps = stamp if self.meta.ttl else [None] * len(_given(value))

@@ -1,0 +1,186 @@
+"""Timers: deduplicated, ordered, deleted, set while others fire, part of every snapshot."""
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.backend.timers import TimerQueue
+
+from millpond_conformance.plugin import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+
+
+def queue(backend) -> TimerQueue:
+    """The event-time timers of a backend."""
+    return backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
+
+
+def register(backend, key, *timestamps):
+    """Set timers of a key."""
+    backend.set_current_key(key)
+    for timestamp in timestamps:
+        queue(backend).register(timestamp, mp.VOID_NAMESPACE)
+
+
+def due(backend, timestamp):
+    """What fires up to a timestamp."""
+    return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
+
+
+def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
+    """By time over all keys, also negative times; a timer that is set twice fires once."""
+    backend = open_backend()
+    register(backend, "a", 30, -5, 10, 10)
+    register(backend, "b", 20, 10)
+    assert queue(backend).earliest() == -5
+    found = due(backend, 20)
+    assert [timestamp for timestamp, _ in found] == [-5, 10, 10, 20]
+    assert sorted(found) == [(-5, "a"), (10, "a"), (10, "b"), (20, "b")]
+    assert due(backend, 20) == []
+    assert queue(backend).earliest() == 30
+    backend.flush()
+    assert due(backend, 29) == []
+    assert due(backend, 30) == [(30, "a")]
+    assert queue(backend).earliest() is None
+
+
+def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
+    """Neither before nor after a flush; deleting what is not there is no error."""
+    backend = open_backend()
+    register(backend, "a", 1, 2, 3)
+    queue(backend).delete(2, mp.VOID_NAMESPACE)
+    backend.flush()
+    queue(backend).delete(3, mp.VOID_NAMESPACE)
+    queue(backend).delete(99, mp.VOID_NAMESPACE)
+    assert due(backend, 100) == [(1, "a")]
+    register(backend, "a", 2)
+    assert due(backend, 100) == [(2, "a")]
+
+
+def test_timers_change_while_others_fire(open_backend: BackendOpener):
+    """One set for a time already reached fires in the same run, a deleted one does not."""
+    backend = open_backend()
+    register(backend, "a", 1, 5, 7)
+    fired = []
+    for timer in queue(backend).due(10):
+        fired.append(timer.timestamp)
+        backend.set_current_key(timer.key)
+        if timer.timestamp == 1:
+            queue(backend).register(3, mp.VOID_NAMESPACE)
+            queue(backend).register(50, mp.VOID_NAMESPACE)
+            queue(backend).delete(5, mp.VOID_NAMESPACE)
+    assert fired == [1, 3, 7]
+    assert due(backend, 100) == [(50, "a")]
+
+
+@pytest.mark.parametrize("strategy", ["changelog", "full", "savepoint"])
+def test_timers_are_part_of_snapshots(open_backend: BackendOpener, storage, strategy):
+    """A restored backend has the timers that were set, not the fired and deleted ones."""
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
+    register(backend, "a", 1, 2, 3, 1 << 62)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    assert due(backend, 1) == [(1, "a")]
+    queue(backend).delete(2, mp.VOID_NAMESPACE)
+    register(backend, "b", 4)
+    handle = backend.snapshot(2, storage).result().handle
+    restored = open_backend(restore=[handle])
+    again = open_backend(restore=[restored.snapshot(3, storage).result().handle])
+    assert due(again, 100) == [(3, "a"), (4, "b")]
+    assert queue(again).earliest() == 1 << 62
+
+
+def test_timers_follow_their_key_groups(open_backend: BackendOpener, storage):
+    """Rescaled from two subtasks to three, every timer is in exactly one of them."""
+    handles = []
+    for index in range(2):
+        groups = mp.key_group_range(128, 2, index)
+        backend = open_backend(key_group_range=groups)
+        for number in range(100):
+            if mp.assign_to_key_group(f"k{number}", 128) in groups:
+                register(backend, f"k{number}", number)
+        handles.append(backend.snapshot(1, storage).result().handle)
+    found = []
+    for index in range(3):
+        groups = mp.key_group_range(128, 3, index)
+        found += due(open_backend(key_group_range=groups, restore=handles), 1000)
+    assert sorted(found) == [(number, f"k{number}") for number in range(100)]
+
+
+def test_timers_are_no_entries(open_backend: BackendOpener, storage):
+    """They are not counted and not listed as keys of a state."""
+    backend = open_backend()
+    register(backend, "a", 1, 2)
+    backend.get_partitioned_state(TOTAL).update(1)
+    assert backend.num_state_entries() == 1
+    handle = backend.snapshot(1, storage).result().handle
+    assert open_backend(restore=[handle]).num_state_entries() == 1
+
+
+@pytest.mark.parametrize("timestamp", ["1", 1.5, None, True, 1 << 63])
+def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
+    """A timestamp is an int of 64 bits; without a current key there is no timer."""
+    backend = open_backend()
+    with pytest.raises(errors.NoCurrentKeyError):
+        queue(backend).register(1, mp.VOID_NAMESPACE)
+    backend.set_current_key("a")
+    with pytest.raises(errors.StateTypeError):
+        queue(backend).register(timestamp, mp.VOID_NAMESPACE)
+    assert queue(backend).earliest() is None
+
+
+class Reminder(mp.KeyedProcessFunction):
+    """Says so 10 ms after a key's last row, by event time; by the clock, 100 ms after it."""
+
+    def open(self, context):
+        """Get the state."""
+        self.last = context.get_state(mp.ValueStateDescriptor("last", int))
+
+    def process_element(self, row, context):
+        """Move the timers."""
+        service = context.timer_service()
+        before = self.last.value()
+        if before is not None:
+            service.delete_event_time_timer(before + 10)
+        self.last.update(context.timestamp)
+        service.register_event_time_timer(context.timestamp + 10)
+        service.register_processing_time_timer(service.current_processing_time() + 100)
+
+    def on_timer(self, timestamp, context):
+        """Say which."""
+        yield context.current_key, timestamp, context.time_domain
+
+
+def test_a_function_with_timers(backend_name, tmp_path):
+    """The harness fires by watermark and clock; timers survive snapshots and savepoints."""
+    event, clock = mp.TimeDomain.EVENT_TIME, mp.TimeDomain.PROCESSING_TIME
+
+    def harness(**options):
+        return mp.testing.KeyedOperatorHarness(Reminder(), key="k", backend=backend_name, **options)
+
+    with harness() as one:
+        one.process({"k": "a"}, timestamp=5)
+        one.process({"k": "b"}, timestamp=6)
+        one.process({"k": "a"}, timestamp=20)
+        one.advance_watermark(16)
+        one.advance_watermark(3)
+        assert one.output == [("b", 16, event)]
+        handle = one.snapshot()
+        saved = one.savepoint(tmp_path / "saved")
+    for start in (handle, saved, tmp_path / "saved"):
+        with harness(restore=start) as two:
+            two.advance_processing_time(99)
+            assert two.output == []
+            two.advance_processing_time(100)
+            assert sorted(two.output, key=str) == [("a", 100, clock), ("b", 100, clock)]
+            two.advance_watermark(30)
+            assert two.output[2:] == [("a", 30, event)]
+
+
+def test_timers_in_the_local_runner(backend_name):
+    """At the end of the rows all event-time timers fire."""
+    rows = [{"k": "a", "t": 1}, {"k": "b", "t": 2}, {"k": "a", "t": 3}]
+    out = mp.local.run(
+        Reminder(), rows, key="k", backend=backend_name, event_time="t", clock=mp.ManualClock(0)
+    )
+    assert [(key, timestamp) for key, timestamp, _ in out] == [("b", 12), ("a", 13)]

@@ -1,0 +1,213 @@
+"""Snapshots of operator state, and how they are given out at another parallelism."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+
+from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta, RestoredState
+from millpond.checkpoint.handles import FORMAT_VERSION, check_format, snapshot_converter
+from millpond.checkpoint.raw import OperatorRawHandle, OperatorRawOutputStream
+from millpond.checkpoint.storage import CheckpointStorage, check_path
+from millpond.checkpoint.streams import CheckpointStreamFactory
+from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
+
+__all__ = [
+    "OperatorStateHandle",
+    "read_operator_state",
+    "redistribute_operator_state",
+    "write_operator_state",
+]
+
+
+@attrs.frozen
+class _StoredState:
+    """A state in a handle: which of the file's partitions are its own."""
+
+    meta: OperatorStateMeta
+    partitions: tuple[int, ...]
+
+
+@attrs.frozen
+class OperatorStateHandle:
+    """A snapshot of the operator state of one subtask, or the part of it that another gets.
+
+    Attributes:
+        raw: the file and where its partitions begin; None where all states are empty.
+        states: each with the numbers of its partitions in the file.
+    """
+
+    checkpoint_id: int
+    raw: OperatorRawHandle | None
+    states: tuple[_StoredState, ...]
+    format_version: int = FORMAT_VERSION
+    storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
+
+    def to_json(self) -> str:
+        """The handle without its storage."""
+        tree = _CONVERTER.unstructure(attrs.evolve(self, storage=None))
+        del tree["storage"]
+        return json.dumps(tree, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, storage: CheckpointStorage) -> OperatorStateHandle:
+        """Read a handle and bind it to a storage.
+
+        Raises:
+            CorruptSnapshotError: it is damaged, or its path leaves the storage.
+            ApiVersionError: it was written by a newer Millpond.
+        """
+        try:
+            tree: dict[str, Any] = json.loads(text)
+            check_format("The operator state's handle", tree["format_version"])
+            handle = _CONVERTER.structure({**tree, "storage": None}, cls)
+        except MillpondError:
+            raise
+        except Exception as error:
+            raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
+        if handle.raw is not None:
+            check_path(handle.raw.stream.path)
+        return attrs.evolve(handle, storage=storage)
+
+
+_CONVERTER = snapshot_converter()
+
+
+def write_operator_state(
+    place: str, checkpoint_id: int, storage: CheckpointStorage, states: Sequence[FrozenState]
+) -> Future[SnapshotResult]:
+    """Write frozen states in the background."""
+    factory = CheckpointStreamFactory(storage, f"{place}/operator", checkpoint_id)
+
+    def work(task: SnapshotTask) -> SnapshotResult:
+        if not states:
+            return SnapshotResult(None)
+        stored, number = [], 0
+        with factory.create("operator.bin") as stream:
+            raw = OperatorRawOutputStream(stream)
+            for state in states:
+                for data in state.partitions:
+                    task.check()
+                    raw.start_new_partition()
+                    raw.write(data)
+                end = number + len(state.partitions)
+                stored.append(_StoredState(state.meta, tuple(range(number, end))))
+                number = end
+            written = raw.close_and_get_handle()
+        handle = OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
+        return SnapshotResult(handle, written.stream.size if written else 0, number)
+
+    return run_snapshot(work, lambda: None, background=True)
+
+
+def read_operator_state(
+    handles: Iterable[OperatorStateHandle | None],
+) -> dict[str, RestoredState]:
+    """The states of some handles, the parts of each joined in the given order.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing or foreign.
+        RestoreError: one state has two modes or types.
+    """
+    found: dict[str, RestoredState] = {}
+    for handle in handles:
+        if handle is None:
+            continue
+        partitions = _partitions(handle)
+        for stored in handle.states:
+            known = found.setdefault(stored.meta.name, FrozenState(stored.meta, ()))
+            if known.meta != stored.meta:
+                cause = f"state {stored.meta.name!r} has two types or modes in its snapshots"
+                raise RestoreError("operator state", (cause,))
+            if stored.meta.mode is Mode.BROADCAST and known.partitions:
+                continue
+            parts = tuple(partitions[number] for number in stored.partitions)
+            joined = (*known.partitions, *parts)
+            found[stored.meta.name] = FrozenState(stored.meta, joined)
+    return found
+
+
+def _partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
+    wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
+    if not wanted:
+        return {}
+    if handle.raw is None or handle.storage is None:
+        raise RestoreError("operator state", ("its handle has no file or no storage",))
+    raw = attrs.evolve(handle.raw, partitions=wanted)
+    return dict(zip(wanted, raw.read(handle.storage), strict=True))
+
+
+def redistribute_operator_state(
+    handles_by_subtask: Sequence[OperatorStateHandle | None], new_parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    """What each subtask restores at a new parallelism; the rules are Flink's.
+
+    Args:
+        handles_by_subtask: the handle of each old subtask, None where it had no state.
+        new_parallelism: how many subtasks there will be.
+
+    Returns:
+        A list of handles for each new subtask. At the old parallelism every split list stays
+        where it was. Otherwise the elements of each split list, in the order of the old
+        subtasks, are cut into consecutive chunks, and which subtask gets the first of uneven
+        ones rotates between the states. Union lists go to all; of a broadcast map, new subtask
+        *i* gets the copy of old subtask ``i % old``.
+    """
+    given = [handle for handle in handles_by_subtask if handle is not None]
+    result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
+    same = len(handles_by_subtask) == new_parallelism
+    names = sorted({state.meta.name: state.meta for h in given for state in h.states})
+    chosen: list[dict[int, list[_StoredState]]] = [{} for _ in range(new_parallelism)]
+    first = 0
+    for name in names:
+        parts = [(at, _state(handle, name)) for at, handle in enumerate(handles_by_subtask)]
+        stored = [(at, state) for at, state in parts if state is not None]
+        mode = stored[0][1].meta.mode
+        if mode is Mode.UNION:
+            shares = [stored] * new_parallelism
+        elif mode is Mode.BROADCAST:
+            shares = [[stored[index % len(stored)]] for index in range(new_parallelism)]
+        elif same:
+            shares = [[part for part in stored if part[0] == at] for at in range(new_parallelism)]
+        else:
+            shares, first = _split(stored, new_parallelism, first)
+        for subtask, share in enumerate(shares):
+            for at, state in share:
+                chosen[subtask].setdefault(at, []).append(state)
+    for subtask, by_handle in enumerate(chosen):
+        for at, states in sorted(by_handle.items()):
+            handle = handles_by_subtask[at]
+            assert handle is not None
+            result[subtask].append(attrs.evolve(handle, states=tuple(states)))
+    return result
+
+
+def _state(handle: OperatorStateHandle | None, name: str) -> _StoredState | None:
+    states = handle.states if handle is not None else ()
+    return next((state for state in states if state.meta.name == name), None)
+
+
+def _split(
+    stored: Sequence[tuple[int, _StoredState]], parallelism: int, first: int
+) -> tuple[list[list[tuple[int, _StoredState]]], int]:
+    """Consecutive chunks of all elements, and who gets the first chunk of the next state."""
+    elements = [(at, number) for at, state in stored for number in state.partitions]
+    meta = stored[0][1].meta
+    size, rest = divmod(len(elements), parallelism)
+    shares: list[list[tuple[int, _StoredState]]] = [[] for _ in range(parallelism)]
+    start = 0
+    for turn in range(parallelism):
+        end = start + size + (turn < rest)
+        chunk: dict[int, list[int]] = {}
+        for at, number in elements[start:end]:
+            chunk.setdefault(at, []).append(number)
+        shares[(first + turn) % parallelism] = [
+            (at, _StoredState(meta, tuple(numbers))) for at, numbers in chunk.items()
+        ]
+        start = end
+    return shares, (first + rest) % parallelism

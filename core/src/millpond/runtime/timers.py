@@ -1,0 +1,84 @@
+"""Time as a keyed function sees it: the watermark, processing time, and timers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+
+from millpond.backend import KeyedStateBackend
+from millpond.backend.timers import Timer, TimerQueue
+from millpond.types import VOID_NAMESPACE
+
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
+
+MIN_TIMESTAMP = -(1 << 63)
+"""The watermark before the first one."""
+
+MAX_TIMESTAMP = (1 << 63) - 1
+"""The watermark after the last row of bounded input."""
+
+
+class TimeDomain(enum.Enum):
+    """What a timer goes by."""
+
+    EVENT_TIME = "event-time"
+    PROCESSING_TIME = "processing-time"
+
+
+class TimerService:
+    """The timers of the current key; the names are PyFlink's.
+
+    A timer is known by its time and key: set twice, it fires once. Timers fire in the order of
+    their times; one that is set in ``on_timer`` for a time already reached fires at once.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, now: Callable[[], int]) -> None:
+        self._backend = backend
+        self._now = now
+        self._watermark = MIN_TIMESTAMP
+
+    def _queue(self, domain: TimeDomain) -> TimerQueue:
+        return self._backend.timer_queue(domain.value)
+
+    def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
+        if self._backend.has_timers(domain.value):
+            yield from self._queue(domain).due(timestamp)
+
+    def current_watermark(self) -> int:
+        """The watermark in ms; MIN_TIMESTAMP before the first."""
+        return self._watermark
+
+    def current_processing_time(self) -> int:
+        """The processing time in ms since the epoch; on Spark the batch's own."""
+        return self._now()
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called once the watermark reaches a time in ms."""
+        self._queue(TimeDomain.EVENT_TIME).register(timestamp, VOID_NAMESPACE)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called once the processing time reaches a time in ms."""
+        self._queue(TimeDomain.PROCESSING_TIME).register(timestamp, VOID_NAMESPACE)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Remove an event-time timer; nothing happens where there is none."""
+        self._queue(TimeDomain.EVENT_TIME).delete(timestamp, VOID_NAMESPACE)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Remove a processing-time timer; nothing happens where there is none."""
+        self._queue(TimeDomain.PROCESSING_TIME).delete(timestamp, VOID_NAMESPACE)
+
+    def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
+        """Raise the watermark and hand out what is due; a lower one changes nothing."""
+        if timestamp > self._watermark:
+            self._watermark = timestamp
+            yield from self._due(TimeDomain.EVENT_TIME, timestamp)
+
+    def due_by_processing_time(self) -> Iterator[Timer]:
+        """Hand out the processing-time timers that are due now."""
+        yield from self._due(TimeDomain.PROCESSING_TIME, self._now())
+
+    def earliest(self, domain: TimeDomain) -> int | None:
+        """The time of the first timer of a domain, of any key; None where there is none."""
+        known = self._backend.has_timers(domain.value)
+        return self._queue(domain).earliest() if known else None
