@@ -54,7 +54,6 @@ class OperatorPlan:
         output: the codec of the output rows.
         key_positions: which columns are the key.
         event_time: the position of the event-time column, or None.
-        watermarked: whether a column carries a watermark.
         order_by: the positions of the columns that order each key's rows.
         resolution: the backend as the driver resolved it.
     """
@@ -66,7 +65,6 @@ class OperatorPlan:
     key_positions: tuple[int, ...]
     key_fields: tuple[DataType, ...]
     event_time: int | None
-    watermarked: bool
     order_by: tuple[int, ...]
     parallelism: int
     config: Config
@@ -84,7 +82,7 @@ class OperatorPlan:
 
     @property
     def has_timers(self) -> bool:
-        """Whether the function handles timers, so that Spark has to call it without rows too."""
+        """Whether the function handles timers."""
         return type(self.function).on_timer is not KeyedProcessFunction.on_timer
 
     def key_codec(self) -> KeyCodec:

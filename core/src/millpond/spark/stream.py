@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from millpond.config import Config
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, UnsupportedCapabilityError
 from millpond.keygroups import check_parallelism
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedProcessFunction
@@ -113,6 +113,10 @@ class KeyedStream:
         if config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
             raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
+        if plan.has_timers:
+            # Under ProcessingTimeTimeout a query with availableNow never ends, under
+            # EventTimeTimeout Spark drops late rows before the function sees them.
+            raise UnsupportedCapabilityError("the Spark operator", "timers in streaming queries")
         watch_operator(self._df.sparkSession, plan)
         return _run_streaming(carried, plan, output_mode)
 
@@ -139,7 +143,6 @@ class KeyedStream:
             output=RowCodec.of(_output_schema(output)),
             key_positions=tuple(_position(schema, key, "key_by") for key in self._keys),
             key_fields=tuple(schema[key].dataType for key in self._keys),
-            watermarked=_watermark_column(schema) is not None,
             event_time=None if moment is None else _time_position(schema, moment),
             order_by=tuple(_position(schema, name, "order_by") for name in ordering),
             parallelism=parallelism,
@@ -202,7 +205,7 @@ def _run_streaming(carried: DataFrame, plan: OperatorPlan, output_mode: str) -> 
         outputStructType=plan.output.output_schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf="ProcessingTimeTimeout" if plan.has_timers else "NoTimeout",
+        timeoutConf="NoTimeout",
     )
     return result.select(*plan.output.restore())
 

@@ -32,7 +32,6 @@ from millpond.runtime import (
     MAX_TIMESTAMP,
     KeyedOperator,
     SubtaskInfo,
-    TimeDomain,
     open_keyed_backend,
 )
 from millpond.spark.acquire import CommittedState, acquire_backend
@@ -84,7 +83,7 @@ def run_subtask(
     with acquire_backend(plan, query, groups, committed, now) as acquired:
         watch.lap("open_ms")
         runner = _Runner(plan, info, acquired.backend)
-        yield from runner.run(frames, _watermark(plan, state))
+        yield from runner.run(frames, bounded=False)
         watch.lap("process_ms")
         with _collector_paused():
             result = acquired.backend.snapshot(batch_id + 1, storage).result()
@@ -102,15 +101,7 @@ def run_subtask(
             layout=committed.layout,
         )
         state.update(attrs.astuple(pointer))
-        if runner.call_again is not None:
-            state.setTimeoutDuration(max(1, runner.call_again - now))
         acquired.succeeded = True
-
-
-def _watermark(plan: OperatorPlan, state: GroupState) -> int | None:
-    """Spark's watermark of this batch, which comes from the batches before; None for none yet."""
-    watermark = state.getCurrentWatermarkMs() if plan.watermarked else 0
-    return watermark if watermark > 0 else None
 
 
 def _committed_state(
@@ -181,49 +172,23 @@ class _Runner:
         self._codec = plan.key_codec()
         self.rows_in = 0
         self.rows_out = 0
-        self.call_again: int | None = None
 
-    def run(self, frames: Iterable[pd.DataFrame], watermark: int | None) -> Iterator[pd.DataFrame]:
-        """Fire due timers, then process all frames; yields carrier frames of the output.
+    def run(self, frames: Iterable[pd.DataFrame], *, bounded: bool) -> Iterator[pd.DataFrame]:
+        """Process all frames; yields carrier frames of the output.
 
-        ``call_again`` is then the time in ms at which there is something to do without rows.
+        At the end of bounded input no further row can come, so all event-time timers fire.
         """
         self._operator.open()
         try:
             output: list[Any] = []
-            if watermark is not None:
-                self._operator.advance_watermark(watermark, output)
-            self._operator.fire_processing_time(output)
             for columns, groups in self._batches(frames):
                 with _collector_paused():
                     self._process(columns, groups, output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
                     output = []
-            yield from self._packed(output)
-            self.call_again = self._next_call()
-        finally:
-            self._operator.close()
-
-    def _next_call(self) -> int | None:
-        """The first processing-time timer; with event-time timers, the next batch."""
-        if not self._plan.has_timers:
-            return None
-        timers = self._operator.timers
-        if timers.earliest(TimeDomain.EVENT_TIME) is not None:
-            return timers.current_processing_time()
-        return timers.earliest(TimeDomain.PROCESSING_TIME)
-
-    def run_to_the_end(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Process all rows there are; then no event-time timer has anything to wait for."""
-        self._operator.open()
-        try:
-            output: list[Any] = []
-            for columns, groups in self._batches(frames):
-                self._process(columns, groups, output)
-                yield from self._packed(output)
-                output = []
-            self._operator.advance_watermark(MAX_TIMESTAMP, output)
+            if bounded:
+                self._operator.advance_watermark(MAX_TIMESTAMP, output)
             yield from self._packed(output)
         finally:
             self._operator.close()
@@ -253,6 +218,8 @@ class _Runner:
         return [[column[at] for at in order] for column in columns], [groups[at] for at in order]
 
     def _process(self, columns: list[list[Any]], groups: list[int], output: list[Any]) -> None:
+        if not groups:
+            return
         self.rows_in += len(groups)
         keys = self._keys(columns)
         rows = self._plan.rows.rows(columns)
@@ -308,4 +275,4 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
             place=plan.uid,
         ) as backend,
     ):
-        yield from _Runner(plan, info, backend).run_to_the_end(frames)
+        yield from _Runner(plan, info, backend).run(frames, bounded=True)
