@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond.spark import create_savepoint, key_by
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
@@ -94,3 +94,14 @@ def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_
         reader.option("state", "cuont").load(folder)
     with pytest.raises(AnalysisException, match="is not an option"):
         spark.read.format("millpond").option("stat", "count").load(folder)
+
+
+def test_a_savepoint_that_is_not_there_stops_the_query(spark, job_conf, files, tmp_path):
+    """The error of the query names the savepoint; with a right one the query starts."""
+    job_conf(state_backend="heap", checkpoint_restore=tmp_path / "nowhere")
+    files.add(("a", 1))
+    with pytest.raises(StreamingQueryException, match="nowhere/savepoint.json"):
+        go_on(files, tmp_path)
+    spark.conf.unset("spark.millpond.checkpoint.restore")
+    go_on(files, tmp_path)
+    assert output(spark, tmp_path) == [("a", 1, 1)]

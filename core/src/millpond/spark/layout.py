@@ -121,10 +121,37 @@ def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout |
     return read_layout(storage, query, uid, number)
 
 
+def _note(query: str, uid: str, run: str) -> str:
+    return f"{query}/{uid}/failed/{run}.txt"
+
+
+def note_failure(storage: CheckpointStorage, query: str, uid: str, run: str, reason: str) -> None:
+    """Leave word for a run's tasks why there is no layout for them."""
+    storage.write(_note(query, uid, run), [reason.encode()])
+
+
+def failure_of_run(storage: CheckpointStorage, query: str, uid: str, run: str) -> str | None:
+    """Why the driver could not settle the layout of a run; None where it could."""
+    path = _note(query, uid, run)
+    return (
+        storage.read_all(path).decode() if path in storage.list(path.rpartition("/")[0]) else None
+    )
+
+
 @lru_cache(maxsize=64)
-def layout_of_run(storage_uri: str, query: str, uid: str, _run: str) -> Layout | None:
-    """The layout of a run of a query; the worker asks once a run, for it cannot change in one."""
-    return current_layout(checkpoint_storage(storage_uri), query, uid)
+def layout_of_run(storage_uri: str, query: str, uid: str, run: str) -> Layout:
+    """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
+
+    Raises:
+        RestoreError: the driver could not settle it.
+    """
+    storage = checkpoint_storage(storage_uri)
+    failure = failure_of_run(storage, query, uid, run)
+    layout = None if failure else current_layout(storage, query, uid)
+    if layout is None:
+        reason = failure or "the driver has settled no layout; see its log for the reason"
+        raise RestoreError(f"operator {uid!r}", (reason,))
+    return layout
 
 
 def committed_handles(

@@ -6,6 +6,7 @@ here is there before the first task.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -26,59 +27,61 @@ from millpond.spark.layout import (
     Layout,
     committed_handles,
     current_layout,
+    note_failure,
     write_layout,
 )
+from millpond.spark.pointer import Pointer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millpond.spark.plan import OperatorPlan
 
-__all__ = ["function_name", "watch_operator"]
+__all__ = ["watch_operator"]
 
 _LOG = logging.getLogger("millpond.spark")
 
 
 @attrs.frozen
 class _Declared:
-    """How an operator is divided, as its last ``process`` call says."""
+    """How an operator is divided, as a ``process`` call says."""
 
+    uid: str
     parallelism: int
     max_parallelism: int
     storage: CheckpointStorage
     savepoint: str
+
+    @property
+    def name(self) -> str:
+        """The name under which this call's function stands in a query's plan."""
+        parts = (self.parallelism, self.max_parallelism, self.storage.uri, self.savepoint)
+        digest = hashlib.sha256(repr(parts).encode()).hexdigest()
+        return f"millpond[{self.uid}]@{digest[:12]}"
 
 
 _declared: dict[str, _Declared] = {}
 _watched: WeakSet[Any] = WeakSet()
 
 
-def function_name(uid: str) -> str:
-    """The name under which an operator's function stands in a query's plan."""
-    return f"millpond[{uid}]"
+def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
+    """See to it that the operator's layout is settled whenever a query with it starts.
 
-
-def watch_operator(spark: SparkSession, plan: OperatorPlan) -> None:
-    """See to it that the operator's layout is settled whenever a query with it starts."""
-    storage = checkpoint_storage(plan.config.checkpoint.dir or "")
-    savepoint = _savepoint_with(plan) if plan.config.checkpoint.restore else ""
-    _declared[plan.uid] = _Declared(plan.parallelism, plan.max_parallelism, storage, savepoint)
+    Returns:
+        The name that the operator's function must have, to be found in the query's plan.
+    """
+    declared = _Declared(
+        uid=plan.uid,
+        parallelism=plan.parallelism,
+        max_parallelism=plan.max_parallelism,
+        storage=checkpoint_storage(plan.config.checkpoint.dir or ""),
+        savepoint=plan.config.checkpoint.restore or "",
+    )
+    _declared[declared.name] = declared
     if spark not in _watched:
         spark.streams.addListener(_LayoutListener(spark))
         _watched.add(spark)
-
-
-def _savepoint_with(plan: OperatorPlan) -> str:
-    """The configured savepoint, if it holds the operator; else the operator starts empty."""
-    savepoint = plan.config.checkpoint.restore or ""
-    saved = read_savepoint(locate_savepoint(savepoint))
-    for operator in saved.operators:
-        if operator.uid == plan.uid:
-            if operator.max_parallelism != plan.max_parallelism:
-                raise MaxParallelismError(operator.max_parallelism, plan.max_parallelism)
-            return savepoint
-    _LOG.warning("the savepoint %s holds no operator %r, it starts empty", savepoint, plan.uid)
-    return ""
+    return declared.name
 
 
 class _LayoutListener(StreamingQueryListener):
@@ -87,11 +90,17 @@ class _LayoutListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Settle the layouts of a query that is about to begin."""
-        try:
-            _settle_query(self._spark, str(event.id))
-        except Exception:  # noqa: BLE001 - whatever it is, the query must start and say so
-            # Spark swallows a listener's errors; the tasks will find no layout and say so.
-            _LOG.exception("the layouts of query %s could not be settled", event.id)
+        query, run = str(event.id), str(event.runId)
+        running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
+        stream = running.streamingQuery()
+        text = stream.analyzedPlan().toString()
+        for declared in [each for name, each in _declared.items() if name in text]:
+            try:
+                _settle(self._spark, stream, query, declared)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
+                # Spark swallows a listener's errors: the tasks find this note and say so.
+                _LOG.exception("operator %r of query %s cannot start", declared.uid, query)
+                note_failure(declared.storage, query, declared.uid, run, str(error))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to do."""
@@ -100,36 +109,44 @@ class _LayoutListener(StreamingQueryListener):
         """Nothing to do."""
 
 
-def _settle_query(spark: SparkSession, query: str) -> None:
-    running: Any = spark._jsparkSession.streams().get(query)  # noqa: SLF001 - Spark's only way
-    stream = running.streamingQuery()
-    plan = stream.analyzedPlan().toString()
-    for uid, declared in _declared.items():
-        if function_name(uid) not in plan:
-            continue
-        current = current_layout(declared.storage, query, uid)
-        if current is None:
-            layout = Layout(
-                0, declared.parallelism, declared.max_parallelism, savepoint=declared.savepoint
-            )
-        elif current.parallelism == declared.parallelism:
-            continue
-        else:
-            sources: list[KeyedStateHandle] = []
-            if not stream.commitLog().getLatestBatchId().isEmpty():
-                pointers = read_pointers(spark, stream.resolvedCheckpointRoot())
-                mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
-                sources = committed_handles(mine, current, declared.storage)
-            layout = _next_layout(uid, current, declared, sources)
-        write_layout(declared.storage, query, uid, layout)
-
-
-def _next_layout(
-    uid: str, current: Layout, declared: _Declared, sources: list[KeyedStateHandle]
-) -> Layout:
-    if current.max_parallelism != declared.max_parallelism:
+def _settle(spark: SparkSession, stream: Any, query: str, declared: _Declared) -> None:
+    """Write a layout if the operator has none yet, or one of another parallelism."""
+    current = current_layout(declared.storage, query, declared.uid)
+    if current is None:
+        layout = _first_layout(declared)
+    elif current.max_parallelism != declared.max_parallelism:
         raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
-    _LOG.info("%s: %d subtasks instead of %d", uid, declared.parallelism, current.parallelism)
-    return Layout(
-        current.number + 1, declared.parallelism, declared.max_parallelism, tuple(sources)
-    )
+    elif current.parallelism == declared.parallelism:
+        return
+    else:
+        sources = _committed(spark, stream, current, declared)
+        number = current.number + 1
+        layout = Layout(number, declared.parallelism, declared.max_parallelism, tuple(sources))
+        _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
+    write_layout(declared.storage, query, declared.uid, layout)
+
+
+def _first_layout(declared: _Declared) -> Layout:
+    """The layout of a new operator, which starts from the savepoint if that holds it."""
+    savepoint = ""
+    if declared.savepoint:
+        saved = read_savepoint(locate_savepoint(declared.savepoint)).operators
+        found = [operator for operator in saved if operator.uid == declared.uid]
+        if not found:
+            _LOG.warning("%s holds no operator %r", declared.savepoint, declared.uid)
+        elif found[0].max_parallelism != declared.max_parallelism:
+            raise MaxParallelismError(found[0].max_parallelism, declared.max_parallelism)
+        else:
+            savepoint = declared.savepoint
+    return Layout(0, declared.parallelism, declared.max_parallelism, savepoint=savepoint)
+
+
+def _committed(
+    spark: SparkSession, stream: Any, current: Layout, declared: _Declared
+) -> list[KeyedStateHandle]:
+    """What the query has committed of the operator so far."""
+    pointers: list[Pointer] = []
+    if not stream.commitLog().getLatestBatchId().isEmpty():
+        pointers = read_pointers(spark, stream.resolvedCheckpointRoot())
+    mine = [pointer for pointer in pointers if pointer.operator_uid == declared.uid]
+    return committed_handles(mine, current, declared.storage)

@@ -19,7 +19,7 @@ from millpond.runtime import KeyedProcessFunction
 from millpond.spark.labels import group_labels
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
-from millpond.spark.rescale import function_name, watch_operator
+from millpond.spark.rescale import watch_operator
 from millpond.spark.rows import RowCodec
 from millpond.spark.session import spark_configuration
 from millpond.spark.worker import GROUP_COLUMN, LABEL_COLUMN, run_partition, run_subtask
@@ -117,8 +117,8 @@ class KeyedStream:
             # Under ProcessingTimeTimeout a query with availableNow never ends, under
             # EventTimeTimeout Spark drops late rows before the function sees them.
             raise UnsupportedCapabilityError("the Spark operator", "timers in streaming queries")
-        watch_operator(self._df.sparkSession, plan)
-        return _run_streaming(carried, plan, output_mode)
+        name = watch_operator(self._df.sparkSession, plan)
+        return _run_streaming(carried, plan, output_mode, name)
 
     def _plan(
         self,
@@ -193,13 +193,15 @@ def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:
     return carried.withColumn(LABEL_COLUMN, F.get(labels, owner.cast("int")))
 
 
-def _run_streaming(carried: DataFrame, plan: OperatorPlan, output_mode: str) -> DataFrame:
+def _run_streaming(
+    carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
+) -> DataFrame:
     def subtask(
         key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         return run_subtask(plan, key[0], frames, state)
 
-    subtask.__name__ = function_name(plan.uid)
+    subtask.__name__ = name
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.output.output_schema(),

@@ -110,9 +110,6 @@ def _committed_state(
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
     uri = plan.config.checkpoint.dir or ""
     layout = layout_of_run(uri, query, plan.uid, run)
-    if layout is None:
-        cause = "the driver has written no layout; see its log for the reason"
-        raise RestoreError(f"operator {plan.uid!r}", (cause,))
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None or pointer.layout != layout.number:
