@@ -3,14 +3,13 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend.timers import TimerQueue
 
 from millpond_conformance.plugin import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
 
-def queue(backend) -> TimerQueue:
+def queue(backend):
     """The event-time timers of a backend."""
     return backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
 
