@@ -77,8 +77,3 @@ class TimerService:
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Hand out the processing-time timers that are due now."""
         yield from self._due(TimeDomain.PROCESSING_TIME, self._now())
-
-    def earliest(self, domain: TimeDomain) -> int | None:
-        """The time of the first timer of a domain, of any key; None where there is none."""
-        known = self._backend.has_timers(domain.value)
-        return self._queue(domain).earliest() if known else None

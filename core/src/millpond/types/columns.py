@@ -33,7 +33,7 @@ from millpond.types.scalars import (
     scalar_named,
 )
 
-__all__ = ["ColumnForm", "UnfitError", "column_form", "python_form"]
+__all__ = ["ColumnForm", "UnfitError", "column_form"]
 
 _BIG_INT = 1
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -251,17 +251,3 @@ def _union_leaf(parts: list[Any], *, exact: bool) -> _Leaf | None:
         lambda value: None if value is None else inner.out(value),
         lambda value: None if value is None else inner.back(value),
     )
-
-
-def python_form(snapshot: SerializerSnapshot) -> Callable[[bytes], Any]:
-    """From stored bytes to plain Python values, for tools: structs become dictionaries."""
-    form = column_form(snapshot, exact=False)
-    careful = column_form(snapshot, exact=True)
-
-    def read(data: bytes) -> Any:
-        try:
-            return form.to_column(data)
-        except UnfitError:
-            return careful.to_column(data)
-
-    return read

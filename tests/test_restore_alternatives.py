@@ -1,0 +1,159 @@
+"""Getting a subtask's backend: one way after the other, each failure logged, all of them named."""
+
+import logging
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.checkpoint import restore_keyed
+from millpond.plugins import get_registry
+from millpond.spark.acquire import CommittedState, acquire_backend
+from millpond.spark.plan import OperatorPlan
+from millpond.spark.rows import RowCodec
+from pyspark.sql.types import StringType, StructType
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+WHOLE = mp.KeyGroupRange(0, 127)
+SCHEMA = StructType().add("k", StringType())
+
+
+class Nothing(mp.KeyedProcessFunction):
+    """A function that is not called."""
+
+    def process_element(self, row, context):
+        return None
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """A storage in files."""
+    return mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+
+
+@pytest.fixture
+def get(tmp_path, storage, monkeypatch):
+    """Gets the backend for a committed handle, adds one to a total, and takes a snapshot."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
+
+    def run(backend, handle, checkpoint_id, *, max_deltas=100):
+        config = mp.Config({"checkpoint.dir": storage.uri, "state.snapshot.max-deltas": max_deltas})
+        plan = OperatorPlan(
+            uid="totals",
+            function=Nothing(),
+            rows=RowCodec.of(SCHEMA),
+            output=RowCodec.of(SCHEMA),
+            key_positions=(0,),
+            key_fields=(StringType(),),
+            event_time=None,
+            order_by=(),
+            parallelism=1,
+            config=config,
+            resolution=get_registry().resolve(backend),
+        )
+        query = f"query-{tmp_path.name}"
+        with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
+            state = acquired.backend.get_partitioned_state(TOTAL)
+            acquired.backend.set_current_key("k")
+            state.update((state.value() or 0) + 1)
+            result = acquired.backend.snapshot(checkpoint_id, storage).result()
+            acquired.succeeded = True
+        return acquired.source, result.handle
+
+    return run
+
+
+def elsewhere(storage, handle):
+    """What another worker makes of a handle: a new base and a delta; the way there is history."""
+    config = mp.Config({"state.snapshot.max-deltas": 1, "checkpoint.claim": True})
+    with mp.open_keyed_backend(
+        "heap", key_type=str, restore=[handle], config=config, place="other"
+    ) as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        for checkpoint_id in (10, 11):
+            backend.set_current_key("k")
+            state.update(state.value() + 1)
+            handle = backend.snapshot(checkpoint_id, storage).result().handle
+            backend.notify_checkpoint_complete(checkpoint_id)
+    return handle
+
+
+def total(storage, handle):
+    """The total in a snapshot."""
+    with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
+        backend.set_current_key("k")
+        return backend.get_partitioned_state(TOTAL).value()
+
+
+@pytest.mark.parametrize(
+    ("backend", "kept"), [("heap", "worker"), ("lmdb", "local"), ("rocksdb", "local")]
+)
+def test_the_cheapest_way_comes_first(get, storage, tmp_path, backend, kept):
+    """New, then from the worker or its directory, then by deltas; a replay uses no copy ahead."""
+    source, first = get(backend, None, 1)
+    assert source == "new"
+    source, second = get(backend, first, 2)
+    assert source == kept
+    other = elsewhere(storage, second)
+    source, third = get(backend, other, 12)
+    assert source == "deltas"
+    assert total(storage, third) == 5
+    source, replayed = get(backend, first, 2)
+    assert source == "snapshot"
+    assert total(storage, replayed) == 2
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+def test_a_missing_delta_is_logged_and_the_snapshot_taken(get, storage, tmp_path, backend, caplog):
+    """A copy that cannot catch up is given up for the base, and the log says why."""
+    _, first = get(backend, None, 1)
+    _, second = get(backend, first, 2)
+    other = elsewhere(storage, second)
+    storage.delete(other.history[-1].path)
+    with caplog.at_level(logging.WARNING, "millpond.restore"):
+        source, handle = get(backend, other, 12)
+    assert source == "snapshot"
+    assert other.history[-1].path in caplog.text
+    assert total(storage, handle) == 5
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+def test_all_failing_gives_one_error_with_all_causes(get, storage, tmp_path, backend):
+    """The copy's cause and the snapshot's cause are both in the error."""
+    _, first = get(backend, None, 1)
+    _, second = get(backend, first, 2)
+    other = elsewhere(storage, second)
+    storage.delete(other.history[-1].path)
+    storage.delete(other.files[0].path)
+    with pytest.raises(errors.RestoreError) as caught:
+        get(backend, other, 12)
+    assert len(caught.value.causes) == 2
+    assert other.history[-1].path in caught.value.causes[0]
+    assert other.files[0].path in caught.value.causes[1]
+
+
+def test_a_broken_local_copy_is_only_a_copy(get, storage, tmp_path):
+    """A RocksDB whose files were cut off is thrown away, and the snapshot restored."""
+    _, first = get("rocksdb", None, 1)
+    for path in (tmp_path / "local").rglob("*.sst"):
+        path.write_bytes(path.read_bytes()[:10])
+    for path in (tmp_path / "local").rglob("MANIFEST-*"):
+        path.write_bytes(b"")
+    source, handle = get("rocksdb", first, 2)
+    assert source == "snapshot"
+    assert total(storage, handle) == 2
+
+
+def test_restored_with_a_wrong_kind_of_handle_beside_it(storage, tmp_path):
+    """Two snapshots that disagree on a state's type are refused rather than mixed."""
+    handles = []
+    for index, kind in enumerate((int, str)):
+        groups = mp.key_group_range(128, 2, index)
+        with mp.open_keyed_backend("heap", key_type=str, key_group_range=groups) as backend:
+            backend.get_partitioned_state(mp.ValueStateDescriptor("total", kind))
+            handles.append(backend.snapshot(1, storage).result().handle)
+    with (
+        mp.open_keyed_backend("heap", key_type=str) as backend,
+        pytest.raises(errors.RestoreError, match="'total' has type"),
+    ):
+        restore_keyed(backend, [attrs.evolve(handle) for handle in handles])
