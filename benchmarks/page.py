@@ -22,7 +22,7 @@ Python 3.11 and Java 17.
 ## A running total per key
 
 100,000 rows and 43,000 distinct keys a micro-batch; a read, an addition and a write per row. Each
-case runs in a process of its own on `local[2]`. The cases take turns in three rounds, since the
+case runs in a process of its own on `local[2]`. The cases take turns in two rounds, since the
 machine's speed drifts; a figure is the median over all measured batches of a case. The two pandas
 APIs of Spark got 20,000 rows and 8,600 keys.
 

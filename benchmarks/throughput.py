@@ -72,7 +72,7 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
                 case,
                 rows=rows,
                 touched=43_000 * rows // 100_000,
-                batches=6 if few else batches,
+                batches=8 if few else batches,
                 warm_up=3 if few else warm_up,
             )
             known = reports.setdefault(case, {**report, "seconds": []})
@@ -152,7 +152,7 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batches", type=int, default=15)
     parser.add_argument("--warm-up", type=int, default=8)
     options = parser.parse_args()
