@@ -9,9 +9,9 @@ from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.spi import StateMeta
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
-from millpond.types import Compatibility, Outcome, TypeSerializer
+from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 
-__all__ = ["CellMigration", "cell_migration", "check_fixed_parts"]
+__all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]
 
 CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes; None where the entry is gone."""
@@ -55,21 +55,19 @@ def cell_migration(
     check_fixed_parts(stored, declared)
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
-        raise _refusal(stored, declared, verdict)
+        raise refusal(stored.name, stored.value, declared.value, verdict)
     if verdict.migrate is None and stored.ttl == declared.ttl:
         return None
     element = _element_migration(stored, declared, verdict, now)
     return _per_element(element) if stored.kind is StateKind.LIST else element
 
 
-def _refusal(stored: StateMeta, declared: StateMeta, verdict: Compatibility) -> StateMigrationError:
+def refusal(
+    state: str, stored: SerializerSnapshot, declared: SerializerSnapshot, verdict: Compatibility
+) -> StateMigrationError:
+    """The error of an incompatible value type."""
     return StateMigrationError(
-        stored.name,
-        "value",
-        str(stored.value),
-        str(declared.value),
-        field=verdict.field,
-        reason=verdict.reason,
+        state, "value", str(stored), str(declared), field=verdict.field, reason=verdict.reason
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import attrs
 
+from millpond.backend.compat import refusal
 from millpond.errors import (
     BackendClosedError,
     NullValueError,
@@ -314,12 +315,5 @@ def _conversion(
         raise StateMigrationError(stored.name, "map key", old, new)
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
-        raise StateMigrationError(
-            stored.name,
-            "value",
-            str(stored.value),
-            str(declared.value),
-            field=verdict.field,
-            reason=verdict.reason,
-        )
+        raise refusal(stored.name, stored.value, declared.value, verdict)
     return verdict.migrate or _same

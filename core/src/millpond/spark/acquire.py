@@ -131,6 +131,28 @@ def _from_worker(
     return Acquired(backend, "worker" if current else "deltas")
 
 
+def _parameters(
+    plan: OperatorPlan,
+    place: str,
+    groups: KeyGroupRange,
+    directory: Path,
+    usable: frozenset[str],
+    clock: ManualClock,
+) -> KeyedBackendParameters:
+    return KeyedBackendParameters(
+        key_codec=plan.key_codec(),
+        max_parallelism=plan.max_parallelism,
+        key_group_range=groups,
+        clock=clock,
+        config=plan.config,
+        registry=get_registry(plan.config.plugins),
+        directory=directory,
+        reuse_versions=usable,
+        options=plan.config.backend_options(plan.resolution.name),
+        place=place,
+    )
+
+
 def _open(
     plan: OperatorPlan,
     place: str,
@@ -148,18 +170,7 @@ def _open(
     usable = frozenset[str]()
     if handle is not None and shared and keeps:
         usable = handle.ancestors() | {handle.version}
-    parameters = KeyedBackendParameters(
-        key_codec=plan.key_codec(),
-        max_parallelism=plan.max_parallelism,
-        key_group_range=groups,
-        clock=clock,
-        config=plan.config,
-        registry=registry,
-        directory=directory,
-        reuse_versions=usable,
-        options=plan.config.backend_options(plan.resolution.name),
-        place=place,
-    )
+    parameters = _parameters(plan, place, groups, directory, usable, clock)
     backend = create_backend(plan.resolution, parameters)
     try:
         found = backend.version
