@@ -193,6 +193,7 @@ def moved(spark, root):
     return ["--restore", str(target)]
 
 
+@pytest.mark.soak
 def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
     """Rescaled from 2 to 5 to 3 subtasks, moved from heap to LMDB to RocksDB, killed on the way."""
     files = sorted(retail.glob("*.csv.gz"))
