@@ -183,3 +183,38 @@ def test_timers_in_the_local_runner(backend_name):
         Reminder(), rows, key="k", backend=backend_name, event_time="t", clock=mp.ManualClock(0)
     )
     assert [(key, timestamp) for key, timestamp, _ in out] == [("b", 12), ("a", 13)]
+
+
+class Clocks(mp.KeyedProcessFunction):
+    """Yields both times, and sets a processing-time timer that the row ``stop`` deletes."""
+
+    def process_element(self, row, context):
+        """Set or delete."""
+        service = context.timer_service()
+        if row.stop:
+            service.delete_processing_time_timer(50)
+        else:
+            service.register_processing_time_timer(50)
+        yield service.current_watermark(), service.current_processing_time()
+
+    def on_timer(self, timestamp, context):
+        """Say so."""
+        yield "fired", timestamp
+
+
+def test_times_and_deleted_processing_time_timers(backend_name):
+    """The watermark is MIN_TIMESTAMP before the first; a deleted timer does not fire."""
+    with mp.testing.KeyedOperatorHarness(
+        Clocks(), key="k", backend=backend_name, clock_ms=7
+    ) as harness:
+        harness.process({"k": "a", "stop": False})
+        harness.process({"k": "b", "stop": False})
+        harness.advance_watermark(30)
+        harness.process({"k": "a", "stop": True})
+        harness.advance_processing_time(50)
+        assert harness.output == [
+            (mp.MIN_TIMESTAMP, 7),
+            (mp.MIN_TIMESTAMP, 7),
+            (30, 7),
+            ("fired", 50),
+        ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,10 +95,8 @@ class _LocalSink:
 
     def abort(self) -> None:
         # A full disk fails once more when the buffered rest is written at closing.
-        try:
+        with suppress(OSError):
             self._file.close()
-        except OSError:
-            os.close(self._file.fileno()) if not self._file.closed else None
         self._temporary.unlink(missing_ok=True)
 
 

@@ -7,7 +7,7 @@ and digest; the storage is not part of it, so that a checkpoint directory can be
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import cattrs
@@ -19,6 +19,8 @@ from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
 __all__ = ["FORMAT_VERSION", "PORTABLE", "KeyedStateHandle", "RetiredFile", "SnapshotFile"]
+
+H = TypeVar("H")
 
 FORMAT_VERSION = 1
 PORTABLE = "rows"
@@ -134,9 +136,7 @@ class KeyedStateHandle:
 
     def to_json(self) -> str:
         """The handle without its storage."""
-        tree = _CONVERTER.unstructure(attrs.evolve(self, storage=None))
-        del tree["storage"]
-        return json.dumps(tree, separators=(",", ":"))
+        return handle_to_json(self)
 
     @classmethod
     def from_json(cls, text: str, storage: CheckpointStorage) -> KeyedStateHandle:
@@ -146,14 +146,7 @@ class KeyedStateHandle:
             CorruptSnapshotError: it is damaged, or a path leaves the storage.
             ApiVersionError: it was written by a newer Millpond.
         """
-        try:
-            tree: dict[str, Any] = json.loads(text)
-            check_format("The snapshot handle", tree["format_version"])
-            handle = _CONVERTER.structure({**tree, "storage": None}, cls)
-        except MillpondError:
-            raise
-        except Exception as error:
-            raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
+        handle = handle_from_json(text, cls)
         for path in sorted(handle.all_paths):
             check_path(path)
         return attrs.evolve(handle, storage=storage)
@@ -179,3 +172,27 @@ def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
 
 
 _CONVERTER = snapshot_converter()
+
+
+def handle_to_json(handle: Any) -> str:
+    """Any handle as JSON, without its storage."""
+    tree = _CONVERTER.unstructure(attrs.evolve(handle, storage=None))
+    del tree["storage"]
+    return json.dumps(tree, separators=(",", ":"))
+
+
+def handle_from_json(text: str, cls: type[H]) -> H:
+    """A handle of a class, not bound to a storage and its paths not checked yet.
+
+    Raises:
+        CorruptSnapshotError: it is damaged.
+        ApiVersionError: it was written by a newer Millpond.
+    """
+    try:
+        tree: dict[str, Any] = json.loads(text)
+        check_format("The snapshot handle", tree["format_version"])
+        return _CONVERTER.structure({**tree, "storage": None}, cls)
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import attrs
 
 from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta, RestoredState
-from millpond.checkpoint.handles import FORMAT_VERSION, check_format, snapshot_converter
+from millpond.checkpoint.handles import FORMAT_VERSION, handle_from_json, handle_to_json
 from millpond.checkpoint.raw import OperatorRawHandle, OperatorRawOutputStream
 from millpond.checkpoint.storage import CheckpointStorage, check_path
 from millpond.checkpoint.streams import CheckpointStreamFactory
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
-from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
+from millpond.errors import RestoreError
 
 __all__ = [
     "OperatorStateHandle",
@@ -50,9 +48,7 @@ class OperatorStateHandle:
 
     def to_json(self) -> str:
         """The handle without its storage."""
-        tree = _CONVERTER.unstructure(attrs.evolve(self, storage=None))
-        del tree["storage"]
-        return json.dumps(tree, separators=(",", ":"))
+        return handle_to_json(self)
 
     @classmethod
     def from_json(cls, text: str, storage: CheckpointStorage) -> OperatorStateHandle:
@@ -62,20 +58,10 @@ class OperatorStateHandle:
             CorruptSnapshotError: it is damaged, or its path leaves the storage.
             ApiVersionError: it was written by a newer Millpond.
         """
-        try:
-            tree: dict[str, Any] = json.loads(text)
-            check_format("The operator state's handle", tree["format_version"])
-            handle = _CONVERTER.structure({**tree, "storage": None}, cls)
-        except MillpondError:
-            raise
-        except Exception as error:
-            raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error
+        handle = handle_from_json(text, cls)
         if handle.raw is not None:
             check_path(handle.raw.stream.path)
         return attrs.evolve(handle, storage=storage)
-
-
-_CONVERTER = snapshot_converter()
 
 
 def write_operator_state(
