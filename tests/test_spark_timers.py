@@ -1,31 +1,47 @@
-"""Timers on Spark: in plain batches; a streaming query with them is refused."""
+"""Timers on Spark: by the watermark and by processing time, streaming and in plain batches."""
+
+import time
 
 import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by
+from streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
 
+OUTPUT = "k string, t bigint, watermark bigint"
+
 
 class Silence(mp.KeyedProcessFunction):
-    """Yields a key and the time 10 s after its last row."""
+    """Yields a key and the time 10 s after its last row, and the watermark it was seen at."""
 
     def open(self, context):
         self.last = context.get_state(mp.ValueStateDescriptor("last", int))
 
     def process_element(self, row, context):
         service = context.timer_service()
+        if context.timestamp <= service.current_watermark():
+            return [(row.k + " late", context.timestamp, service.current_watermark())]
         if self.last.value() is not None:
             service.delete_event_time_timer(self.last.value() + 10_000)
         self.last.update(context.timestamp)
         service.register_event_time_timer(context.timestamp + 10_000)
+        return None
 
     def on_timer(self, timestamp, context):
-        yield context.current_key, timestamp
+        yield context.current_key, timestamp, context.timer_service().current_watermark()
 
 
-OUTPUT = "k string, t bigint"
+class Alarm(mp.KeyedProcessFunction):
+    """Sets a processing-time timer 1 ms ahead at each row."""
+
+    def process_element(self, row, context):
+        service = context.timer_service()
+        service.register_processing_time_timer(service.current_processing_time() + 1)
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, context.timer_service().current_processing_time() - timestamp, 0
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
@@ -37,12 +53,84 @@ def test_event_time_timers_in_a_plain_batch(spark, job_conf, backend):
     out = key_by(df, "k").process(
         Silence(), output=OUTPUT, uid="silence", event_time="t", order_by="t"
     )
-    assert sorted(map(tuple, out.collect())) == [("a", 18_000), ("b", 15_000)]
+    assert sorted(row[:2] for row in out.collect()) == [("a", 18_000), ("b", 15_000)]
 
 
-def test_a_streaming_query_with_timers_is_refused(job_conf, files):
-    """It says so at once, rather than never calling on_timer."""
+@pytest.fixture
+def seconds(spark, tmp_path):
+    """A source of keys and seconds since the epoch."""
+    return Files(spark, tmp_path / "in", "k string, s bigint")
+
+
+def silences(source):
+    rows = source.stream().selectExpr("k", "timestamp_seconds(s) t").withWatermark("t", "0 seconds")
+    return key_by(rows, "k").process(Silence(), output=OUTPUT, uid="silence", order_by="t")
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+def test_event_time_timers_of_a_query(spark, job_conf, seconds, tmp_path, backend):
+    """They fire once the watermark of earlier batches has passed; late rows reach the function."""
+    job_conf(state_backend=backend, parallelism=3)
+    seconds.add(("a", 1), ("b", 5))
+    seconds.add(("c", 12))
+    seconds.add(("a", 4), ("d", 100))
+    run(silences(seconds), tmp_path)
+    assert output(spark, tmp_path) == [
+        ("a", 11_000, 12_000),
+        ("a late", 4_000, 12_000),
+        ("b", 15_000, 100_000),
+        ("c", 22_000, 100_000),
+    ]
+
+
+@pytest.mark.parametrize("parallelism", [2, 4])
+def test_timers_are_rescaled(spark, job_conf, seconds, tmp_path, parallelism):
+    """Subtasks that get no row after a rescale fire the timers they have taken over."""
+    job_conf(state_backend="heap", parallelism=3)
+    keys = [f"k{number}" for number in range(20)]
+    seconds.add(*((key, 1) for key in keys))
+    run(silences(seconds), tmp_path)
+    job_conf(state_backend="heap", parallelism=parallelism)
+    seconds.add(("one", 50))
+    seconds.add(("one", 51))
+    run(silences(seconds), tmp_path)
+    assert output(spark, tmp_path) == sorted((key, 11_000, 50_000) for key in keys)
+
+
+def test_processing_time_timers_of_an_idle_query(spark, job_conf, files, tmp_path):
+    """A timer set at a query's only row fires though no other row comes."""
+    job_conf(state_backend="rocksdb")
+    files.add(("a", 1))
+    alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
+    writer = alarms.writeStream.format("memory").queryName("alarms")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        deadline = time.monotonic() + 60
+        while not spark.table("alarms").count() and time.monotonic() < deadline:
+            assert query.exception() is None
+        ((key, late, _),) = spark.table("alarms").collect()
+    finally:
+        query.stop()
+    assert key == "a"
+    assert late >= 0
+
+
+def test_processing_time_and_all_available_input(spark, job_conf, files, tmp_path):
+    """A query that is to end at the end of its input does so."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
-    with pytest.raises(errors.UnsupportedCapabilityError, match="timers in streaming queries"):
-        key_by(files.stream(), "k").process(Silence(), output=OUTPUT, uid="silence")
+    alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
+    run(alarms, tmp_path)
+    files.add(("b", 1))
+    run(alarms, tmp_path)
+    assert [row[0] for row in output(spark, tmp_path)] == ["a"]
+
+
+def test_the_time_mode_is_checked(job_conf, files):
+    """Event time without a watermark is refused, and so is an unknown word."""
+    job_conf(state_backend="heap")
+    files.add(("a", 1))
+    stream = key_by(files.stream(), "k")
+    for mode, reason in (("event-time", "withWatermark"), ("lunar", "none of event-time")):
+        with pytest.raises(errors.ConfigError, match=reason):
+            stream.process(Alarm(), output=OUTPUT, uid="alarm", time_mode=mode)

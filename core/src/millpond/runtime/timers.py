@@ -74,6 +74,14 @@ class TimerService:
             self._watermark = timestamp
             yield from self._due(TimeDomain.EVENT_TIME, timestamp)
 
+    def next_due(self) -> tuple[int | None, int | None]:
+        """The times in ms of the first event-time and the first processing-time timer."""
+        event, clock = (
+            self._queue(domain).earliest() if self._backend.has_timers(domain.value) else None
+            for domain in TimeDomain
+        )
+        return event, clock
+
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Hand out the processing-time timers that are due now."""
         yield from self._due(TimeDomain.PROCESSING_TIME, self._now())

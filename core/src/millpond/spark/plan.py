@@ -34,6 +34,7 @@ from millpond.runtime import KeyedProcessFunction, SubtaskInfo
 from millpond.spark.labels import group_labels
 from millpond.spark.nested import row_type
 from millpond.spark.rows import RowCodec
+from millpond.spark.timing import TimeMode
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.keys import TupleKeyCodec
 
@@ -55,6 +56,8 @@ class OperatorPlan:
         key_positions: which columns are the key.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
+        watermarked: whether the input has a watermark.
+        time_mode: by which time Spark calls subtasks without rows; None without timers.
         resolution: the backend as the driver resolved it.
     """
 
@@ -66,6 +69,8 @@ class OperatorPlan:
     key_fields: tuple[DataType, ...]
     event_time: int | None
     order_by: tuple[int, ...]
+    watermarked: bool
+    time_mode: TimeMode | None
     parallelism: int
     config: Config
     resolution: Resolution
@@ -80,14 +85,13 @@ class OperatorPlan:
         """The names of the key columns."""
         return tuple(self.rows.names[position] for position in self.key_positions)
 
-    @property
-    def has_timers(self) -> bool:
-        """Whether the function handles timers."""
-        return type(self.function).on_timer is not KeyedProcessFunction.on_timer
-
     def key_codec(self) -> KeyCodec:
         """The codec of the keys."""
         return key_codec_of(self.key_names, self.key_fields)
+
+    def owns(self, label: int) -> bool:
+        """Whether a group label belongs to one of the subtasks."""
+        return label in group_labels(self.parallelism)
 
     def subtask(self, label: int) -> SubtaskInfo:
         """The subtask of a group label."""

@@ -51,11 +51,18 @@ class _Declared:
     max_parallelism: int
     storage: CheckpointStorage
     savepoint: str
+    time_mode: str | None
 
     @property
     def name(self) -> str:
         """The name under which this call's function stands in a query's plan."""
-        parts = (self.parallelism, self.max_parallelism, self.storage.uri, self.savepoint)
+        parts = (
+            self.parallelism,
+            self.max_parallelism,
+            self.storage.uri,
+            self.savepoint,
+            self.time_mode,
+        )
         digest = hashlib.sha256(repr(parts).encode()).hexdigest()
         return f"millpond[{self.uid}]@{digest[:12]}"
 
@@ -76,6 +83,7 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
         max_parallelism=plan.max_parallelism,
         storage=checkpoint_storage(plan.config.checkpoint.dir or ""),
         savepoint=plan.config.checkpoint.restore or "",
+        time_mode=plan.time_mode,
     )
     _declared[declared.name] = declared
     if spark not in _watched:
@@ -94,7 +102,10 @@ class _LayoutListener(StreamingQueryListener):
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
         text = stream.analyzedPlan().toString()
-        for declared in [each for name, each in _declared.items() if name in text]:
+        operators = [each for name, each in _declared.items() if name in text]
+        if any(declared.time_mode == "processing-time" for declared in operators):
+            _let_it_end(stream)
+        for declared in operators:
             try:
                 _settle(self._spark, stream, query, declared)
             except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
@@ -107,6 +118,17 @@ class _LayoutListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to do."""
+
+
+def _let_it_end(stream: Any) -> None:
+    """Have a query that is to end at the end of its input do so.
+
+    With processing-time timers Spark always wants another batch without rows, so that
+    ``availableNow`` would never end. What is not due by then fires in the next run.
+    """
+    if stream.trigger().toString().startswith(("AvailableNow", "OneTime")):
+        conf = stream.sparkSessionForStream().conf()
+        conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
 
 
 def _settle(spark: SparkSession, stream: Any, query: str, declared: _Declared) -> None:

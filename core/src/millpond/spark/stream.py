@@ -12,24 +12,30 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from millpond.config import Config
-from millpond.errors import ConfigError, UnsupportedCapabilityError
+from millpond.errors import ConfigError
 from millpond.keygroups import check_parallelism
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedProcessFunction
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.labels import group_labels
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
 from millpond.spark.rescale import watch_operator
 from millpond.spark.rows import RowCodec
 from millpond.spark.session import spark_configuration
-from millpond.spark.worker import GROUP_COLUMN, LABEL_COLUMN, run_partition, run_subtask
+from millpond.spark.timing import (
+    TIMEOUTS,
+    TimeMode,
+    time_column,
+    watermark_column,
+    with_wake_ups,
+)
+from millpond.spark.worker import run_partition, run_subtask
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 __all__ = ["KeyedStream", "key_by"]
-
-_WATERMARK = "spark.watermarkDelayMs"
 
 NullKeys = Literal["refuse", "drop", "aside"]
 
@@ -87,6 +93,7 @@ class KeyedStream:
         output_mode: Literal["append", "update"] = "append",
         event_time: str | None = None,
         order_by: str | Sequence[str] = (),
+        time_mode: TimeMode | None = None,
     ) -> DataFrame:
         """Run a keyed function over the rows; returns an ordinary DataFrame.
 
@@ -98,6 +105,11 @@ class KeyedStream:
             event_time: the column of event time; by default the one with the watermark.
             order_by: columns by which each key's rows of a micro-batch are ordered, ascending
                 and nulls first. Without it their order is the shuffle's: none.
+            time_mode: for a function with timers, what makes Spark run a batch without rows so
+                that due timers fire. ``event-time``, the default where there is a watermark: that
+                the watermark has moved; processing-time timers fire in whatever batch comes next.
+                ``processing-time``, the default without one: time goes on, so a query runs batch
+                after batch, and both kinds fire.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -105,7 +117,7 @@ class KeyedStream:
             PluginError: the configured backend cannot be used.
         """
         config = spark_configuration(self._df.sparkSession)
-        plan = self._plan(function, output, uid, config, event_time, order_by)
+        plan = self._plan(function, output, uid, config, event_time, order_by, time_mode)
         df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
         carried = _carried(df, plan)
         if not df.isStreaming:
@@ -113,10 +125,6 @@ class KeyedStream:
         if config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
             raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
-        if plan.has_timers:
-            # Under ProcessingTimeTimeout a query with availableNow never ends, under
-            # EventTimeTimeout Spark drops late rows before the function sees them.
-            raise UnsupportedCapabilityError("the Spark operator", "timers in streaming queries")
         name = watch_operator(self._df.sparkSession, plan)
         return _run_streaming(carried, plan, output_mode, name)
 
@@ -128,13 +136,15 @@ class KeyedStream:
         config: Config,
         event_time: str | None,
         order_by: str | Sequence[str],
+        time_mode: TimeMode | None,
     ) -> OperatorPlan:
         schema = self._df.schema
         parallelism = config.parallelism or self._df.sparkSession.sparkContext.defaultParallelism
         check_parallelism(config.max_parallelism, parallelism)
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("function", "is no KeyedProcessFunction", f"process(uid={uid!r})")
-        moment = event_time or _watermark_column(schema)
+        watermark = watermark_column(schema)
+        moment = event_time or watermark
         ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         return OperatorPlan(
             uid=check_uid(uid),
@@ -145,10 +155,28 @@ class KeyedStream:
             key_fields=tuple(schema[key].dataType for key in self._keys),
             event_time=None if moment is None else _time_position(schema, moment),
             order_by=tuple(_position(schema, name, "order_by") for name in ordering),
+            watermarked=self._df.isStreaming and watermark is not None,
+            time_mode=_time_mode(function, time_mode, watermarked=watermark is not None),
             parallelism=parallelism,
             config=config,
             resolution=get_registry(config.plugins).resolve(config.state.backend),
         )
+
+
+def _time_mode(
+    function: KeyedProcessFunction, wanted: TimeMode | None, *, watermarked: bool
+) -> TimeMode | None:
+    if type(function).on_timer is KeyedProcessFunction.on_timer:
+        return None
+    if wanted is None:
+        return "event-time" if watermarked else "processing-time"
+    if wanted not in TIMEOUTS:
+        reason = f"{wanted!r} is none of event-time, processing-time"
+        raise ConfigError("time_mode", reason, "process(...)")
+    if wanted == "event-time" and not watermarked:
+        reason = "event-time needs a watermark: call withWatermark before key_by"
+        raise ConfigError("time_mode", reason, "process(...)")
+    return wanted
 
 
 def _column(name: str) -> Column:
@@ -176,16 +204,13 @@ def _time_position(schema: StructType, name: str) -> int:
     return position
 
 
-def _watermark_column(schema: StructType) -> str | None:
-    return next((field.name for field in schema if _WATERMARK in (field.metadata or {})), None)
-
-
 def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:
     """The carrier columns, the key group, and the label of the subtask that owns it."""
     columns = [_column(name) for name in plan.rows.names]
     keys = [columns[position] for position in plan.key_positions]
     group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-    carried = df.select(*plan.rows.encode(columns), group.alias(GROUP_COLUMN))
+    time = [time_column()] if plan.watermarked else []
+    carried = df.select(*plan.rows.encode(columns), *time, group.alias(GROUP_COLUMN))
     labels = F.array(*(F.lit(label) for label in group_labels(plan.parallelism)))
     owner = F.call_function(
         "div", F.col(GROUP_COLUMN) * plan.parallelism, F.lit(plan.max_parallelism)
@@ -202,12 +227,14 @@ def _run_streaming(
         return run_subtask(plan, key[0], frames, state)
 
     subtask.__name__ = name
+    if plan.time_mode is not None:
+        carried = with_wake_ups(carried, group_labels(plan.parallelism))
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.output.output_schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf="NoTimeout",
+        timeoutConf=TIMEOUTS[plan.time_mode],
     )
     return result.select(*plan.output.restore())
 

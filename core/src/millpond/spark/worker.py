@@ -32,23 +32,24 @@ from millpond.runtime import (
     MAX_TIMESTAMP,
     KeyedOperator,
     SubtaskInfo,
+    TimerService,
     open_keyed_backend,
 )
 from millpond.spark.acquire import CommittedState, acquire_backend
+from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.layout import layout_of_run
 from millpond.spark.localcopy import local_root
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.pointer import Pointer
 from millpond.spark.rows import nothing
+from millpond.spark.timing import BatchTime, set_timeout, without_wake_ups
 from millpond.types.scalars import micros_from_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["GROUP_COLUMN", "LABEL_COLUMN", "run_partition", "run_subtask"]
+__all__ = ["run_partition", "run_subtask"]
 
-GROUP_COLUMN = "millpond_group"
-LABEL_COLUMN = "millpond_label"
 _OUTPUT_ROWS = 50_000
 """So many output rows, or all that an input frame has led to, make an output frame."""
 
@@ -73,17 +74,21 @@ def run_subtask(
     """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
     # pyspark joins our frames with an empty one, of which pandas warns in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
+    if not plan.owns(label):
+        # A timeout that a subtask of an earlier, larger parallelism has left.
+        state.remove()
+        return
     watch = _Stopwatch()
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)
     query, run, batch_id = _running_query()
     storage = checkpoint_storage(plan.config.checkpoint.dir or "")
     committed = _committed_state(plan, query, run, groups, state)
-    now = state.getCurrentProcessingTimeMs()
-    with acquire_backend(plan, query, groups, committed, now) as acquired:
+    time = BatchTime.of(state, watermarked=plan.watermarked)
+    with acquire_backend(plan, query, groups, committed, time.processing_time) as acquired:
         watch.lap("open_ms")
         runner = _Runner(plan, info, acquired.backend)
-        yield from runner.run(frames, bounded=False)
+        yield from runner.run(frames, time)
         watch.lap("process_ms")
         with _collector_paused():
             result = acquired.backend.snapshot(batch_id + 1, storage).result()
@@ -101,6 +106,7 @@ def run_subtask(
             layout=committed.layout,
         )
         state.update(attrs.astuple(pointer))
+        set_timeout(state, plan.time_mode, time, runner.timers)
         acquired.succeeded = True
 
 
@@ -170,21 +176,30 @@ class _Runner:
         self.rows_in = 0
         self.rows_out = 0
 
-    def run(self, frames: Iterable[pd.DataFrame], *, bounded: bool) -> Iterator[pd.DataFrame]:
-        """Process all frames; yields carrier frames of the output.
+    @property
+    def timers(self) -> TimerService:
+        """The subtask's timers."""
+        return self._operator.timers
 
-        At the end of bounded input no further row can come, so all event-time timers fire.
+    def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
+        """Fire the timers that are due, then process all frames; yields carrier frames.
+
+        Without a batch's time the input is bounded: at its end no further row can come, so all
+        event-time timers fire.
         """
         self._operator.open()
         try:
             output: list[Any] = []
+            if time is not None:
+                self._operator.advance_watermark(time.watermark, output)
+                self._operator.fire_processing_time(output)
             for columns, groups in self._batches(frames):
                 with _collector_paused():
                     self._process(columns, groups, output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
                     output = []
-            if bounded:
+            if time is None:
                 self._operator.advance_watermark(MAX_TIMESTAMP, output)
             yield from self._packed(output)
         finally:
@@ -193,6 +208,8 @@ class _Runner:
     def _batches(
         self, frames: Iterable[pd.DataFrame]
     ) -> Iterator[tuple[list[list[Any]], list[int]]]:
+        if self._plan.time_mode is not None:
+            frames = map(without_wake_ups, frames)
         decoded = (
             (self._plan.rows.decode(frame), frame[GROUP_COLUMN].tolist())
             for frame in frames
@@ -272,4 +289,4 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
             place=plan.uid,
         ) as backend,
     ):
-        yield from _Runner(plan, info, backend).run(frames, bounded=True)
+        yield from _Runner(plan, info, backend).run(frames, None)

@@ -1,0 +1,124 @@
+"""Time on Spark: the watermark, the batch's processing time, and being called when timers are due.
+
+Three facts about Spark shape this module. ``getCurrentWatermarkMs`` wants a column that carries
+the watermark's metadata among the group's input, which the encoded columns do not. Under
+``EventTimeTimeout`` Spark drops rows whose column of that kind is below the watermark, though a
+function has a right to late rows. And a group that gets no row is called by its timeout only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from millpond.runtime import MIN_TIMESTAMP
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
+    from millpond.runtime import TimerService
+
+__all__ = [
+    "TIMEOUTS",
+    "BatchTime",
+    "TimeMode",
+    "set_timeout",
+    "time_column",
+    "watermark_column",
+    "with_wake_ups",
+    "without_wake_ups",
+]
+
+TimeMode = Literal["event-time", "processing-time"]
+
+TIMEOUTS = {
+    None: "NoTimeout",
+    "event-time": "EventTimeTimeout",
+    "processing-time": "ProcessingTimeTimeout",
+}
+"""The timeout by which Spark calls subtasks, by time mode."""
+
+_WATERMARK = "spark.watermarkDelayMs"
+_TIME_COLUMN = "millpond_time"
+_FAR_FUTURE = 1 << 62
+"""In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
+_WAKE_UP = -1
+_ROW_IN_PARTITION = (1 << 33) - 1
+
+
+def watermark_column(schema: StructType) -> str | None:
+    """The column that carries the watermark, or None."""
+    return next((field.name for field in schema if _WATERMARK in (field.metadata or {})), None)
+
+
+def time_column() -> Column:
+    """A column by which Spark tells the watermark and takes no row for late."""
+    return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={_WATERMARK: 0})
+
+
+def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
+    """Copies of each partition's first row for all subtasks, so that none sleeps while rows flow.
+
+    A subtask that has not run yet, after a rescale or the start from a savepoint, has no timeout
+    to be called by, but may have got timers. The copies have no key group.
+    """
+    first = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
+    own = F.col(LABEL_COLUMN)
+    all_of_them = F.array(own, *(F.lit(label) for label in labels))
+    columns = [F.col(name) for name in carried.columns if name not in (GROUP_COLUMN, LABEL_COLUMN)]
+    exploded = F.posexplode(F.when(first, all_of_them).otherwise(F.array(own)))
+    spread = carried.select("*", exploded.alias("millpond_copy", "millpond_to"))
+    original = F.col("millpond_copy") == 0
+    group = F.when(original, F.col(GROUP_COLUMN)).otherwise(F.lit(_WAKE_UP))
+    return spread.select(
+        *columns, group.alias(GROUP_COLUMN), F.col("millpond_to").alias(LABEL_COLUMN)
+    )
+
+
+def without_wake_ups(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame's own rows."""
+    groups = frame[GROUP_COLUMN]
+    return frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
+
+
+@attrs.frozen
+class BatchTime:
+    """The time of a micro-batch.
+
+    Attributes:
+        watermark: in ms, as batches before this one have left it; MIN_TIMESTAMP before the first.
+        processing_time: in ms; a replayed batch has the same again.
+    """
+
+    watermark: int
+    processing_time: int
+
+    @classmethod
+    def of(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
+        """Read it from Spark, whose watermark is 0 before the first."""
+        watermark = state.getCurrentWatermarkMs() if watermarked else 0
+        now = state.getCurrentProcessingTimeMs()
+        return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
+
+
+def set_timeout(
+    state: GroupState, mode: TimeMode | None, time: BatchTime, timers: TimerService
+) -> None:
+    """Have Spark call the subtask again once its next timer is due.
+
+    Spark calls when the timeout lies before its time, not at it, hence the 1 ms less.
+    """
+    by_event, by_clock = timers.next_due()
+    if mode == "event-time" and by_event is not None:
+        state.setTimeoutTimestamp(max(by_event - 1, time.watermark, 1))
+    elif mode == "processing-time" and by_event is not None:
+        state.setTimeoutDuration(1)
+    elif mode == "processing-time" and by_clock is not None:
+        state.setTimeoutDuration(max(by_clock - 1 - time.processing_time, 1))
