@@ -18,6 +18,7 @@ from millpond.backend.cells import cell_serializer
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.compat import CellMigration, cell_migration
 from millpond.backend.keycontext import KeyContext
+from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerQueue, TimerRows, timer_meta, timer_state
@@ -61,6 +62,9 @@ class RegisteredState:
 class KeyedStateBackend(KeyContext):
     """Keyed state of one subtask; a context manager.
 
+    Attributes:
+        operator_state: the subtask's operator state, where it has some: part of every snapshot.
+
     Note for implementers: ``_select`` is called for every record, the tables' methods for
     every access; everything else is rare. Override ``_unselect`` and ``_close`` as needed.
     """
@@ -72,6 +76,7 @@ class KeyedStateBackend(KeyContext):
         self.metrics = MetricRegistry()
         self.restored: dict[str, StateMeta] = {}
         self.version: str | None = None
+        self.operator_state: OperatorStateBackend | None = None
         self._registered: dict[str, RegisteredState] = {}
         self._tables: dict[str, CellTable | MapTable | TimerRows] = {}
         self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}

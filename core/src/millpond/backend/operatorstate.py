@@ -279,10 +279,14 @@ class OperatorStateBackend:
         Returns:
             A future whose result has a ``handle``, None where there is no state.
         """
+        return self._write(checkpoint_id, storage, self.freeze())
+
+    def freeze(self) -> list[FrozenState]:
+        """Everything as it is now, by name; later changes do not touch it."""
         if self._closed:
             raise BackendClosedError("operator state")
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
-        return self._write(checkpoint_id, storage, [*frozen, *self._restored.values()])
+        return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.name)
 
     def close(self) -> None:
         """Forget everything; may be called twice."""

@@ -116,6 +116,8 @@ def newest_parts(
     """For each key group the newest snapshot that covers it, newest first.
 
     So subtasks of another parallelism, before a rescale, give only what newer ones do not have.
+    Of operator state, which goes by subtask, they give nothing once a newer one has taken over a
+    key group of theirs; until all subtasks have run, only Spark's pointers tell whose it is.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
@@ -124,7 +126,11 @@ def newest_parts(
     for handle in newest:
         free = [group for group in handle.key_group_range if group not in taken]
         taken.update(free)
-        parts += [attrs.evolve(handle, key_group_range=run) for run in _runs(free)]
+        if len(free) == len(handle.key_group_range):
+            parts.append(handle)
+        else:
+            cut = attrs.evolve(handle, operator_state=())
+            parts += [attrs.evolve(cut, key_group_range=run) for run in _runs(free)]
     return parts
 
 

@@ -107,7 +107,7 @@ class ChangelogStrategy(SnapshotStrategy):
         view = self._backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not blank.states:
+            if self.is_empty(blank):
                 return SnapshotResult(None)
             base = write_base(view, storage, path, blank.version, task)
             return SnapshotResult(self.with_files(blank, (base,)), base.size, base.rows)

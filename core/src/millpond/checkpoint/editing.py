@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from millpond.backend.changes import Change
 from millpond.checkpoint.contents import Contents
 from millpond.checkpoint.inspect import StoredOperator
 from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
+from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import save_operator
 from millpond.checkpoint.tasks import SnapshotTask
@@ -56,7 +58,9 @@ def edit_value(
                 changes = _changes(contents, each.codec(state), key, value, map_key, remove=remove)
                 contents.load_rows(state, changes)
                 changed = len(changes)
-            saved.append(save_operator(contents.freeze(), target, each.uid, SnapshotTask()))
+            keyed = save_operator(contents.freeze(), target, each.uid, SnapshotTask())
+        own = save_operator_states(target, each.uid, each.operator_states())
+        saved.append(attrs.evolve(keyed, operator_states=own))
     write_savepoint(target, Savepoint(operator.checkpoint_id, tuple(saved)))
     return changed
 

@@ -244,7 +244,7 @@ def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, prefix_bytes: int) -> 
     return batch.filter(inside)
 
 
-def verify_file(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int) -> None:
+def verify_rows(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int) -> None:
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
     if storage.size(file.path) != file.size:
         raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")

@@ -46,7 +46,7 @@ class FullStrategy(SnapshotStrategy):
         path = self.new_path(checkpoint_id, "base.arrow")
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not view.metas:
+            if self.is_empty(blank):
                 return SnapshotResult(None)
             file = write_base(view, storage, path, blank.version, task)
             return SnapshotResult(self.with_files(blank, (file,)), file.size, file.rows)

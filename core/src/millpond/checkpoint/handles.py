@@ -11,14 +11,25 @@ from typing import Any, TypeVar
 
 import attrs
 import cattrs
+from cattrs.gen import make_dict_unstructure_fn, override
 
+from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
+from millpond.checkpoint.raw import OperatorRawHandle
 from millpond.checkpoint.storage import CheckpointStorage, check_path
 from millpond.errors import ApiVersionError, CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
-__all__ = ["FORMAT_VERSION", "PORTABLE", "KeyedStateHandle", "RetiredFile", "SnapshotFile"]
+__all__ = [
+    "FORMAT_VERSION",
+    "PORTABLE",
+    "KeyedStateHandle",
+    "OperatorStateHandle",
+    "RetiredFile",
+    "SnapshotFile",
+    "StoredOperatorState",
+]
 
 H = TypeVar("H")
 
@@ -66,6 +77,52 @@ class RetiredFile:
 
 
 @attrs.frozen
+class StoredOperatorState:
+    """An operator state in a handle: which of the file's partitions are its own."""
+
+    meta: OperatorStateMeta
+    partitions: tuple[int, ...]
+
+
+@attrs.frozen
+class OperatorStateHandle:
+    """A snapshot of the operator state of one subtask, or the part of it that another gets.
+
+    Attributes:
+        raw: the file and where its partitions begin; None where all states are empty.
+        states: each with the numbers of its partitions in the file.
+    """
+
+    checkpoint_id: int
+    raw: OperatorRawHandle | None
+    states: tuple[StoredOperatorState, ...]
+    format_version: int = FORMAT_VERSION
+    storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The file, if there is one."""
+        return frozenset() if self.raw is None else frozenset({self.raw.stream.path})
+
+    def to_json(self) -> str:
+        """The handle without its storage."""
+        return handle_to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str, storage: CheckpointStorage) -> OperatorStateHandle:
+        """Read a handle and bind it to a storage.
+
+        Raises:
+            CorruptSnapshotError: it is damaged, or its path leaves the storage.
+            ApiVersionError: it was written by a newer Millpond.
+        """
+        handle = handle_from_json(text, cls)
+        for path in handle.paths:
+            check_path(path)
+        return attrs.evolve(handle, storage=storage)
+
+
+@attrs.frozen
 class KeyedStateHandle:
     """A snapshot of the keyed state of one subtask.
 
@@ -80,6 +137,8 @@ class KeyedStateHandle:
         retired: files of snapshots before, not deleted yet.
         metadata: the file that holds this handle itself, for tools that look into a directory.
         format: ``rows`` for the portable files, else the native format's name.
+        operator_state: the operator state of the subtask; of one that has not run since a rescale,
+            its shares of the others' of before.
         storage: where the files are; not part of equality and of the JSON form.
     """
 
@@ -95,6 +154,7 @@ class KeyedStateHandle:
     metadata: str = ""
     format: str = PORTABLE
     format_version: int = FORMAT_VERSION
+    operator_state: tuple[OperatorStateHandle, ...] = ()
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -105,7 +165,8 @@ class KeyedStateHandle:
     @property
     def paths(self) -> frozenset[str]:
         """All files in the storage that a restore of this snapshot may read."""
-        return frozenset(file.path for file in (*self.files, *self.history) if not file.inline)
+        own = {file.path for file in (*self.files, *self.history) if not file.inline}
+        return frozenset(own.union(*(part.paths for part in self.operator_state)))
 
     @property
     def all_paths(self) -> frozenset[str]:
@@ -114,9 +175,17 @@ class KeyedStateHandle:
         return self.paths | own | {file.path for file in self.retired}
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
-        """The part within some key groups; None where there is none."""
+        """The part within some key groups, without operator state; None where there is none."""
         common = self.key_group_range.intersection(groups)
-        return None if common is None else attrs.evolve(self, key_group_range=common)
+        if common is None:
+            return None
+        return attrs.evolve(self, key_group_range=common, operator_state=())
+
+    def without_files(self) -> KeyedStateHandle:
+        """A handle of the same operator that holds no keyed state."""
+        return attrs.evolve(
+            self, states=(), files=(), history=(), retired=(), metadata="", format=PORTABLE
+        )
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
         """The deltas that lead from a version to this snapshot; None where it is no ancestor."""
@@ -149,7 +218,8 @@ class KeyedStateHandle:
         handle = handle_from_json(text, cls)
         for path in sorted(handle.all_paths):
             check_path(path)
-        return attrs.evolve(handle, storage=storage)
+        shares = tuple(attrs.evolve(part, storage=storage) for part in handle.operator_state)
+        return attrs.evolve(handle, storage=storage, operator_state=shares)
 
 
 def check_format(what: str, found: int) -> None:
@@ -161,8 +231,10 @@ def check_format(what: str, found: int) -> None:
 def snapshot_converter() -> cattrs.Converter:
     """The converter of all metadata: strict about keys, lossless about serializer snapshots."""
     converter = cattrs.Converter(forbid_extra_keys=True)
-    converter.register_structure_hook(CheckpointStorage, lambda value, _: value)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
+    for bound in (OperatorStateHandle, KeyedStateHandle):
+        without = make_dict_unstructure_fn(bound, converter, storage=override(omit=True))
+        converter.register_unstructure_hook(bound, without)
     converter.register_structure_hook(SerializerSnapshot, _structure_snapshot)
     return converter
 
@@ -176,8 +248,7 @@ _CONVERTER = snapshot_converter()
 
 def handle_to_json(handle: Any) -> str:
     """Any handle as JSON, without its storage."""
-    tree = _CONVERTER.unstructure(attrs.evolve(handle, storage=None))
-    del tree["storage"]
+    tree = _CONVERTER.unstructure(handle)
     return json.dumps(tree, separators=(",", ":"))
 
 
@@ -191,7 +262,7 @@ def handle_from_json(text: str, cls: type[H]) -> H:
     try:
         tree: dict[str, Any] = json.loads(text)
         check_format("The snapshot handle", tree["format_version"])
-        return _CONVERTER.structure({**tree, "storage": None}, cls)
+        return _CONVERTER.structure(tree, cls)
     except MillpondError:
         raise
     except Exception as error:

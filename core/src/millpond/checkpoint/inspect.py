@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from millpond.backend.operatorstate import FrozenState, OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.catalog import Subtask, newest_parts, read_catalog
 from millpond.checkpoint.contents import Contents, read_contents
@@ -20,7 +22,12 @@ from millpond.checkpoint.savepoint.metadata import (
     SavepointHandle,
     read_savepoint,
 )
+from millpond.checkpoint.savepoint.operator_tables import (
+    OperatorTableCodec,
+    read_operator_states,
+)
 from millpond.checkpoint.savepoint.rows import TableCodec
+from millpond.checkpoint.shares import frozen_operator_state
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
@@ -50,12 +57,38 @@ class StoredOperator:
     parts: tuple[KeyedStateHandle | SavepointHandle, ...]
     _shape: KeyedStateHandle | SavedOperator
 
+    def operator_states(self) -> list[list[FrozenState]]:
+        """The operator state of each subtask."""
+        if isinstance(self._shape, SavedOperator):
+            (handle,) = self.parts
+            assert isinstance(handle, SavepointHandle)
+            return read_operator_states(handle, self._shape)
+        parts = [part for part in self.parts if isinstance(part, KeyedStateHandle)]
+        return [frozen_operator_state(part) for part in parts if part.operator_state]
+
+    def operator_metas(self) -> list[OperatorStateMeta]:
+        """What is known of each operator state."""
+        metas = {s.meta.name: s.meta for states in self.operator_states() for s in states}
+        return [metas[name] for name in sorted(metas)]
+
+    def state_names(self) -> list[str]:
+        """The names of all states, those of the operator last."""
+        own = [meta.name for meta in self.operator_metas()]
+        return [*(meta.name for meta in self.states), *own]
+
+    def schema(self, name: str) -> pa.Schema:
+        """The columns of a state's table; RestoreError where there is none of that name."""
+        for meta in self.operator_metas():
+            if meta.name == name:
+                return OperatorTableCodec(meta, exact=False).schema
+        return self.codec(name).schema
+
     def state(self, name: str) -> StateMeta:
-        """What is known of a state; RestoreError where there is none of that name."""
+        """What is known of a keyed state; RestoreError where there is none of that name."""
         for meta in self.states:
             if meta.name == name:
                 return meta
-        known = ", ".join(repr(meta.name) for meta in self.states) or "none"
+        known = ", ".join(map(repr, self.state_names())) or "none"
         raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> Contents:
@@ -76,7 +109,7 @@ class StoredOperator:
     def table(
         self, state: str, groups: KeyGroupRange | None = None, *, exact: bool | None = None
     ) -> pa.Table:
-        """A state with typed columns.
+        """A keyed or operator state with typed columns.
 
         Args:
             state: its name.
@@ -87,17 +120,34 @@ class StoredOperator:
         Raises:
             RestoreError: ``exact`` is False and a value does not fit.
         """
+        for meta in self.operator_metas():
+            if meta.name == state:
+                return self._in_form(state, partial(self._operator_table, meta), exact=exact)
         with self.contents(groups) as contents:
             rows = list(contents.state_rows(state))
+        return self._in_form(state, partial(self._table, state, rows), exact=exact)
+
+    def _in_form(
+        self, state: str, make: Callable[..., pa.Table], *, exact: bool | None
+    ) -> pa.Table:
         if exact:
-            return self._table(state, rows, exact=True)
+            return make(exact=True)
         try:
-            return self._table(state, rows, exact=False)
+            return make(exact=False)
         except (UnfitError, pa.ArrowInvalid) as error:
             if exact is False:
                 cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
                 raise RestoreError(f"operator {self.uid!r}", (cause,)) from error
-            return self._table(state, rows, exact=True)
+            return make(exact=True)
+
+    def _operator_table(self, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
+        partitions = {
+            number: state.partitions
+            for number, states in enumerate(self.operator_states())
+            for state in states
+            if state.meta.name == meta.name
+        }
+        return OperatorTableCodec(meta, exact=exact).to_table(partitions)
 
     def _table(self, state: str, rows: Sequence[list[Any]], *, exact: bool) -> pa.Table:
         codec = self.codec(state, exact=exact)

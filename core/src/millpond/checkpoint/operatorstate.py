@@ -2,93 +2,85 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 import attrs
 
-from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta, RestoredState
-from millpond.checkpoint.handles import FORMAT_VERSION, handle_from_json, handle_to_json
-from millpond.checkpoint.raw import OperatorRawHandle, OperatorRawOutputStream
-from millpond.checkpoint.storage import CheckpointStorage, check_path
-from millpond.checkpoint.streams import CheckpointStreamFactory
+from millpond.backend.operatorstate import FrozenState, Mode, RestoredState
+from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
+from millpond.checkpoint.raw import OperatorRawOutputStream
+from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.streams import CheckpointOutputStream, CheckpointStreamFactory
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
 from millpond.errors import RestoreError
 
 __all__ = [
     "OperatorStateHandle",
+    "holds",
     "read_operator_state",
     "redistribute_operator_state",
     "write_operator_state",
+    "write_partitions",
 ]
-
-
-@attrs.frozen
-class _StoredState:
-    """A state in a handle: which of the file's partitions are its own."""
-
-    meta: OperatorStateMeta
-    partitions: tuple[int, ...]
-
-
-@attrs.frozen
-class OperatorStateHandle:
-    """A snapshot of the operator state of one subtask, or the part of it that another gets.
-
-    Attributes:
-        raw: the file and where its partitions begin; None where all states are empty.
-        states: each with the numbers of its partitions in the file.
-    """
-
-    checkpoint_id: int
-    raw: OperatorRawHandle | None
-    states: tuple[_StoredState, ...]
-    format_version: int = FORMAT_VERSION
-    storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
-
-    def to_json(self) -> str:
-        """The handle without its storage."""
-        return handle_to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str, storage: CheckpointStorage) -> OperatorStateHandle:
-        """Read a handle and bind it to a storage.
-
-        Raises:
-            CorruptSnapshotError: it is damaged, or its path leaves the storage.
-            ApiVersionError: it was written by a newer Millpond.
-        """
-        handle = handle_from_json(text, cls)
-        if handle.raw is not None:
-            check_path(handle.raw.stream.path)
-        return attrs.evolve(handle, storage=storage)
 
 
 def write_operator_state(
     place: str, checkpoint_id: int, storage: CheckpointStorage, states: Sequence[FrozenState]
 ) -> Future[SnapshotResult]:
-    """Write frozen states in the background."""
+    """Write frozen states in the background, as a snapshot of their own."""
     factory = CheckpointStreamFactory(storage, f"{place}/operator", checkpoint_id)
 
     def work(task: SnapshotTask) -> SnapshotResult:
         if not states:
             return SnapshotResult(None)
-        stored, number = [], 0
         with factory.create("operator.bin") as stream:
-            raw = OperatorRawOutputStream(stream)
-            for state in states:
-                for data in state.partitions:
-                    task.check()
-                    raw.start_new_partition()
-                    raw.write(data)
-                end = number + len(state.partitions)
-                stored.append(_StoredState(state.meta, tuple(range(number, end))))
-                number = end
-            written = raw.close_and_get_handle()
-        handle = OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
-        return SnapshotResult(handle, written.stream.size if written else 0, number)
+            handle = write_partitions(stream, checkpoint_id, storage, states, task)
+        count = sum(len(state.partitions) for state in states)
+        return SnapshotResult(handle, handle.raw.stream.size if handle.raw else 0, count)
 
     return run_snapshot(work, lambda: None, background=True)
+
+
+def write_partitions(
+    stream: CheckpointOutputStream,
+    checkpoint_id: int,
+    storage: CheckpointStorage,
+    states: Sequence[FrozenState],
+    task: SnapshotTask,
+) -> OperatorStateHandle:
+    """Write frozen states to a stream, a partition for each element."""
+    stored, number = [], 0
+    raw = OperatorRawOutputStream(stream)
+    for state in states:
+        for data in state.partitions:
+            task.check()
+            raw.start_new_partition()
+            raw.write(data)
+        end = number + len(state.partitions)
+        stored.append(StoredOperatorState(state.meta, tuple(range(number, end))))
+        number = end
+    written = raw.close_and_get_handle()
+    return OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
+
+
+def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
+    """Whether a snapshot holds exactly some frozen states, so that none has to be written."""
+    counts = [(each.meta, len(each.partitions)) for each in handle.states]
+    if counts != [(each.meta, len(each.partitions)) for each in states]:
+        return False
+    digest = hashlib.sha256()
+    offsets, position = [], 0
+    for state in states:
+        for data in state.partitions:
+            offsets.append(position)
+            position += len(data)
+            digest.update(data)
+    if handle.raw is None:
+        return position == 0
+    known = handle.raw
+    return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
 
 
 def read_operator_state(
@@ -148,7 +140,7 @@ def redistribute_operator_state(
     result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
     same = len(handles_by_subtask) == new_parallelism
     names = sorted({state.meta.name: state.meta for h in given for state in h.states})
-    chosen: list[dict[int, list[_StoredState]]] = [{} for _ in range(new_parallelism)]
+    chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
     first = 0
     for name in names:
         parts = [(at, _state(handle, name)) for at, handle in enumerate(handles_by_subtask)]
@@ -173,19 +165,19 @@ def redistribute_operator_state(
     return result
 
 
-def _state(handle: OperatorStateHandle | None, name: str) -> _StoredState | None:
+def _state(handle: OperatorStateHandle | None, name: str) -> StoredOperatorState | None:
     states = handle.states if handle is not None else ()
     return next((state for state in states if state.meta.name == name), None)
 
 
 def _split(
-    stored: Sequence[tuple[int, _StoredState]], parallelism: int, first: int
-) -> tuple[list[list[tuple[int, _StoredState]]], int]:
+    stored: Sequence[tuple[int, StoredOperatorState]], parallelism: int, first: int
+) -> tuple[list[list[tuple[int, StoredOperatorState]]], int]:
     """Consecutive chunks of all elements, and who gets the first chunk of the next state."""
     elements = [(at, number) for at, state in stored for number in state.partitions]
     meta = stored[0][1].meta
     size, rest = divmod(len(elements), parallelism)
-    shares: list[list[tuple[int, _StoredState]]] = [[] for _ in range(parallelism)]
+    shares: list[list[tuple[int, StoredOperatorState]]] = [[] for _ in range(parallelism)]
     start = 0
     for turn in range(parallelism):
         end = start + size + (turn < rest)
@@ -193,7 +185,7 @@ def _split(
         for at, number in elements[start:end]:
             chunk.setdefault(at, []).append(number)
         shares[(first + turn) % parallelism] = [
-            (at, _StoredState(meta, tuple(numbers))) for at, numbers in chunk.items()
+            (at, StoredOperatorState(meta, tuple(numbers))) for at, numbers in chunk.items()
         ]
         start = end
     return shares, (first + rest) % parallelism

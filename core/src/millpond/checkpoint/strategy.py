@@ -6,19 +6,24 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from millpond.backend.operatorstate import FrozenState
 from millpond.backend.view import StateView
 from millpond.checkpoint.handles import (
     PORTABLE,
     KeyedStateHandle,
+    OperatorStateHandle,
     RetiredFile,
     SnapshotFile,
 )
+from millpond.checkpoint.operatorstate import holds, write_partitions
 from millpond.checkpoint.sealed import write_sealed
 from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.streams import CheckpointOutputStream
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ class SnapshotStrategy(ABC):
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self._running: dict[int, SnapshotTask] = {}
+        self._operator_state: dict[int, list[FrozenState]] = {}
         self.confirmed: KeyedStateHandle | None = None
 
     # ---------------------------------------------------------------- what a subclass adds
@@ -72,6 +78,7 @@ class SnapshotStrategy(ABC):
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
         task = self._running.pop(checkpoint_id, None)
+        self._operator_state.pop(checkpoint_id, None)
         if task is None or task.cancel() or task.exception() is not None:
             return
         handle = task.result().handle
@@ -109,8 +116,10 @@ class SnapshotStrategy(ABC):
         return f"{place}/kg-{groups.start}-{groups.end}/{name}"
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
-        """The handle of the flushed backend, with no files yet."""
+        """The handle of the flushed backend, with no files yet; freezes the operator state."""
         backend = self._backend
+        if backend.operator_state is not None:
+            self._operator_state[checkpoint_id] = backend.operator_state.freeze()
         return KeyedStateHandle(
             checkpoint_id=checkpoint_id,
             version=backend.version or "",
@@ -122,6 +131,10 @@ class SnapshotStrategy(ABC):
             storage=storage,
         )
 
+    def is_empty(self, blank: KeyedStateHandle) -> bool:
+        """Whether the subtask has no state of any kind, so that there is nothing to write."""
+        return not blank.states and not self._operator_state.get(blank.checkpoint_id)
+
     def with_files(
         self,
         blank: KeyedStateHandle,
@@ -131,14 +144,42 @@ class SnapshotStrategy(ABC):
     ) -> KeyedStateHandle:
         """The complete handle; what the confirmed snapshot has beyond its files is retired."""
         before = self.confirmed
-        made = attrs.evolve(blank, files=files, history=history, format=native_format)
-        if before is not None and before.files == files and before.storage == blank.storage:
+        operator_state = self._written_operator_state(blank)
+        made = attrs.evolve(
+            blank,
+            files=files,
+            history=history,
+            format=native_format,
+            operator_state=operator_state,
+        )
+        unchanged = (
+            before is not None
+            and before.files == files
+            and before.storage == blank.storage
+            and before.operator_state == operator_state
+        )
+        if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
         path = self.new_path(blank.checkpoint_id, "handle.json")
         complete = attrs.evolve(self._with_retired(made, before), metadata=path)
         assert blank.storage is not None
         write_sealed(blank.storage, path, complete.to_json())
         return complete
+
+    def _written_operator_state(self, blank: KeyedStateHandle) -> tuple[OperatorStateHandle, ...]:
+        """The frozen operator state in the storage; that of the confirmed snapshot if unchanged."""
+        frozen = self._operator_state.pop(blank.checkpoint_id, [])
+        before, storage = self.confirmed, blank.storage
+        if not frozen or storage is None:
+            return ()
+        if before is not None and before.storage == storage and len(before.operator_state) == 1:
+            (known,) = before.operator_state
+            if holds(known, frozen):
+                return before.operator_state
+        path = self.new_path(blank.checkpoint_id, "operator.bin")
+        with closing(CheckpointOutputStream(storage, path)) as stream:
+            number = blank.checkpoint_id
+            return (write_partitions(stream, number, storage, frozen, SnapshotTask()),)
 
     def _with_retired(
         self, made: KeyedStateHandle, before: KeyedStateHandle | None

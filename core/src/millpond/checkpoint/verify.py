@@ -5,16 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from millpond.checkpoint.files import verify_file
+from millpond.checkpoint.files import verify_rows
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.streams import StreamStateHandle
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import key_group_prefix_bytes
 
-__all__ = ["verify_handle"]
+__all__ = ["files_of", "verify_file"]
 
 
-def verify_handle(handle: KeyedStateHandle, file: SnapshotFile) -> None:
+def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:
+    """The files of a snapshot, those of its operator state too."""
+    streams = [part.raw.stream for part in handle.operator_state if part.raw is not None]
+    return [*handle.files, *streams]
+
+
+def verify_file(handle: KeyedStateHandle, file: SnapshotFile | StreamStateHandle) -> None:
     """Read one file of a snapshot and check size and digests.
 
     Raises:
@@ -22,8 +28,10 @@ def verify_handle(handle: KeyedStateHandle, file: SnapshotFile) -> None:
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
-    if handle.format == PORTABLE:
-        verify_file(handle.storage, file, key_group_prefix_bytes(handle.max_parallelism))
+    if isinstance(file, StreamStateHandle):
+        file.read(handle.storage)
+    elif handle.format == PORTABLE:
+        verify_rows(handle.storage, file, key_group_prefix_bytes(handle.max_parallelism))
     elif file.inline:
         if hashlib.sha256(base64.b64decode(file.inline)).hexdigest() != file.digest:
             raise CorruptSnapshotError(file.path, "its digest is wrong")

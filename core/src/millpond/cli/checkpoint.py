@@ -13,7 +13,7 @@ from millpond.checkpoint import locate_savepoint
 from millpond.checkpoint.catalog import Catalog, read_catalog
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspect import open_stored, pick_operator
-from millpond.checkpoint.verify import verify_handle
+from millpond.checkpoint.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
 from millpond.errors import MillpondError
 
@@ -91,7 +91,7 @@ def verify(
     subtasks = catalog.select(operator)
     broken = [_finding(path, 0, why) for each in subtasks for path, why in each.broken.items()]
     handles = [handle for each in subtasks for handle in each.at(checkpoint_id)]
-    files = dict.fromkeys((file, handle) for handle in handles for file in handle.files)
+    files = dict.fromkeys((file, handle) for handle in handles for file in files_of(handle))
     rows = broken + [
         _checked(file, handle) for file, handle in track(files, "verifying", console=_ERR)
     ]
@@ -106,7 +106,7 @@ def _finding(path: str, size: int, verdict: str) -> dict[str, Any]:
 
 def _checked(file: Any, handle: KeyedStateHandle) -> dict[str, Any]:
     try:
-        verify_handle(handle, file)
+        verify_file(handle, file)
     except MillpondError as error:
         return _finding(file.path, file.size, str(error))
     return _finding(file.path, file.size, "ok")

@@ -47,10 +47,16 @@ def state() -> None:
 @as_json_option
 def list_states(path: str, checkpoint_id: int | None, *, as_json: bool) -> None:
     """List the states of all operators."""
-    rows = [
-        {
-            "operator": operator.place,
-            "checkpoint": operator.checkpoint_id,
+    operators = open_stored(path, checkpoint_id)
+    rows = [row for operator in operators for row in _described(operator)]
+    show(rows, as_json=as_json, empty="There are no states.")
+
+
+def _described(operator: StoredOperator) -> Iterator[dict[str, Any]]:
+    common = {"operator": operator.place, "checkpoint": operator.checkpoint_id}
+    for meta in operator.states:
+        yield {
+            **common,
             "state": meta.name,
             "kind": meta.kind.value,
             "key": str(operator.key),
@@ -59,10 +65,17 @@ def list_states(path: str, checkpoint_id: int | None, *, as_json: bool) -> None:
             "value": str(meta.value),
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
         }
-        for operator in open_stored(path, checkpoint_id)
-        for meta in operator.states
-    ]
-    show(rows, as_json=as_json, empty="There are no states.")
+    for own in operator.operator_metas():
+        yield {
+            **common,
+            "state": own.name,
+            "kind": f"operator: {own.mode.value}",
+            "key": "",
+            "namespace": "",
+            "map_key": "" if own.map_key is None else str(own.map_key),
+            "value": str(own.value),
+            "ttl_ms": "",
+        }
 
 
 @state.command()

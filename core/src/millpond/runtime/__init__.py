@@ -1,5 +1,11 @@
 """Functions, contexts, timers, one subtask's life, and how backends are opened."""
 
+from millpond.runtime.checkpointed import (
+    CheckpointedFunction,
+    ListCheckpointed,
+    SnapshotContext,
+    StateInitializationContext,
+)
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator, SubtaskInfo
@@ -8,10 +14,14 @@ from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Ti
 __all__ = [
     "MAX_TIMESTAMP",
     "MIN_TIMESTAMP",
+    "CheckpointedFunction",
     "Context",
     "KeyedOperator",
     "KeyedProcessFunction",
+    "ListCheckpointed",
     "RuntimeContext",
+    "SnapshotContext",
+    "StateInitializationContext",
     "SubtaskInfo",
     "TimeDomain",
     "TimerService",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from os import PathLike
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,11 +17,18 @@ from millpond.checkpoint import (
     checkpoint_storage,
     locate_savepoint,
 )
+from millpond.checkpoint.shares import operator_state_share
 from millpond.clock import ManualClock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
+from millpond.keygroups import key_group_range as subtask_groups
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
-from millpond.runtime.opening import Restorable, open_keyed_backend
+from millpond.runtime.opening import (
+    Restorable,
+    open_keyed_backend,
+    open_operator_backend,
+    restorable,
+)
 from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, key_selector
 
@@ -36,8 +44,10 @@ class KeyedOperatorHarness:
         key_type: the type of the keys.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
-        key_group_range: the groups of this subtask; all by default.
-        restore: a handle or a savepoint's path, or several after a rescale.
+        key_group_range: the groups of this subtask; by default those of its index.
+        subtask: the index of the subtask, from 0.
+        parallelism: how many subtasks there are.
+        restore: a handle or a savepoint's path, or those of all old subtasks after a rescale.
         clock_ms: the processing time at the start.
         config: further configuration.
 
@@ -55,6 +65,8 @@ class KeyedOperatorHarness:
         backend: str = "heap",
         max_parallelism: int = 128,
         key_group_range: KeyGroupRange | None = None,
+        subtask: int = 0,
+        parallelism: int = 1,
         restore: Restorable | Iterable[Restorable | None] | None = None,
         clock_ms: int = 0,
         config: Config | None = None,
@@ -64,21 +76,28 @@ class KeyedOperatorHarness:
         self._select = key_selector(key)
         self._checkpoint_id = 0
         self._storage = checkpoint_storage(f"memory:harness-{uuid.uuid4().hex}")
-        self._directory = tempfile.TemporaryDirectory(prefix="millpond-")
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
-        handles: Any = [restore] if single else restore or ()
-        self._backend = open_keyed_backend(
-            backend,
-            key_type=key_type,
-            max_parallelism=max_parallelism,
-            key_group_range=key_group_range,
-            directory=self._directory.name,
-            clock=self.clock,
-            config=config,
-            restore=handles,
-        )
-        info = SubtaskInfo("harness", max_parallelism=max_parallelism)
-        self._operator = KeyedOperator(function, self._backend, info)
+        handles: Any = [restore] if single else list(restore or ())  # type: ignore[arg-type]
+        old = [restorable(handle) for handle in handles if handle is not None]
+        with ExitStack() as resources:
+            self._backend = resources.enter_context(
+                open_keyed_backend(
+                    backend,
+                    key_type=key_type,
+                    max_parallelism=max_parallelism,
+                    key_group_range=key_group_range
+                    or subtask_groups(max_parallelism, parallelism, subtask),
+                    directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
+                    clock=self.clock,
+                    config=config,
+                    restore=old,
+                )
+            )
+            share = operator_state_share(old, "", subtask, parallelism)
+            own = resources.enter_context(open_operator_backend(restore=share))
+            self._resources = resources.pop_all()
+        info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
+        self._operator = KeyedOperator(function, self._backend, info, own, is_restored=bool(old))
 
     def __enter__(self) -> Self:
         self._operator.open()
@@ -90,11 +109,8 @@ class KeyedOperatorHarness:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
+        with self._resources:
             self._operator.close()
-        finally:
-            self._backend.close()
-            self._directory.cleanup()
 
     def process(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row; ``timestamp`` is its event time in ms."""
@@ -112,18 +128,22 @@ class KeyedOperatorHarness:
 
     def snapshot(self) -> KeyedStateHandle | None:
         """Take a snapshot, confirm it, and return its handle; None where there is no state."""
-        self._checkpoint_id += 1
+        self._begin_snapshot()
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
         handle: KeyedStateHandle | None = result.handle
         return handle
+
+    def _begin_snapshot(self) -> None:
+        self._checkpoint_id += 1
+        self._operator.prepare_snapshot(self._checkpoint_id)
 
     def savepoint(self, path: str | PathLike[str]) -> SavepointHandle | None:
         """Write a savepoint into a directory and return its handle; None where there is no state.
 
         The directory's name is up to the caller; the handle, or the path itself, can be restored.
         """
-        self._checkpoint_id += 1
+        self._begin_snapshot()
         target = locate_savepoint(path)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)

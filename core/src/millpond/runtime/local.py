@@ -10,7 +10,7 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
-from millpond.runtime.opening import open_keyed_backend
+from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, key_selector
 from millpond.runtime.timers import MAX_TIMESTAMP
@@ -58,8 +58,9 @@ def run(
         open_keyed_backend(
             backend, key_type=kind, directory=directory, config=config, clock=clock
         ) as opened,
+        open_operator_backend() as operator_state,
     ):
-        operator = KeyedOperator(function, opened, SubtaskInfo("local"))
+        operator = KeyedOperator(function, opened, SubtaskInfo("local"), operator_state)
         operator.open()
         try:
             for row in map(as_row, chain((first,), iterator)):

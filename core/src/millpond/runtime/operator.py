@@ -6,8 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from millpond.backend import KeyedStateBackend
+from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.backend.timers import Timer
 from millpond.errors import UserFunctionError, brief
+from millpond.runtime.checkpointed import (
+    StateInitializationContext,
+    initialize_state,
+    snapshot_state,
+)
 from millpond.runtime.functions import (
     Context,
     KeyedProcessFunction,
@@ -20,11 +26,25 @@ __all__ = ["KeyedOperator", "SubtaskInfo"]
 
 
 class KeyedOperator:
-    """Runs a KeyedProcessFunction on a keyed backend."""
+    """Runs a KeyedProcessFunction on a keyed backend.
+
+    Args:
+        operator_state: of the subtask; becomes part of the backend's snapshots.
+        is_restored: whether the subtask starts from a snapshot.
+    """
 
     def __init__(
-        self, function: KeyedProcessFunction, backend: KeyedStateBackend, info: SubtaskInfo
+        self,
+        function: KeyedProcessFunction,
+        backend: KeyedStateBackend,
+        info: SubtaskInfo,
+        operator_state: OperatorStateBackend,
+        *,
+        is_restored: bool = False,
     ) -> None:
+        backend.operator_state = operator_state
+        self._operator_state = operator_state
+        self._is_restored = is_restored
         self._function = function
         self._backend = backend
         self._info = info
@@ -32,11 +52,24 @@ class KeyedOperator:
         self._context = Context(timers=self.timers)
 
     def open(self) -> None:
-        """Call the function's ``open``."""
+        """Have the function take over its operator state, and call its ``open``."""
+        keyed = RuntimeContext(self._info, self._backend)
+        context = StateInitializationContext(self._is_restored, self._operator_state, keyed)
         try:
-            self._function.open(RuntimeContext(self._info, self._backend))
+            initialize_state(self._function, context)
+        except Exception as error:
+            raise self._failure("initialize_state", error) from error
+        try:
+            self._function.open(keyed)
         except Exception as error:
             raise self._failure("open", error) from error
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Have the function put what must last into its operator state."""
+        try:
+            snapshot_state(self._function, self._operator_state, checkpoint_id)
+        except Exception as error:
+            raise self._failure("snapshot_state", error) from error
 
     def process(self, key: Any, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one row of a key that is not checked yet."""

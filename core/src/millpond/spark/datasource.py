@@ -58,15 +58,15 @@ class MillpondDataSource(DataSource):
 
     def _state(self, operator: StoredOperator) -> str:
         state = next((v for k, v in self.options.items() if k.lower() == "state"), None)
-        names = ", ".join(meta.name for meta in operator.states)
         if state is None:
+            names = ", ".join(operator.state_names())
             raise ConfigError("state", f"name one of: {names}", 'format("millpond")')
-        return operator.state(state).name
+        return state
 
     def schema(self) -> StructType:
         """The columns of the state's table."""
         operator = self._operator()
-        schema: StructType = from_arrow_schema(operator.codec(self._state(operator)).schema)
+        schema: StructType = from_arrow_schema(operator.schema(self._state(operator)))
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -90,7 +90,7 @@ def _last_batch(checkpoint: str) -> int:
 
 
 class _Part(InputPartition):
-    """One of the operator's parts."""
+    """One of the operator's parts; None is the whole, for operator state."""
 
 
 class _Reader(DataSourceReader):
@@ -99,8 +99,12 @@ class _Reader(DataSourceReader):
         self._state = state
 
     def partitions(self) -> Sequence[InputPartition]:
+        if self._state in {meta.name for meta in self._operator.operator_metas()}:
+            return [_Part(None)]
         return [_Part(at) for at in range(len(self._operator.parts))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        part: pa.Table = self._operator.part(partition.value).table(self._state, exact=False)
-        yield from part.to_batches()
+        whole = self._operator
+        part = whole if partition.value is None else whole.part(partition.value)
+        table: pa.Table = part.table(self._state, exact=False)
+        yield from table.to_batches()

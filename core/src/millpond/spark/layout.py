@@ -24,6 +24,7 @@ from millpond.checkpoint import (
 )
 from millpond.checkpoint.handles import check_format
 from millpond.checkpoint.sealed import read_sealed, write_sealed
+from millpond.checkpoint.shares import operator_state_share
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.spark.pointer import Pointer
@@ -53,15 +54,21 @@ class Layout:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
-    def sources_of(self, groups: KeyGroupRange) -> list[KeyedStateHandle]:
-        """The sources' parts that lie within some key groups."""
-        parts = (source.intersection(groups) for source in self.sources)
-        return [part for part in parts if part is not None]
+    def sources_of(self, index: int) -> list[KeyedStateHandle]:
+        """The sources' parts that belong to a subtask now, a last one for its operator state."""
+        groups = self.key_groups(index)
+        parts = [source.intersection(groups) for source in self.sources]
+        found = [part for part in parts if part is not None]
+        share = tuple(operator_state_share(self.sources, "", index, self.parallelism))
+        if share:
+            bare = self.sources[0].without_files()
+            found.append(attrs.evolve(bare, key_group_range=groups, operator_state=share))
+        return found
 
-    def starting_points(self, groups: KeyGroupRange) -> list[KeyedStateHandle | SavepointHandle]:
+    def starting_points(self, index: int) -> list[KeyedStateHandle | SavepointHandle]:
         """What a subtask that has not run under this layout restores."""
         saved = [locate_savepoint(self.savepoint)] if self.savepoint else []
-        return [*saved, *self.sources_of(groups)]
+        return [*saved, *self.sources_of(index)]
 
     def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
         """Raise unless a plan divides the key groups in this way."""
@@ -167,7 +174,7 @@ def committed_handles(
     for index in range(layout.parallelism):
         groups = layout.key_groups(index)
         if groups not in own:
-            handles += layout.sources_of(groups)
+            handles += layout.sources_of(index)
         elif own[groups].handle:
             handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
     return handles

@@ -56,9 +56,9 @@ class OperatorPlan:
         key_positions: which columns are the key.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
+        resolution: the backend as the driver resolved it.
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
-        resolution: the backend as the driver resolved it.
     """
 
     uid: str
@@ -69,11 +69,11 @@ class OperatorPlan:
     key_fields: tuple[DataType, ...]
     event_time: int | None
     order_by: tuple[int, ...]
-    watermarked: bool
-    time_mode: TimeMode | None
     parallelism: int
     config: Config
     resolution: Resolution
+    watermarked: bool = False
+    time_mode: TimeMode | None = None
 
     @property
     def max_parallelism(self) -> int:

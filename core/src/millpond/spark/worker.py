@@ -20,20 +20,23 @@ import attrs
 import pandas as pd
 from pyspark import TaskContext
 
+from millpond.backend import KeyedStateBackend
+from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SnapshotResult,
     checkpoint_storage,
 )
+from millpond.checkpoint.handles import OperatorStateHandle
+from millpond.checkpoint.shares import operator_state_share
 from millpond.errors import NullKeyError, RestoreError, brief
-from millpond.keygroups import KeyGroupRange
 from millpond.plugins import get_registry
 from millpond.runtime import (
     MAX_TIMESTAMP,
     KeyedOperator,
     SubtaskInfo,
-    TimerService,
     open_keyed_backend,
+    open_operator_backend,
 )
 from millpond.spark.acquire import CommittedState, acquire_backend
 from millpond.spark.columns import GROUP_COLUMN
@@ -83,13 +86,18 @@ def run_subtask(
     groups = plan.key_groups(info.index)
     query, run, batch_id = _running_query()
     storage = checkpoint_storage(plan.config.checkpoint.dir or "")
-    committed = _committed_state(plan, query, run, groups, state)
+    committed = _committed_state(plan, query, run, info, state)
     time = BatchTime.of(state, watermarked=plan.watermarked)
-    with acquire_backend(plan, query, groups, committed, time.processing_time) as acquired:
+    with (
+        acquire_backend(plan, query, groups, committed, time.processing_time) as acquired,
+        open_operator_backend(restore=_operator_state(plan, info, committed)) as operator_state,
+    ):
         watch.lap("open_ms")
-        runner = _Runner(plan, info, acquired.backend)
+        restored = committed.handle is not None or bool(committed.sources)
+        runner = _Runner(plan, info, acquired.backend, operator_state, is_restored=restored)
         yield from runner.run(frames, time)
         watch.lap("process_ms")
+        runner.operator.prepare_snapshot(batch_id + 1)
         with _collector_paused():
             result = acquired.backend.snapshot(batch_id + 1, storage).result()
         watch.lap("snapshot_ms")
@@ -106,12 +114,25 @@ def run_subtask(
             layout=committed.layout,
         )
         state.update(attrs.astuple(pointer))
-        set_timeout(state, plan.time_mode, time, runner.timers)
+        set_timeout(state, plan.time_mode, time, runner.operator.timers)
         acquired.succeeded = True
 
 
+def _operator_state(
+    plan: OperatorPlan, info: SubtaskInfo, committed: CommittedState
+) -> list[OperatorStateHandle]:
+    """What the subtask starts from: its own, its shares after a rescale, or a savepoint's."""
+    found: list[OperatorStateHandle] = []
+    for handle in (committed.handle,) if committed.handle else committed.sources:
+        if isinstance(handle, KeyedStateHandle):
+            found += handle.operator_state
+        else:
+            found += operator_state_share([handle], plan.uid, info.index, info.parallelism)
+    return found
+
+
 def _committed_state(
-    plan: OperatorPlan, query: str, run: str, groups: KeyGroupRange, state: GroupState
+    plan: OperatorPlan, query: str, run: str, info: SubtaskInfo, state: GroupState
 ) -> CommittedState:
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
     uri = plan.config.checkpoint.dir or ""
@@ -119,7 +140,7 @@ def _committed_state(
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None or pointer.layout != layout.number:
-        return CommittedState(layout.number, None, tuple(layout.starting_points(groups)))
+        return CommittedState(layout.number, None, tuple(layout.starting_points(info.index)))
     storage = checkpoint_storage(uri)
     own = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
     return CommittedState(layout.number, own)
@@ -169,17 +190,22 @@ def _running_query() -> tuple[str, str, int]:
 class _Runner:
     """Feeds decoded frames to the operator and packs what comes out."""
 
-    def __init__(self, plan: OperatorPlan, info: SubtaskInfo, backend: Any) -> None:
+    def __init__(
+        self,
+        plan: OperatorPlan,
+        info: SubtaskInfo,
+        backend: KeyedStateBackend,
+        operator_state: OperatorStateBackend,
+        *,
+        is_restored: bool = False,
+    ) -> None:
         self._plan = plan
-        self._operator = KeyedOperator(plan.function, backend, info)
+        self.operator = KeyedOperator(
+            plan.function, backend, info, operator_state, is_restored=is_restored
+        )
         self._codec = plan.key_codec()
         self.rows_in = 0
         self.rows_out = 0
-
-    @property
-    def timers(self) -> TimerService:
-        """The subtask's timers."""
-        return self._operator.timers
 
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yields carrier frames.
@@ -187,12 +213,12 @@ class _Runner:
         Without a batch's time the input is bounded: at its end no further row can come, so all
         event-time timers fire.
         """
-        self._operator.open()
+        self.operator.open()
         try:
             output: list[Any] = []
             if time is not None:
-                self._operator.advance_watermark(time.watermark, output)
-                self._operator.fire_processing_time(output)
+                self.operator.advance_watermark(time.watermark, output)
+                self.operator.fire_processing_time(output)
             for columns, groups in self._batches(frames):
                 with _collector_paused():
                     self._process(columns, groups, output)
@@ -200,10 +226,10 @@ class _Runner:
                     yield from self._packed(output)
                     output = []
             if time is None:
-                self._operator.advance_watermark(MAX_TIMESTAMP, output)
+                self.operator.advance_watermark(MAX_TIMESTAMP, output)
             yield from self._packed(output)
         finally:
-            self._operator.close()
+            self.operator.close()
 
     def _batches(
         self, frames: Iterable[pd.DataFrame]
@@ -237,7 +263,7 @@ class _Runner:
         self.rows_in += len(groups)
         keys = self._keys(columns)
         rows = self._plan.rows.rows(columns)
-        self._operator.process_all(keys, groups, rows, self._timestamps(columns), output)
+        self.operator.process_all(keys, groups, rows, self._timestamps(columns), output)
 
     def _keys(self, columns: list[list[Any]]) -> list[Any]:
         parts = [columns[position] for position in self._plan.key_positions]
@@ -288,5 +314,6 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
             config=plan.config,
             place=plan.uid,
         ) as backend,
+        open_operator_backend() as operator_state,
     ):
-        yield from _Runner(plan, info, backend).run(frames, None)
+        yield from _Runner(plan, info, backend, operator_state).run(frames, None)

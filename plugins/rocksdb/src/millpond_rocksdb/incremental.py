@@ -70,7 +70,7 @@ class IncrementalStrategy(SnapshotStrategy):
         view = _Links(backend, links)
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not blank.states:
+            if self.is_empty(blank):
                 return SnapshotResult(None)
             files = tuple(self._upload(links, known, blank.checkpoint_id, storage, task))
             fresh = [file for file in files if known.get(_name(file)) is not file]

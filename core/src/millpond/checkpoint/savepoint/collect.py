@@ -15,7 +15,9 @@ from millpond.checkpoint.savepoint.metadata import (
     SavepointHandle,
     write_savepoint,
 )
+from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.write import save_operator
+from millpond.checkpoint.shares import frozen_operator_state
 from millpond.checkpoint.tasks import SnapshotTask
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -66,8 +68,15 @@ def _collect(
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
             report(uid, len(handles), len(handles))
-            return _merged(uid, parts)
+            operator_state = [frozen_operator_state(handle) for handle in _by_subtask(handles)]
+            saved = save_operator_states(target, uid, operator_state)
+            return attrs.evolve(_merged(uid, parts), operator_states=saved)
         exact = wanted
+
+
+def _by_subtask(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
+    """One handle for each subtask: a subtask's keyed state may come in several parts."""
+    return [handle for handle in handles if handle.operator_state] or list(handles[:1])
 
 
 def _merged(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:

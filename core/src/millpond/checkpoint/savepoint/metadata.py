@@ -10,6 +10,7 @@ from urllib.parse import quote
 import attrs
 import cattrs
 
+from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.handles import check_format, snapshot_converter
 from millpond.checkpoint.storage import CheckpointStorage, check_path, public_uri
@@ -21,6 +22,7 @@ __all__ = [
     "METADATA_FILE",
     "SAVEPOINT_FORMAT",
     "SavedOperator",
+    "SavedOperatorState",
     "SavedState",
     "Savepoint",
     "SavepointHandle",
@@ -62,6 +64,22 @@ class SavedState:
 
 
 @attrs.frozen
+class SavedOperatorState:
+    """An operator state's table.
+
+    Attributes:
+        subtasks: how many there were.
+        file: None where the state is empty.
+        exact: see ``SavedState``.
+    """
+
+    meta: OperatorStateMeta
+    subtasks: int
+    file: TableFile | None
+    exact: bool = False
+
+
+@attrs.frozen
 class SavedOperator:
     """The states of one operator, of some or all of its key groups."""
 
@@ -70,6 +88,13 @@ class SavedOperator:
     key_group_range: KeyGroupRange
     key: SerializerSnapshot
     states: tuple[SavedState, ...]
+    operator_states: tuple[SavedOperatorState, ...] = ()
+
+    @property
+    def files(self) -> tuple[TableFile, ...]:
+        """The files of all tables."""
+        of_operator = [state.file for state in self.operator_states if state.file is not None]
+        return (*(file for state in self.states for file in state.files), *of_operator)
 
     @property
     def metas(self) -> tuple[StateMeta, ...]:
@@ -155,7 +180,6 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
     except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
         raise CorruptSnapshotError(path, f"it is no savepoint: {error}") from error
     for operator in savepoint.operators:
-        for state in operator.states:
-            for file in state.files:
-                check_path(file.path)
+        for file in operator.files:
+            check_path(file.path)
     return savepoint

@@ -20,7 +20,7 @@ from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
 
-__all__ = ["read_state", "read_table", "table_batches"]
+__all__ = ["checked_bytes", "read_state", "read_table", "table_batches"]
 
 _BATCH = 1 << 15
 _MAX_FILE = 4 << 30
@@ -53,17 +53,23 @@ def table_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file within some key groups, in the columns of a schema."""
     path = handle.path(file.path)
-    if handle.storage.size(path) != _sane_size(path, file.size):
-        raise CorruptSnapshotError(path, f"its size is not {file.size:,} bytes{_EDITED}")
-    data = handle.storage.read(path, 0, file.size)
-    if hashlib.sha256(data).hexdigest() != file.digest:
-        raise CorruptSnapshotError(path, f"its digest is wrong{_EDITED}")
-    for batch in read_table(path, data, schema):
+    for batch in read_table(path, checked_bytes(handle, file), schema):
         column = batch.column("key_group")
         inside = pc.and_(pc.greater_equal(column, groups.start), pc.less_equal(column, groups.end))
         wanted = batch.filter(inside)
         if wanted.num_rows:
             yield wanted
+
+
+def checked_bytes(handle: SavepointHandle, file: TableFile) -> bytes:
+    """The bytes of a table's file; CorruptSnapshotError where they are not what was written."""
+    path = handle.path(file.path)
+    if handle.storage.size(path) != _sane_size(path, file.size):
+        raise CorruptSnapshotError(path, f"its size is not {file.size:,} bytes{_EDITED}")
+    data = handle.storage.read(path, 0, file.size)
+    if hashlib.sha256(data).hexdigest() != file.digest:
+        raise CorruptSnapshotError(path, f"its digest is wrong{_EDITED}")
+    return data
 
 
 def _sane_size(path: str, size: int) -> int:

@@ -19,6 +19,11 @@ from millpond.checkpoint.savepoint.metadata import (
     state_folder,
     write_savepoint,
 )
+from millpond.checkpoint.savepoint.operator_tables import (
+    read_operator_states,
+    save_operator_states,
+    seal_operator_states,
+)
 from millpond.checkpoint.savepoint.read import read_state, read_table
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import TableWriter, write_table
@@ -56,7 +61,8 @@ def _sealed_operator(handle: SavepointHandle, operator: SavedOperator) -> SavedO
         attrs.evolve(state, files=tuple(_sealed_files(handle, operator, state)))
         for state in operator.states
     )
-    return attrs.evolve(operator, states=states)
+    operator_states = seal_operator_states(handle, operator)
+    return attrs.evolve(operator, states=states, operator_states=operator_states)
 
 
 def _sealed_files(
@@ -119,8 +125,10 @@ def _rekeyed_operator(
     states = tuple(
         _rekeyed_state(old, new, operator, state, max_parallelism) for state in operator.states
     )
+    operator_states = save_operator_states(new, operator.uid, read_operator_states(old, operator))
     return attrs.evolve(
         operator,
+        operator_states=operator_states,
         max_parallelism=max_parallelism,
         key_group_range=KeyGroupRange(0, max_parallelism - 1),
         states=states,

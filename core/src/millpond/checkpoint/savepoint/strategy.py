@@ -6,7 +6,10 @@ import uuid
 from concurrent.futures import Future
 from typing import ClassVar
 
+import attrs
+
 from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
+from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.write import save_operator
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.strategy import SnapshotStrategy
@@ -34,15 +37,18 @@ class SavepointStrategy(SnapshotStrategy):
         backend = self._backend
         backend.flush(uuid.uuid4().hex)
         view = backend.freeze()
+        frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         uid = backend.parameters.place.rpartition("/")[2] or "operator"
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not view.metas:
+            if not view.metas and not frozen:
                 return SnapshotResult(None)
             handle = SavepointHandle(checkpoint_id, folder, storage)
-            operator = save_operator(view, handle, uid, task)
+            operator_states = save_operator_states(handle, uid, [frozen])
+            keyed = save_operator(view, handle, uid, task)
+            operator = attrs.evolve(keyed, operator_states=operator_states)
             write_savepoint(handle, Savepoint(checkpoint_id, (operator,)))
-            files = [file for state in operator.states for file in state.files]
+            files = operator.files
             size = sum(file.size for file in files)
             return SnapshotResult(handle, size, sum(file.rows for file in files))
 

@@ -1,0 +1,167 @@
+"""Operator state in a savepoint: a table per state, a row per list element or map entry."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta
+from millpond.checkpoint.savepoint.metadata import (
+    SavedOperator,
+    SavedOperatorState,
+    SavepointHandle,
+    TableFile,
+    state_folder,
+)
+from millpond.checkpoint.savepoint.read import checked_bytes, read_table
+from millpond.checkpoint.savepoint.write import write_table
+from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.types.columns import UnfitError, column_form
+from millpond.types.key_columns import codec_from_snapshot, key_column
+
+__all__ = [
+    "OperatorTableCodec",
+    "read_operator_states",
+    "save_operator_states",
+    "seal_operator_states",
+]
+
+_KEY_LENGTH = 4
+
+
+class OperatorTableCodec:
+    """Turns the partitions of one operator state into a table and back.
+
+    Attributes:
+        schema: ``subtask, value`` of a list, in the order of its elements;
+            ``subtask, map_key, value`` of a broadcast map.
+    """
+
+    def __init__(self, meta: OperatorStateMeta, *, exact: bool) -> None:
+        self.meta = meta
+        self._form = column_form(meta.value, exact=exact)
+        fields = [("subtask", pa.int32()), ("value", self._form.arrow_type)]
+        if meta.map_key is not None:
+            self._codec, self._map_key = codec_from_snapshot(meta.map_key), key_column(meta.map_key)
+            fields.insert(1, ("map_key", self._map_key.arrow_type))
+        self.schema = pa.schema(fields)
+
+    def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
+        """The partitions by subtask; UnfitError where a value does not fit the natural types."""
+        rows = [
+            {"subtask": subtask, **self._row(data)}
+            for subtask, parts in sorted(partitions.items())
+            for data in parts
+        ]
+        return pa.Table.from_pylist(rows, self.schema)
+
+    def _row(self, data: bytes) -> dict[str, Any]:
+        if self.meta.map_key is None:
+            return {"value": self._form.to_column(data)}
+        end = _KEY_LENGTH + int.from_bytes(data[:_KEY_LENGTH], "big")
+        key, _ = self._codec.decode(data[:end], _KEY_LENGTH)
+        return {"map_key": self._map_key.out(key), "value": self._form.to_column(data[end:])}
+
+    def from_rows(self, rows: Sequence[Mapping[str, Any]], path: str) -> dict[int, list[bytes]]:
+        """The partitions by subtask.
+
+        Raises:
+            CorruptSnapshotError: a value is not of its column's type, or something is null.
+        """
+        partitions: dict[int, list[bytes]] = {}
+        for number, row in enumerate(rows):
+            try:
+                partitions.setdefault(int(row["subtask"]), []).append(self._partition(row))
+            except (ValueError, TypeError, KeyError, AttributeError, MillpondError) as error:
+                raise CorruptSnapshotError(path, f"row {number} is no entry: {error}") from error
+        return partitions
+
+    def _partition(self, row: Mapping[str, Any]) -> bytes:
+        value = self._form.from_column(row["value"])
+        if self.meta.map_key is None:
+            return value
+        key = self._codec.encode(self._codec.check(self._map_key.back(row["map_key"])))
+        return len(key).to_bytes(_KEY_LENGTH, "big") + key + value
+
+
+def save_operator_states(
+    handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
+) -> tuple[SavedOperatorState, ...]:
+    """Write the operator states of all subtasks, each subtask's given in its place."""
+    metas = {state.meta.name: state.meta for states in subtasks for state in states}
+    saved = []
+    for name, meta in sorted(metas.items()):
+        partitions = {
+            number: state.partitions
+            for number, states in enumerate(subtasks)
+            for state in states
+            if state.meta.name == name
+        }
+        if meta.mode is Mode.BROADCAST:
+            partitions = dict(list(partitions.items())[:1])
+        exact, table = _fitting_table(meta, partitions)
+        path = f"{state_folder(uid, name)}/operator.parquet"
+        file = write_table(handle, path, table, first=0, last=0) if table.num_rows else None
+        saved.append(SavedOperatorState(meta, len(subtasks), file, exact))
+    return tuple(saved)
+
+
+def _fitting_table(
+    meta: OperatorStateMeta, partitions: Mapping[int, Sequence[bytes]]
+) -> tuple[bool, pa.Table]:
+    try:
+        return False, OperatorTableCodec(meta, exact=False).to_table(partitions)
+    except (UnfitError, pa.ArrowInvalid):
+        return True, OperatorTableCodec(meta, exact=True).to_table(partitions)
+
+
+def read_operator_states(
+    handle: SavepointHandle, operator: SavedOperator
+) -> list[list[FrozenState]]:
+    """The operator states of a savepoint, by subtask.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
+    """
+    count = max((state.subtasks for state in operator.operator_states), default=0)
+    subtasks: list[list[FrozenState]] = [[] for _ in range(count)]
+    for state in operator.operator_states:
+        partitions: dict[int, list[bytes]] = {}
+        if state.file is not None:
+            path = handle.path(state.file.path)
+            partitions = _partitions(state, path, checked_bytes(handle, state.file))
+        for number in range(count):
+            found = tuple(partitions.get(number, ()))
+            if found or state.meta.mode is not Mode.BROADCAST or number == 0:
+                subtasks[number].append(FrozenState(state.meta, found))
+    return subtasks
+
+
+def _partitions(state: SavedOperatorState, path: str, data: bytes) -> dict[int, list[bytes]]:
+    codec = OperatorTableCodec(state.meta, exact=state.exact)
+    rows = [row for batch in read_table(path, data, codec.schema) for row in batch.to_pylist()]
+    partitions = codec.from_rows(rows, path)
+    if partitions and not 0 <= min(partitions) <= max(partitions) < state.subtasks:
+        raise CorruptSnapshotError(path, f"a subtask is not within the {state.subtasks} of before")
+    return partitions
+
+
+def seal_operator_states(
+    handle: SavepointHandle, operator: SavedOperator
+) -> tuple[SavedOperatorState, ...]:
+    """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
+    return tuple(_sealed(handle, operator.uid, state) for state in operator.operator_states)
+
+
+def _sealed(handle: SavepointHandle, uid: str, state: SavedOperatorState) -> SavedOperatorState:
+    name = f"{state_folder(uid, state.meta.name)}/operator.parquet"
+    path = handle.path(name)
+    if path not in handle.storage.list(path.rpartition("/")[0]):
+        return SavedOperatorState(state.meta, state.subtasks, None, state.exact)
+    data = handle.storage.read_all(path)
+    rows = sum(map(len, _partitions(state, path, data).values()))
+    file = TableFile(name, len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+    return SavedOperatorState(state.meta, state.subtasks, file, state.exact)

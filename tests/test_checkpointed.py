@@ -1,0 +1,175 @@
+"""Functions with operator state: in the harness, in savepoints and tools, and on Spark."""
+
+import json
+from typing import ClassVar
+
+import millpond as mp
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.checkpoint.inspect import open_stored
+from millpond.cli.main import commands
+from millpond.spark import create_savepoint, key_by
+from streaming import output, run
+
+BUFFERED = mp.ListStateDescriptor("buffered", tuple[str, int])
+RULES = mp.MapStateDescriptor("rules", str, int)
+
+
+class Buffering(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Hands rows on in threes; the rest waits in operator state."""
+
+    def initialize_state(self, context):
+        self.restored = context.is_restored
+        self.state = context.operator_state_store.get_list_state(BUFFERED)
+        self.rules = context.operator_state_store.get_broadcast_state(RULES)
+        self.waiting = self.state.get()
+
+    def open(self, context):
+        self.seen = context.get_state(mp.ValueStateDescriptor("seen", int, default=0))
+
+    def process_element(self, row, context):
+        self.seen.update(self.seen.value() + 1)
+        self.rules.put(row.k, row.n)
+        self.waiting.append((row.k, row.n))
+        if len(self.waiting) >= 3:
+            yield from self.waiting
+            self.waiting = []
+
+    def snapshot_state(self, context):
+        self.state.update(self.waiting)
+
+
+class Last(mp.KeyedProcessFunction, mp.ListCheckpointed):
+    """Remembers all rows in a list of its own."""
+
+    element_type: ClassVar = int
+
+    def __init__(self):
+        self.rows = []
+
+    def restore_state(self, elements):
+        self.rows = elements
+
+    def process_element(self, row, context):
+        self.rows.append(row.n)
+        yield sorted(self.rows)
+
+    def snapshot_state(self, checkpoint_id):
+        return self.rows
+
+
+def harness(function=None, **options):
+    return mp.testing.KeyedOperatorHarness(function or Buffering(), key="k", **options)
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+
+
+@BACKENDS
+@pytest.mark.parametrize("strategy", ["full", "changelog", "savepoint"])
+def test_a_buffer_survives(tmp_path, backend, strategy):
+    """Operator state is part of each kind of snapshot, beside keyed state."""
+    config = mp.Config({"state.snapshot.strategy": strategy})
+    with harness(backend=backend, config=config) as first:
+        for row in ({"k": "a", "n": 1}, {"k": "b", "n": 2}):
+            first.process(row)
+        assert first.output == []
+        handle = first.savepoint(tmp_path) if strategy == "savepoint" else first.snapshot()
+    with harness(backend=backend, restore=handle) as second:
+        second.process({"k": "a", "n": 3})
+        assert second.output == [("a", 1), ("b", 2), ("a", 3)]
+
+
+def test_what_did_not_change_is_not_written_again():
+    """Operator state that is the same as in the confirmed snapshot is referred to."""
+    with harness() as operator:
+        operator.process({"k": "a", "n": 1})
+        first = operator.snapshot()
+        second = operator.snapshot()
+        operator.process({"k": "b", "n": 2})
+        third = operator.snapshot()
+    assert first.operator_state == second.operator_state
+    assert third.operator_state != second.operator_state
+    assert third.operator_state[0].raw.stream.path in third.paths
+
+
+def test_the_list_shortcut():
+    """A list of a function's own is kept over a restore, and divided at a rescale."""
+    with harness(Last()) as operator:
+        for n in range(4):
+            operator.process({"k": "a", "n": n})
+        handle = operator.snapshot()
+    shares = []
+    for subtask in range(2):
+        with harness(Last(), restore=handle, subtask=subtask, parallelism=2) as operator:
+            key = next(k for k in "abcdef" if mp.assign_to_key_group(k, 128) // 64 == subtask)
+            operator.process({"k": key, "n": 10 * subtask + 10})
+            shares.append(operator.output[0])
+    assert shares == [[0, 1, 10], [2, 3, 20]]
+
+
+def test_savepoint_tables_can_be_read_edited_and_rekeyed(tmp_path):
+    """Operator state is a Parquet table by subtask; an edited one is sealed and restored."""
+    path = tmp_path / "first"
+    with harness() as operator:
+        operator.process({"k": "a", "n": 1})
+        operator.savepoint(path)
+    rows = pq.read_table(path / "operator" / "buffered" / "operator.parquet")
+    assert rows.to_pylist() == [{"subtask": 0, "value": {"_1": "a", "_2": 1}}]
+    rules = path / "operator" / "rules" / "operator.parquet"
+    table = pq.read_table(rules).to_pylist()
+    assert table == [{"subtask": 0, "map_key": "a", "value": 1}]
+    edited = pq.read_table(rules).set_column(2, "value", [[7]])
+    pq.write_table(edited, rules)
+    with pytest.raises(errors.CorruptSnapshotError, match="seal_savepoint"):
+        harness(restore=path)
+    mp.seal_savepoint(path)
+    mp.rekey_savepoint(path, tmp_path / "second", 256)
+    with harness(restore=tmp_path / "second", max_parallelism=256) as operator:
+        assert dict(operator._operator._function.rules.items()) == {"a": 7}
+        operator.process({"k": "b", "n": 2})
+        operator.process({"k": "b", "n": 3})
+        assert operator.output == [("a", 1), ("b", 2), ("b", 3)]
+
+
+def test_a_failure_names_the_method():
+    """An error in the function's own snapshot method says so."""
+
+    class Broken(Last):
+        def snapshot_state(self, checkpoint_id):
+            raise RuntimeError("no")
+
+    with (
+        harness(Broken()) as operator,
+        pytest.raises(errors.UserFunctionError, match=r"Broken\.snapshot_state"),
+    ):
+        operator.snapshot()
+
+
+@pytest.mark.spark
+@BACKENDS
+def test_operator_state_of_a_query(spark, job_conf, files, tmp_path, backend):
+    """It is committed with the batch, rescaled up and down, and in tools and savepoints."""
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    for parallelism, number in ((2, 0), (3, 1), (1, 2)):
+        job_conf(state_backend=backend, parallelism=parallelism)
+        files.add(*((k, 10 * number + n) for n, k in enumerate("abcde")))
+        stream = key_by(files.stream(), "k")
+        run(stream.process(Buffering(), output="k string, n bigint", uid="buffering"), tmp_path)
+    handed = output(spark, tmp_path)
+    create_savepoint(spark, checkpoint, tmp_path / "saved")
+    (stored,) = open_stored(tmp_path / "saved")
+    waiting = [tuple(row["value"].values()) for row in stored.table("buffered").to_pylist()]
+    given = sorted((k, 10 * number + n) for number in range(3) for n, k in enumerate("abcde"))
+    assert sorted([*handed, *waiting]) == given
+    assert len(waiting) < 3
+    listed = CliRunner().invoke(commands, ["state", "list", str(tmp_path / "saved"), "--json"])
+    kinds = {row["state"]: row["kind"] for row in json.loads(listed.output)}
+    assert kinds["buffered"] == "operator: split"
+    assert kinds["rules"] == "operator: broadcast"
+    reader = spark.read.format("millpond").option("state", "rules")
+    assert sorted(row.map_key for row in reader.load(str(tmp_path / "saved")).collect()) == [
+        *"abcde"
+    ]
