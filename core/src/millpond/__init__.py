@@ -1,6 +1,6 @@
 """Millpond: Flink's state model for PySpark, with pluggable state backends."""
 
-from millpond import errors, local, testing
+from millpond import errors, local, testing, windows
 from millpond.backend import Capability
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -107,4 +107,5 @@ __all__ = [
     "renamed_from",
     "seal_savepoint",
     "testing",
+    "windows",
 ]

@@ -35,7 +35,7 @@ from millpond.types import (
     VOID_NAMESPACE,
     KeyCodec,
     TypeSerializer,
-    VoidKeyCodec,
+    VoidNamespace,
     infer_key_type,
     key_codec_for,
 )
@@ -181,8 +181,12 @@ class KeyedStateBackend(KeyContext):
             raw, descriptor=registered.descriptor, context=context
         )
 
-    def timer_queue(self, domain: str) -> TimerQueue:
+    def timer_queue(self, domain: str, namespace_type: Any = VoidNamespace) -> TimerQueue:
         """The timers of a time domain, made at the first request; part of every snapshot.
+
+        Args:
+            domain: the time domain's name.
+            namespace_type: the type of what timers are set under, the same at each request.
 
         Raises:
             StateMigrationError: they were stored in another form.
@@ -190,7 +194,7 @@ class KeyedStateBackend(KeyContext):
         self.require_open()
         name = timer_state(domain)
         if name not in self._timers:
-            codec = VoidKeyCodec()
+            codec = key_codec_for(namespace_type)
             meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
             if stored != meta:

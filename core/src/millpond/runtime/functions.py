@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -21,9 +21,11 @@ from millpond.state import (
     MapStateDescriptor,
     ReducingState,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueState,
     ValueStateDescriptor,
 )
+from millpond.types import VOID_NAMESPACE
 
 __all__ = ["Context", "KeyedProcessFunction", "RuntimeContext", "SubtaskInfo"]
 
@@ -84,6 +86,18 @@ class RuntimeContext:
         state: FoldingState[Any, Any] = self._backend.get_partitioned_state(descriptor)
         return state
 
+    def get_namespaced_state(
+        self, descriptor: StateDescriptor, namespace: Any, namespace_type: Any = None
+    ) -> Any:
+        """A state of any kind under a namespace, which ``set_current_namespace`` changes later.
+
+        Args:
+            descriptor: of the state.
+            namespace: the namespace to begin with.
+            namespace_type: its type; taken from the namespace where that is plain.
+        """
+        return self._backend.get_partitioned_state(descriptor, namespace, namespace_type)
+
 
 @attrs.define
 class Context:
@@ -94,11 +108,13 @@ class Context:
         timestamp: the row's event time in ms, or None where it has none; in ``on_timer`` the
             timer's own.
         time_domain: in ``on_timer``, what the timer goes by.
+        namespace: in ``on_timer``, what the timer was set under; windows use it.
     """
 
     current_key: Any = None
     timestamp: int | None = None
     time_domain: TimeDomain | None = None
+    namespace: Any = VOID_NAMESPACE
     _timers: TimerService | None = None
 
     def timer_service(self) -> TimerService:
@@ -112,7 +128,13 @@ class KeyedProcessFunction(ABC):
 
     On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
     state, not into attributes.
+
+    Attributes:
+        timer_namespace: the type of the namespaces that timers are set under; None for timers
+            of keys alone, which are those of ``Context.timer_service()``.
     """
+
+    timer_namespace: ClassVar[Any] = None
 
     def open(self, context: RuntimeContext) -> None:
         """Get the states; called once per subtask, before the first row."""

@@ -29,11 +29,12 @@ def run(
     config: Config | None = None,
     clock: Clock | None = None,
     event_time: str | Callable[[Any], Any] | None = None,
+    watermark_delay: int | None = None,
 ) -> list[Any]:
     """Run a keyed function over rows and return what it yielded.
 
-    Processing-time timers fire before the next row once they are due; event-time timers fire at
-    the end of the rows, when no further one can come.
+    Processing-time timers fire before the next row once they are due; event-time timers when the
+    watermark passes, and at the end of the rows, when no further one can come.
 
     Args:
         function: the function.
@@ -44,6 +45,9 @@ def run(
         config: further configuration.
         clock: the source of processing time.
         event_time: a field with the row's event time in ms, or a function of the row.
+        watermark_delay: by how many ms rows may be out of order: after each row the watermark is
+            the highest event time so far less this delay less 1, as Flink has it. By default
+            there is no watermark until the end.
     """
     select = key_selector(key)
     moment = key_selector(event_time) if event_time is not None else _no_time
@@ -65,7 +69,10 @@ def run(
         try:
             for row in map(as_row, chain((first,), iterator)):
                 operator.fire_processing_time(output)
-                operator.process(select(row), row, moment(row), output)
+                timestamp = moment(row)
+                operator.process(select(row), row, timestamp, output)
+                if watermark_delay is not None and timestamp is not None:
+                    operator.advance_watermark(timestamp - watermark_delay - 1, output)
             operator.advance_watermark(MAX_TIMESTAMP, output)
         finally:
             operator.close()

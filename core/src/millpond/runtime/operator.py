@@ -21,6 +21,7 @@ from millpond.runtime.functions import (
     SubtaskInfo,
 )
 from millpond.runtime.timers import TimeDomain, TimerService
+from millpond.types import VOID_NAMESPACE
 
 __all__ = ["KeyedOperator", "SubtaskInfo"]
 
@@ -48,7 +49,7 @@ class KeyedOperator:
         self._function = function
         self._backend = backend
         self._info = info
-        self.timers = TimerService(backend, backend.parameters.clock.now)
+        self.timers = TimerService(backend, backend.parameters.clock.now, function.timer_namespace)
         self._context = Context(timers=self.timers)
 
     def open(self) -> None:
@@ -124,6 +125,7 @@ class KeyedOperator:
                 self._backend.set_current_key_and_group(timer.key, timer.key_group)
                 context.current_key = timer.key
                 context.timestamp = timer.timestamp
+                context.namespace = timer.namespace
                 result = self._function.on_timer(timer.timestamp, context)
                 if result is not None:
                     output.extend(result)
@@ -131,6 +133,7 @@ class KeyedOperator:
             raise self._failure("on_timer", error) from error
         finally:
             context.time_domain = None
+            context.namespace = VOID_NAMESPACE
 
     def _failure(self, method: str, error: Exception) -> UserFunctionError:
         info = self._info

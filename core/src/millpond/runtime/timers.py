@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.timers import Timer, TimerQueue
-from millpond.types import VOID_NAMESPACE
+from millpond.types import VOID_NAMESPACE, VoidNamespace
 
 __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
 
@@ -32,13 +33,16 @@ class TimerService:
     their times; one that is set in ``on_timer`` for a time already reached fires at once.
     """
 
-    def __init__(self, backend: KeyedStateBackend, now: Callable[[], int]) -> None:
+    def __init__(
+        self, backend: KeyedStateBackend, now: Callable[[], int], namespace_type: Any = None
+    ) -> None:
         self._backend = backend
         self._now = now
+        self._namespace_type = VoidNamespace if namespace_type is None else namespace_type
         self._watermark = MIN_TIMESTAMP
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
-        return self._backend.timer_queue(domain.value)
+        return self._backend.timer_queue(domain.value, self._namespace_type)
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
         if self._backend.has_timers(domain.value):
@@ -54,19 +58,27 @@ class TimerService:
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Have ``on_timer`` called once the watermark reaches a time in ms."""
-        self._queue(TimeDomain.EVENT_TIME).register(timestamp, VOID_NAMESPACE)
+        self.register(TimeDomain.EVENT_TIME, timestamp)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Have ``on_timer`` called once the processing time reaches a time in ms."""
-        self._queue(TimeDomain.PROCESSING_TIME).register(timestamp, VOID_NAMESPACE)
+        self.register(TimeDomain.PROCESSING_TIME, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Remove an event-time timer; nothing happens where there is none."""
-        self._queue(TimeDomain.EVENT_TIME).delete(timestamp, VOID_NAMESPACE)
+        self.delete(TimeDomain.EVENT_TIME, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Remove a processing-time timer; nothing happens where there is none."""
-        self._queue(TimeDomain.PROCESSING_TIME).delete(timestamp, VOID_NAMESPACE)
+        self.delete(TimeDomain.PROCESSING_TIME, timestamp)
+
+    def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
+        """Set a timer of a namespace."""
+        self._queue(domain).register(timestamp, namespace)
+
+    def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
+        """Remove a timer of a namespace; nothing happens where there is none."""
+        self._queue(domain).delete(timestamp, namespace)
 
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
         """Raise the watermark and hand out what is due; a lower one changes nothing."""

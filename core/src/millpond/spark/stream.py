@@ -9,19 +9,21 @@ import attrs
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import check_parallelism
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedProcessFunction
+from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.labels import group_labels
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
 from millpond.spark.rescale import watch_operator
 from millpond.spark.rows import RowCodec
+from millpond.spark.schemas import output_schema, position_of, time_position
 from millpond.spark.session import spark_configuration
 from millpond.spark.timing import (
     TIMEOUTS,
@@ -30,6 +32,7 @@ from millpond.spark.timing import (
     watermark_column,
     with_wake_ups,
 )
+from millpond.spark.windowed import WindowedStream
 from millpond.spark.worker import run_partition, run_subtask
 
 if TYPE_CHECKING:
@@ -74,6 +77,11 @@ class KeyedStream:
     _null_keys: NullKeys
 
     @property
+    def row_schema(self) -> StructType:
+        """The columns of the rows."""
+        return self._df.schema
+
+    @property
     def null_key_rows(self) -> DataFrame:
         """The rows that ``null_keys="aside"`` leaves out of the operator, as they came."""
         return self._df.where(~self._has_key())
@@ -83,6 +91,10 @@ class KeyedStream:
         for key in self._keys:
             condition = condition & _column(key).isNotNull()
         return condition
+
+    def window(self, assigner: WindowAssigner) -> WindowedStream:
+        """Divide each key's rows into windows; see ``millpond.windows``."""
+        return WindowedStream(self, window(assigner))
 
     def process(
         self,
@@ -150,11 +162,11 @@ class KeyedStream:
             uid=check_uid(uid),
             function=function,
             rows=RowCodec.of(schema),
-            output=RowCodec.of(_output_schema(output)),
-            key_positions=tuple(_position(schema, key, "key_by") for key in self._keys),
+            output=RowCodec.of(output_schema(output)),
+            key_positions=tuple(position_of(schema, key, "key_by") for key in self._keys),
             key_fields=tuple(schema[key].dataType for key in self._keys),
-            event_time=None if moment is None else _time_position(schema, moment),
-            order_by=tuple(_position(schema, name, "order_by") for name in ordering),
+            event_time=None if moment is None else time_position(schema, moment),
+            order_by=tuple(position_of(schema, name, "order_by") for name in ordering),
             watermarked=self._df.isStreaming and watermark is not None,
             time_mode=_time_mode(function, time_mode, watermarked=watermark is not None),
             parallelism=parallelism,
@@ -181,27 +193,6 @@ def _time_mode(
 
 def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def _output_schema(output: str | StructType) -> StructType:
-    if isinstance(output, StructType):
-        return output
-    parsed = DataType.fromDDL(output)
-    return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
-
-
-def _position(schema: StructType, name: str, place: str) -> int:
-    if name not in schema.names:
-        reason = f"there is no such column; there are: {', '.join(schema.names)}"
-        raise ConfigError(name, reason, f"{place}(...)")
-    return schema.names.index(name)
-
-
-def _time_position(schema: StructType, name: str) -> int:
-    position = _position(schema, name, "event_time")
-    if not schema[name].dataType.typeName().startswith("timestamp"):
-        raise ConfigError(name, "is no timestamp column", "event_time")
-    return position
 
 
 def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:

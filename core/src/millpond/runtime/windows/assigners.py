@@ -1,0 +1,191 @@
+"""Window assigners: which windows an element belongs to. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import attrs
+
+from millpond.errors import ConfigError
+from millpond.runtime.windows.triggers import (
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    Trigger,
+)
+from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow, milliseconds, window_of
+
+__all__ = [
+    "EventTimeSessionWindows",
+    "GlobalWindows",
+    "ProcessingTimeSessionWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "WindowAssigner",
+]
+
+Length = timedelta | int
+"""A timedelta, or milliseconds."""
+
+
+class WindowAssigner(ABC):
+    """Assigns windows to elements.
+
+    Attributes:
+        is_event_time: whether an element's time is its event time, else the processing time.
+        is_merging: whether windows that meet become one.
+    """
+
+    is_event_time: ClassVar[bool]
+    is_merging: ClassVar[bool] = False
+
+    @abstractmethod
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        """The windows of an element at a time in ms."""
+
+    def default_trigger(self) -> Trigger:
+        """The trigger of windows that are given none."""
+        return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
+
+
+@attrs.frozen
+class _Tumbling(WindowAssigner):
+    size: int
+    offset: int = 0
+
+    @classmethod
+    def of(cls, size: Length, offset: Length = 0) -> Any:
+        """Windows of a size, one after the other, which begin at multiples of it plus an offset.
+
+        Raises:
+            ConfigError: the size is not positive, or the offset not below it.
+        """
+        length, start = milliseconds(size, "size"), milliseconds(offset, "offset")
+        if length <= 0 or abs(start) >= length:
+            reason = f"a size of {length} ms with an offset of {start} ms makes no windows"
+            raise ConfigError("size", reason, cls.__name__)
+        return cls(length, start)
+
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        start = timestamp - (timestamp - self.offset) % self.size
+        return (window_of(start, start + self.size),)
+
+
+@attrs.frozen
+class _Sliding(WindowAssigner):
+    size: int
+    slide: int
+    offset: int = 0
+
+    @classmethod
+    def of(cls, size: Length, slide: Length, offset: Length = 0) -> Any:
+        """Windows of a size of which one begins every ``slide``.
+
+        Raises:
+            ConfigError: size or slide is not positive, or the offset not below the slide.
+        """
+        length, step = milliseconds(size, "size"), milliseconds(slide, "slide")
+        start = milliseconds(offset, "offset")
+        if length <= 0 or step <= 0 or abs(start) >= step:
+            reason = f"size {length}, slide {step}, offset {start} ms make no windows"
+            raise ConfigError("size", reason, cls.__name__)
+        return cls(length, step, start)
+
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        last = timestamp - (timestamp - self.offset) % self.slide
+        starts = range(last, timestamp - self.size, -self.slide)
+        return [window_of(start, start + self.size) for start in starts]
+
+
+@attrs.frozen
+class _Session(WindowAssigner):
+    gap: int | Callable[[Any], Length]
+
+    is_merging: ClassVar[bool] = True
+
+    @classmethod
+    def with_gap(cls, gap: Length) -> Any:
+        """Windows that end once no element has come for a gap.
+
+        Raises:
+            ConfigError: the gap is not positive.
+        """
+        return cls(_positive(milliseconds(gap, "gap"), cls.__name__))
+
+    @classmethod
+    def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Any:
+        """The same with a gap for each element, from a function of it."""
+        return cls(gap)
+
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        gap = self.gap
+        if callable(gap):
+            gap = _positive(milliseconds(gap(element), "gap"), type(self).__name__)
+        return (window_of(timestamp, timestamp + gap),)
+
+
+def _positive(gap: int, place: str) -> int:
+    if gap <= 0:
+        raise ConfigError("gap", f"{gap} ms is not positive", place)
+    return gap
+
+
+class TumblingEventTimeWindows(_Tumbling):
+    """Tumbling windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class TumblingProcessingTimeWindows(_Tumbling):
+    """Tumbling windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+class SlidingEventTimeWindows(_Sliding):
+    """Sliding windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class SlidingProcessingTimeWindows(_Sliding):
+    """Sliding windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+class EventTimeSessionWindows(_Session):
+    """Session windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class ProcessingTimeSessionWindows(_Session):
+    """Session windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+@attrs.frozen
+class GlobalWindows(WindowAssigner):
+    """One window for all elements of a key, which fires only by its trigger."""
+
+    is_event_time: ClassVar[bool] = False
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        """The assigner; named as in Flink."""
+        return cls()
+
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        """See the base class."""
+        return (GLOBAL_WINDOW,)
+
+    def default_trigger(self) -> Trigger:
+        """A trigger that never fires."""
+        return NeverTrigger()

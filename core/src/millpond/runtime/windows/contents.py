@@ -1,0 +1,150 @@
+"""What a window keeps of its elements, and what becomes of it when the window fires."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from millpond.runtime.rows import key_selector
+from millpond.runtime.windows.window import TimeWindow
+from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+
+__all__ = [
+    "ProcessWindowFunction",
+    "WindowContents",
+    "WindowContext",
+    "aggregated",
+    "as_window_function",
+    "kept",
+    "reduced",
+]
+
+_NAME = "window-contents"
+
+
+@attrs.define
+class WindowContext:
+    """What a window's function gets.
+
+    Attributes:
+        window: the window that fires.
+    """
+
+    window: TimeWindow
+    _timers: Any
+    _state: Callable[[StateDescriptor, bool], Any]
+
+    def current_watermark(self) -> int:
+        """The watermark in ms."""
+        watermark: int = self._timers.current_watermark()
+        return watermark
+
+    def current_processing_time(self) -> int:
+        """The processing time in ms."""
+        now: int = self._timers.current_processing_time()
+        return now
+
+    def window_state(self, descriptor: StateDescriptor) -> Any:
+        """A state of the key and this (not merging) window, to be dropped in ``clear``."""
+        return self._state(descriptor, True)
+
+    def global_state(self, descriptor: StateDescriptor) -> Any:
+        """A state of the key, which all its windows share."""
+        return self._state(descriptor, False)
+
+
+class ProcessWindowFunction(ABC):
+    """A function over what a window holds when it fires."""
+
+    @abstractmethod
+    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
+        """Turn a window's elements, or its one reduced or aggregated value, into output rows."""
+
+    def clear(self, context: WindowContext) -> None:
+        """The window is over: drop its ``window_state``."""
+
+
+class _Plain(ProcessWindowFunction):
+    """Key, start and end in ms, and the value; keys and values of several parts are spread."""
+
+    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
+        return [(*_parts(key), *context.window, *_parts(elements))]
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple) else (value,)
+
+
+class _ByCallable(ProcessWindowFunction):
+    def __init__(self, function: Callable[[Any, TimeWindow, Any], Iterable[Any]]) -> None:
+        self._function = function
+
+    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
+        return self._function(key, context.window, elements)
+
+
+WindowFunction = ProcessWindowFunction | Callable[[Any, TimeWindow, Any], Iterable[Any]]
+
+
+@attrs.frozen
+class WindowContents:
+    """How elements are kept, and the function of a window that fires.
+
+    Attributes:
+        descriptor: of the state that holds them, under the window as its namespace.
+        select: what is kept of a row.
+        function: called when a window fires.
+    """
+
+    descriptor: StateDescriptor
+    select: Callable[[Any], Any]
+    function: ProcessWindowFunction
+
+
+def as_window_function(given: WindowFunction | None) -> ProcessWindowFunction:
+    """What was given as a window's function, or the plain one."""
+    if given is None:
+        return _Plain()
+    return given if isinstance(given, ProcessWindowFunction) else _ByCallable(given)
+
+
+def _row(row: Any) -> Any:
+    return row
+
+
+def reduced(
+    reduce_function: Callable[[Any, Any], Any],
+    value_type: Any,
+    value: str | Callable[[Any], Any],
+    function: WindowFunction | None,
+) -> WindowContents:
+    """Windows that keep one value, reduced."""
+    descriptor = ReducingStateDescriptor(_NAME, reduce_function, value_type)
+    return WindowContents(descriptor, key_selector(value), as_window_function(function))
+
+
+def aggregated(
+    aggregate_function: AggregateFunction[Any, Any, Any],
+    accumulator_type: Any,
+    function: WindowFunction | None,
+) -> WindowContents:
+    """Windows that keep an accumulator, to which whole rows are added."""
+    descriptor = AggregatingStateDescriptor(_NAME, aggregate_function, accumulator_type)
+    return WindowContents(descriptor, _row, as_window_function(function))
+
+
+def kept(
+    element_type: Any, value: str | Callable[[Any], Any], function: WindowFunction
+) -> WindowContents:
+    """Windows that keep all elements."""
+    descriptor = ListStateDescriptor(_NAME, element_type)
+    return WindowContents(descriptor, key_selector(value), as_window_function(function))

@@ -1,0 +1,58 @@
+"""Which windows of a key have become one, and under which namespace their state lies.
+
+State is not moved when a window grows: the merged window goes on using the namespace of one of
+its parts, as in Flink. The mapping is a list state of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.runtime.windows.window import TimeWindow, window_of
+
+__all__ = ["MergingWindowSet"]
+
+OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
+"""Gets the merged window, its parts, the namespace it uses, and the namespaces to move there."""
+
+
+class MergingWindowSet:
+    """The windows of the current key; ``persist`` after changes."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._stored = [
+            (window_of(start, end), window_of(first, last))
+            for start, end, first, last in state.get()
+        ]
+        self._mapping = dict(self._stored)
+
+    def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
+        """Where the state of a window lies; None where there is no such window (any more)."""
+        return self._mapping.get(window)
+
+    def retire(self, window: TimeWindow) -> None:
+        """A window is over."""
+        del self._mapping[window]
+
+    def persist(self) -> None:
+        """Write the mapping where it has changed."""
+        entries = list(self._mapping.items())
+        if entries != self._stored:
+            self._state.update([(*window, *namespace) for window, namespace in entries])
+            self._stored = entries
+
+    def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
+        """Add a window; returns the one that it has become part of, perhaps itself."""
+        parts = [known for known in self._mapping if known.intersects(window)]
+        merged = window
+        for part in parts:
+            merged = merged.cover(part)
+        if not parts:
+            self._mapping[window] = window
+        elif parts != [merged]:
+            namespaces = [self._mapping.pop(part) for part in parts]
+            self._mapping[merged] = namespaces[0]
+            on_merge(merged, parts, namespaces[0], namespaces[1:])
+        return merged

@@ -1,0 +1,207 @@
+"""Triggers: when a window's function is called. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import attrs
+
+from millpond.errors import ConfigError
+from millpond.runtime.timers import TimeDomain
+from millpond.runtime.windows.window import TimeWindow
+from millpond.state import ReducingStateDescriptor
+
+__all__ = [
+    "CountTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+]
+
+
+class TriggerResult(enum.Flag):
+    """What a trigger wants: nothing, a call of the window's function, its elements dropped."""
+
+    CONTINUE = 0
+    FIRE = 1
+    PURGE = 2
+    FIRE_AND_PURGE = 3
+
+
+class TriggerContext(Protocol):
+    """What a trigger works with: the current key and window."""
+
+    window: TimeWindow
+
+    def current_watermark(self) -> int:
+        """The watermark in ms."""
+
+    def current_processing_time(self) -> int:
+        """The processing time in ms."""
+
+    def register(self, domain: TimeDomain, timestamp: int) -> None:
+        """Have the trigger called for the window at a time."""
+
+    def delete(self, domain: TimeDomain, timestamp: int) -> None:
+        """Take such a call back."""
+
+    def state(self, descriptor: Any) -> Any:
+        """A state of the trigger, of the current key and window."""
+
+
+class Trigger(ABC):
+    """Decides when a window fires; it holds nothing itself, so one serves all windows."""
+
+    @abstractmethod
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """An element was added to the window."""
+
+    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """A time that was registered has come."""
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """The context's window has come from others; what was kept for them is to be joined.
+
+        Raises:
+            ConfigError: the trigger does not serve windows that merge.
+        """
+        raise ConfigError("trigger", f"{type(self).__name__} cannot merge windows", "windows")
+
+    def clear(self, context: TriggerContext) -> None:
+        """The window is over: drop what was kept for it."""
+
+
+@attrs.frozen
+class _TimeTrigger(Trigger):
+    """Fires once a time reaches the window's end."""
+
+    def _time(self, context: TriggerContext) -> int:
+        raise NotImplementedError
+
+    def _domain(self) -> TimeDomain:
+        raise NotImplementedError
+
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        end = context.window.max_timestamp()
+        if end <= self._time(context):
+            return TriggerResult.FIRE
+        context.register(self._domain(), end)
+        return TriggerResult.CONTINUE
+
+    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
+        due = domain is self._domain() and timestamp == context.window.max_timestamp()
+        return TriggerResult.FIRE if due else TriggerResult.CONTINUE
+
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        end = context.window.max_timestamp()
+        if end > self._time(context):
+            context.register(self._domain(), end)
+
+    def clear(self, context: TriggerContext) -> None:
+        context.delete(self._domain(), context.window.max_timestamp())
+
+
+class EventTimeTrigger(_TimeTrigger):
+    """Fires when the watermark passes the window's end, then at each late element."""
+
+    def _time(self, context: TriggerContext) -> int:
+        return context.current_watermark()
+
+    def _domain(self) -> TimeDomain:
+        return TimeDomain.EVENT_TIME
+
+
+class ProcessingTimeTrigger(_TimeTrigger):
+    """Fires when the processing time passes the window's end."""
+
+    def _time(self, context: TriggerContext) -> int:
+        return context.current_processing_time()
+
+    def _domain(self) -> TimeDomain:
+        return TimeDomain.PROCESSING_TIME
+
+
+@attrs.frozen
+class NeverTrigger(Trigger):
+    """Never fires."""
+
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """Nothing is kept."""
+
+
+_COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
+
+
+@attrs.frozen
+class CountTrigger(Trigger):
+    """Fires at every so many elements of a window."""
+
+    max_count: int
+
+    @classmethod
+    def of(cls, max_count: int) -> CountTrigger:
+        """The trigger; named as in Flink. ConfigError where the count is not positive."""
+        if max_count < 1:
+            raise ConfigError("max_count", f"{max_count} is not positive", "CountTrigger.of")
+        return cls(max_count)
+
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
+        count = context.state(_COUNT)
+        count.add(1)
+        if count.get() < self.max_count:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """See the base class."""
+        context.state(_COUNT).merge_namespaces(context.window, merged)
+
+    def clear(self, context: TriggerContext) -> None:
+        """See the base class."""
+        context.state(_COUNT).clear()
+
+
+@attrs.frozen
+class PurgingTrigger(Trigger):
+    """Another trigger whose windows are emptied when they fire."""
+
+    inner: Trigger
+
+    @classmethod
+    def of(cls, inner: Trigger) -> PurgingTrigger:
+        """The trigger; named as in Flink."""
+        return cls(inner)
+
+    @staticmethod
+    def _purging(result: TriggerResult) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE if TriggerResult.FIRE in result else result
+
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
+        return self._purging(self.inner.on_element(element, timestamp, context))
+
+    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
+        return self._purging(self.inner.on_time(domain, timestamp, context))
+
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """See the base class."""
+        self.inner.on_merge(merged, context)
+
+    def clear(self, context: TriggerContext) -> None:
+        """See the base class."""
+        self.inner.clear(context)

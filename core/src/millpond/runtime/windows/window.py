@@ -1,0 +1,50 @@
+"""Time windows: the namespaces of a window operator's state."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
+
+from millpond.errors import ConfigError
+from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+__all__ = ["GLOBAL_WINDOW", "TimeWindow", "milliseconds", "window_of"]
+
+
+class TimeWindow(NamedTuple):
+    """The times from ``start`` up to, but not at, ``end``, in ms since the epoch."""
+
+    start: int
+    end: int
+
+    def max_timestamp(self) -> int:
+        """The last time that belongs to the window."""
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Whether both have a time in common, or touch."""
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that holds both."""
+        return window_of(min(self.start, other.start), max(self.end, other.end))
+
+
+@lru_cache(maxsize=4096)
+def window_of(start: int, end: int) -> TimeWindow:
+    """A window; the same object for the same times, by which states know it is still current."""
+    return TimeWindow(start, end)
+
+
+GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
+"""The one window of ``GlobalWindows``."""
+
+
+def milliseconds(value: timedelta | int, what: str) -> int:
+    """A length of time in whole ms; ConfigError where it is none."""
+    if isinstance(value, timedelta):
+        value = value // timedelta(milliseconds=1)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(what, f"{value!r} is neither a timedelta nor ms as an int", "windows")
+    return value

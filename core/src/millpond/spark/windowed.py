@@ -1,0 +1,146 @@
+"""``key_by(df, …).window(…)``: windows over the rows of a keyed stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from millpond.runtime.windows import (
+    ProcessWindowFunction,
+    Trigger,
+    WindowContext,
+    Windowing,
+    WindowOperator,
+)
+from millpond.runtime.windows.contents import WindowFunction, as_window_function
+from millpond.spark.schemas import output_schema
+from millpond.state import AggregateFunction
+
+if TYPE_CHECKING:
+    from millpond.spark.stream import KeyedStream
+
+__all__ = ["WindowedStream"]
+
+
+@attrs.frozen
+class _LateColumn:
+    """Puts a late row into the last column."""
+
+    width: int
+
+    def __call__(self, row: Any) -> Any:
+        return (*(None,) * self.width, row)
+
+
+class _BesideLateRows(ProcessWindowFunction):
+    """Leaves the last column empty."""
+
+    def __init__(self, inner: ProcessWindowFunction) -> None:
+        self._inner = inner
+
+    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
+        for row in self._inner.process(key, context, elements):
+            yield row if isinstance(row, dict) else (*row, None)
+
+    def clear(self, context: WindowContext) -> None:
+        self._inner.clear(context)
+
+
+@attrs.frozen
+class WindowedStream:
+    """A keyed stream divided into windows, which still lacks the windows' function.
+
+    The last step takes the same ``output``, ``uid`` and further arguments as
+    ``KeyedStream.process``.
+    """
+
+    _stream: KeyedStream
+    _windowing: Windowing
+    _late: str | None = None
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """Use another trigger than the assigner's own."""
+        return attrs.evolve(self, windowing=self._windowing.trigger(trigger))
+
+    def allowed_lateness(self, lateness: timedelta | int) -> Self:
+        """Keep windows so long (a timedelta, or ms) after their end; late rows fire them again."""
+        return attrs.evolve(self, windowing=self._windowing.allowed_lateness(lateness))
+
+    def side_output_late_data(self, column: str = "late") -> Self:
+        """Add a column to the output that holds the rows that are too late, all others null.
+
+        Without it they are dropped. ``out.where("late is not null").select("late.*")`` are the
+        rows as they came.
+        """
+        return attrs.evolve(self, late=column)
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any],
+        value_type: Any,
+        value: str | Callable[[Any], Any],
+        window_function: WindowFunction | None = None,
+        *,
+        output: str | StructType,
+        uid: str,
+        **options: Any,
+    ) -> DataFrame:
+        """Keep one value a window, reduced as rows come; see ``millpond.windows.Windowing``."""
+        schema, windowing = self._outputs(output)
+        fired = self._fired(window_function)
+        function = windowing.reduce(reduce_function, value_type, value, fired)
+        return self._run(function, schema, uid, options)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
+        accumulator_type: Any,
+        window_function: WindowFunction | None = None,
+        *,
+        output: str | StructType,
+        uid: str,
+        **options: Any,
+    ) -> DataFrame:
+        """Keep one accumulator a window, to which rows are added as they come."""
+        schema, windowing = self._outputs(output)
+        fired = self._fired(window_function)
+        function = windowing.aggregate(aggregate_function, accumulator_type, fired)
+        return self._run(function, schema, uid, options)
+
+    def process(
+        self,
+        window_function: WindowFunction,
+        element_type: Any,
+        value: str | Callable[[Any], Any],
+        *,
+        output: str | StructType,
+        uid: str,
+        **options: Any,
+    ) -> DataFrame:
+        """Keep all elements, for a function that sees the whole window."""
+        schema, windowing = self._outputs(output)
+        function = windowing.process(self._fired(window_function), element_type, value)
+        return self._run(function, schema, uid, options)
+
+    def _outputs(self, output: str | StructType) -> tuple[StructType, Windowing]:
+        """The schema with the column of late rows, and windows that fill it."""
+        schema = output_schema(output)
+        if self._late is None:
+            return schema, self._windowing
+        late = StructField(self._late, self._stream.row_schema)
+        windowing = self._windowing.side_output_late_data(_LateColumn(len(schema)))
+        return StructType([*schema.fields, late]), windowing
+
+    def _fired(self, given: WindowFunction | None) -> ProcessWindowFunction:
+        function = as_window_function(given)
+        return function if self._late is None else _BesideLateRows(function)
+
+    def _run(
+        self, function: WindowOperator, schema: StructType, uid: str, options: dict[str, Any]
+    ) -> DataFrame:
+        return self._stream.process(function, output=schema, uid=uid, **options)
