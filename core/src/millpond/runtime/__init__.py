@@ -1,5 +1,6 @@
 """Functions, contexts, timers, one subtask's life, and how backends are opened."""
 
+from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
     CheckpointedFunction,
     ListCheckpointed,
@@ -14,8 +15,10 @@ from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Ti
 __all__ = [
     "MAX_TIMESTAMP",
     "MIN_TIMESTAMP",
+    "BroadcastContext",
     "CheckpointedFunction",
     "Context",
+    "KeyedBroadcastProcessFunction",
     "KeyedOperator",
     "KeyedProcessFunction",
     "ListCheckpointed",

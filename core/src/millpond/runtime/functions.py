@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
 
 from millpond.backend import KeyedStateBackend
+from millpond.backend.operatorstate import BroadcastState, OperatorStateBackend
 from millpond.runtime.timers import TimeDomain, TimerService
 from millpond.state import (
     AggregatingState,
@@ -27,7 +28,13 @@ from millpond.state import (
 )
 from millpond.types import VOID_NAMESPACE
 
-__all__ = ["Context", "KeyedProcessFunction", "RuntimeContext", "SubtaskInfo"]
+__all__ = [
+    "Context",
+    "KeyedProcessFunction",
+    "ReadOnlyBroadcastState",
+    "RuntimeContext",
+    "SubtaskInfo",
+]
 
 
 @attrs.frozen
@@ -99,6 +106,37 @@ class RuntimeContext:
         return self._backend.get_partitioned_state(descriptor, namespace, namespace_type)
 
 
+@attrs.frozen
+class ReadOnlyBroadcastState(Mapping[Any, Any]):
+    """A broadcast map as keyed rows see it: only broadcast rows may change it.
+
+    ``get``, ``items``, ``keys``, ``values`` and the reading dict operators; ``contains`` and
+    ``is_empty`` as PyFlink names them.
+    """
+
+    _state: BroadcastState
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._state[key]
+
+    def __contains__(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._state.keys())
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is an entry."""
+        return self._state.contains(key)
+
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+        return self._state.is_empty()
+
+
 @attrs.define
 class Context:
     """What ``process_element`` and ``on_timer`` get; one object, set anew for each call.
@@ -116,6 +154,12 @@ class Context:
     time_domain: TimeDomain | None = None
     namespace: Any = VOID_NAMESPACE
     _timers: TimerService | None = None
+    _operator_state: OperatorStateBackend | None = None
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+        """A broadcast map, to read; see ``KeyedBroadcastProcessFunction``."""
+        assert self._operator_state is not None
+        return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 
     def timer_service(self) -> TimerService:
         """Time, and the timers of the current key."""

@@ -117,6 +117,10 @@ class KeyedOperatorHarness:
         row = as_row(row)
         self._operator.process(self._select(row), row, timestamp, self.output)
 
+    def process_broadcast(self, row: Any) -> None:
+        """Process one broadcast row of a ``KeyedBroadcastProcessFunction``."""
+        self._operator.process_broadcast(as_row(row), self.output)
+
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
         self._operator.advance_watermark(ms, self.output)

@@ -30,6 +30,7 @@ def run(
     clock: Clock | None = None,
     event_time: str | Callable[[Any], Any] | None = None,
     watermark_delay: int | None = None,
+    broadcast: Iterable[Any] = (),
 ) -> list[Any]:
     """Run a keyed function over rows and return what it yielded.
 
@@ -48,6 +49,7 @@ def run(
         watermark_delay: by how many ms rows may be out of order: after each row the watermark is
             the highest event time so far less this delay less 1, as Flink has it. By default
             there is no watermark until the end.
+        broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
     """
     select = key_selector(key)
     moment = key_selector(event_time) if event_time is not None else _no_time
@@ -67,6 +69,8 @@ def run(
         operator = KeyedOperator(function, opened, SubtaskInfo("local"), operator_state)
         operator.open()
         try:
+            for row in map(as_row, broadcast):
+                operator.process_broadcast(row, output)
             for row in map(as_row, chain((first,), iterator)):
                 operator.fire_processing_time(output)
                 timestamp = moment(row)

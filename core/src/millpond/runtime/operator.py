@@ -9,6 +9,7 @@ from millpond.backend import KeyedStateBackend
 from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.backend.timers import Timer
 from millpond.errors import UserFunctionError, brief
+from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
     StateInitializationContext,
     initialize_state,
@@ -50,7 +51,7 @@ class KeyedOperator:
         self._backend = backend
         self._info = info
         self.timers = TimerService(backend, backend.parameters.clock.now, function.timer_namespace)
-        self._context = Context(timers=self.timers)
+        self._context = Context(timers=self.timers, operator_state=operator_state)
 
     def open(self) -> None:
         """Have the function take over its operator state, and call its ``open``."""
@@ -84,6 +85,19 @@ class KeyedOperator:
                 output.extend(result)
         except Exception as error:
             raise self._failure("process_element", error) from error
+
+    def process_broadcast(self, row: Any, output: list[Any]) -> None:
+        """Process one broadcast row; there is no current key meanwhile."""
+        assert isinstance(self._function, KeyedBroadcastProcessFunction)
+        context = BroadcastContext(self._backend, self._operator_state, self.timers)
+        self._backend.forget_key()
+        self._context.current_key = None
+        try:
+            result = self._function.process_broadcast_element(row, context)
+            if result is not None:
+                output.extend(result)
+        except Exception as error:
+            raise self._failure("process_broadcast_element", error) from error
 
     def process_all(
         self,

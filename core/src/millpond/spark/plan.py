@@ -31,6 +31,7 @@ from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.plugins import Resolution
 from millpond.runtime import KeyedProcessFunction, SubtaskInfo
+from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.labels import group_labels
 from millpond.spark.nested import row_type
 from millpond.spark.rows import RowCodec
@@ -59,6 +60,7 @@ class OperatorPlan:
         resolution: the backend as the driver resolved it.
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
+        broadcast: the codec of broadcast rows; None where no stream is connected.
     """
 
     uid: str
@@ -74,6 +76,7 @@ class OperatorPlan:
     resolution: Resolution
     watermarked: bool = False
     time_mode: TimeMode | None = None
+    broadcast: BroadcastCodec | None = None
 
     @property
     def max_parallelism(self) -> int:

@@ -17,7 +17,7 @@ from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.spark.carriers import Carrier, FloatingCarrier
 from millpond.spark.nested import carrier_for, row_type
 
-__all__ = ["RowCodec"]
+__all__ = ["RowCodec", "nothing", "nulls_first"]
 
 _BITS = 62
 """Bits of one mask column: all that a bigint has, less the sign and one to spare."""
@@ -71,6 +71,13 @@ class RowCodec:
                     mask = mask + F.coalesce(value, F.lit(0).cast("bigint"))
             masks.append(mask.alias(_mask_name("nulls", first)))
         return masks
+
+    def fillers(self) -> dict[str, Any]:
+        """What stands in the carrier columns of a row that is none of the user's."""
+        return {
+            **{_carried_name(at): carrier.filler for at, carrier in enumerate(self.carriers)},
+            **{_mask_name("nulls", first): 0 for first in range(0, len(self.carriers), _BITS)},
+        }
 
     def output_schema(self) -> StructType:
         """The schema of the carrier frames that the worker returns."""
@@ -213,6 +220,11 @@ def _all_of(values: Sequence[Any], carrier: Carrier) -> bool:
         return False
     low, high = getattr(carrier, "low", None), getattr(carrier, "high", None)
     return low is None or (low <= min(values) and max(values) <= high)
+
+
+def nulls_first(value: Any) -> tuple[bool, Any]:
+    """A key by which nulls sort before all else."""
+    return (False, 0) if value is None else (True, value)
 
 
 def nothing(count: int) -> Iterable[None]:

@@ -15,9 +15,10 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import check_parallelism
 from millpond.plugins import get_registry
-from millpond.runtime import KeyedProcessFunction
+from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
 from millpond.runtime.windows import WindowAssigner, window
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.broadcast import BroadcastCodec
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
 from millpond.spark.labels import group_labels
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
@@ -75,6 +76,7 @@ class KeyedStream:
     _df: DataFrame
     _keys: tuple[str, ...]
     _null_keys: NullKeys
+    _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
 
     @property
     def row_schema(self) -> StructType:
@@ -89,12 +91,32 @@ class KeyedStream:
     def _has_key(self) -> Column:
         condition = F.lit(True)
         for key in self._keys:
-            condition = condition & _column(key).isNotNull()
+            condition = condition & column_named(key).isNotNull()
         return condition
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Divide each key's rows into windows; see ``millpond.windows``."""
         return WindowedStream(self, window(assigner))
+
+    def connect(self, broadcast: DataFrame, *, order_by: str | Sequence[str] = ()) -> KeyedStream:
+        """Have the rows of another DataFrame reach every subtask.
+
+        ``process`` then takes a ``KeyedBroadcastProcessFunction``.
+
+        Args:
+            broadcast: the rows, streaming if this stream is.
+            order_by: columns by which a micro-batch's broadcast rows are ordered, ascending and
+                nulls first. Without them, and among equals, the order is a fixed one of no meaning.
+
+        Raises:
+            ConfigError: a column does not exist, or only one of the two is streaming.
+            UnsupportedColumnError: a column's type cannot be carried without loss.
+        """
+        if broadcast.isStreaming != self._df.isStreaming:
+            reason = "either both DataFrames are streaming or none is"
+            raise ConfigError("broadcast", reason, "connect(...)")
+        names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        return attrs.evolve(self, broadcast=(broadcast, BroadcastCodec.of(broadcast.schema, names)))
 
     def process(
         self,
@@ -132,6 +154,12 @@ class KeyedStream:
         plan = self._plan(function, output, uid, config, event_time, order_by, time_mode)
         df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
         carried = _carried(df, plan)
+        if self._broadcast is not None:
+            rows, codec = self._broadcast
+            labels = group_labels(plan.parallelism)
+            carried = codec.joined(carried, plan.rows.fillers(), rows, labels)
+        if plan.watermarked:
+            carried = carried.select("*", time_column())
         if not df.isStreaming:
             return _run_bounded(carried, plan)
         if config.checkpoint.dir is None:
@@ -155,6 +183,9 @@ class KeyedStream:
         check_parallelism(config.max_parallelism, parallelism)
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("function", "is no KeyedProcessFunction", f"process(uid={uid!r})")
+        if isinstance(function, KeyedBroadcastProcessFunction) != (self._broadcast is not None):
+            reason = "connect(...) and a KeyedBroadcastProcessFunction belong together"
+            raise ConfigError("function", reason, f"process(uid={uid!r})")
         watermark = watermark_column(schema)
         moment = event_time or watermark
         ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by)
@@ -171,6 +202,7 @@ class KeyedStream:
             time_mode=_time_mode(function, time_mode, watermarked=watermark is not None),
             parallelism=parallelism,
             config=config,
+            broadcast=None if self._broadcast is None else self._broadcast[1],
             resolution=get_registry(config.plugins).resolve(config.state.backend),
         )
 
@@ -191,17 +223,12 @@ def _time_mode(
     return wanted
 
 
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
 def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:
     """The carrier columns, the key group, and the label of the subtask that owns it."""
-    columns = [_column(name) for name in plan.rows.names]
+    columns = [column_named(name) for name in plan.rows.names]
     keys = [columns[position] for position in plan.key_positions]
     group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-    time = [time_column()] if plan.watermarked else []
-    carried = df.select(*plan.rows.encode(columns), *time, group.alias(GROUP_COLUMN))
+    carried = df.select(*plan.rows.encode(columns), group.alias(GROUP_COLUMN))
     labels = F.array(*(F.lit(label) for label in group_labels(plan.parallelism)))
     owner = F.call_function(
         "div", F.col(GROUP_COLUMN) * plan.parallelism, F.lit(plan.max_parallelism)

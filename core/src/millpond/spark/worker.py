@@ -39,12 +39,13 @@ from millpond.runtime import (
     open_operator_backend,
 )
 from millpond.spark.acquire import CommittedState, acquire_backend
+from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.layout import layout_of_run
 from millpond.spark.localcopy import local_root
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.pointer import Pointer
-from millpond.spark.rows import nothing
+from millpond.spark.rows import nothing, nulls_first
 from millpond.spark.timing import BatchTime, set_timeout, without_wake_ups
 from millpond.types.scalars import micros_from_datetime
 
@@ -219,6 +220,8 @@ class _Runner:
             if time is not None:
                 self.operator.advance_watermark(time.watermark, output)
                 self.operator.fire_processing_time(output)
+            if self._plan.broadcast is not None:
+                frames = self._broadcast(self._plan.broadcast, frames, output)
             for columns, groups in self._batches(frames):
                 with _collector_paused():
                     self._process(columns, groups, output)
@@ -230,6 +233,18 @@ class _Runner:
             yield from self._packed(output)
         finally:
             self.operator.close()
+
+    def _broadcast(
+        self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
+    ) -> Iterable[pd.DataFrame]:
+        """Process a batch's broadcast rows; returns frames of the keyed ones.
+
+        All frames are held meanwhile, for a broadcast row may be in the last one.
+        """
+        held = list(frames)
+        for row in codec.rows(held):
+            self.operator.process_broadcast(row, output)
+        return map(codec.keyed, held)
 
     def _batches(
         self, frames: Iterable[pd.DataFrame]
@@ -253,7 +268,7 @@ class _Runner:
             for column, values in zip(columns, part, strict=True):
                 column.extend(values)
             groups += part_groups
-        keys = [[_nulls_first(value) for value in columns[at]] for at in self._plan.order_by]
+        keys = [[nulls_first(value) for value in columns[at]] for at in self._plan.order_by]
         order = sorted(range(len(groups)), key=list(zip(*keys, strict=True)).__getitem__)
         return [[column[at] for at in order] for column in columns], [groups[at] for at in order]
 
@@ -293,10 +308,6 @@ class _Runner:
         self.rows_out += len(output)
         if output:
             yield self._plan.output.pack(output, self._plan.uid)
-
-
-def _nulls_first(value: Any) -> tuple[bool, Any]:
-    return (False, 0) if value is None else (True, value)
 
 
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:

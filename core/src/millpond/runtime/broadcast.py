@@ -1,0 +1,66 @@
+"""The broadcast pattern: rules that change while keyed rows flow. Names are PyFlink's."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from millpond.backend import KeyedStateBackend
+from millpond.backend.operatorstate import BroadcastState, OperatorStateBackend
+from millpond.runtime.functions import KeyedProcessFunction
+from millpond.runtime.timers import TimerService
+from millpond.state import MapStateDescriptor, StateDescriptor
+
+__all__ = ["BroadcastContext", "KeyedBroadcastProcessFunction"]
+
+
+@attrs.frozen
+class BroadcastContext:
+    """What ``process_broadcast_element`` gets.
+
+    Attributes:
+        timestamp: the row's event time in ms, where it has one.
+    """
+
+    _backend: KeyedStateBackend
+    _operator_state: OperatorStateBackend
+    _timers: TimerService
+    timestamp: int | None = None
+
+    def current_watermark(self) -> int:
+        """The watermark in ms."""
+        return self._timers.current_watermark()
+
+    def current_processing_time(self) -> int:
+        """The processing time in ms."""
+        return self._timers.current_processing_time()
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
+        """The broadcast map of a descriptor, to be changed in the same way by every subtask.
+
+        That is: by the row and what the map holds alone, never by keyed state, time or chance.
+        """
+        return self._operator_state.get_broadcast_state(descriptor)
+
+    def apply_to_keyed_state(
+        self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+    ) -> None:
+        """Call ``function(key, state)`` for every key of this subtask that holds the state."""
+        self._backend.apply_to_all_keys(descriptor, function)
+
+
+class KeyedBroadcastProcessFunction(KeyedProcessFunction):
+    """A keyed function beside which rows of another stream reach every subtask.
+
+    In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` gives
+    the map to read. On Spark a micro-batch's broadcast rows come before its keyed rows.
+    """
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, row: Any, context: BroadcastContext
+    ) -> Iterable[Any] | None:
+        """Handle a broadcast row; what is yielded comes out once for every subtask."""
