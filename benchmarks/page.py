@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
-PICTURES = ("throughput.png", "growth.png", "checkpoints.png")
+PICTURES = ("throughput.png", "growth.png", "checkpoints.png", "ttl.png", "wrappers.png")
 HEAD = """# Benchmarks
 
 `make bench` measures everything on this page and writes tables, JSON and plots under `out/bench`;

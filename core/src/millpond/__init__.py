@@ -34,6 +34,7 @@ from millpond.runtime import (
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
+    CleanupStrategies,
     FoldingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -66,6 +67,7 @@ __all__ = [
     "BroadcastContext",
     "Capability",
     "CheckpointedFunction",
+    "CleanupStrategies",
     "Compatibility",
     "Config",
     "Context",

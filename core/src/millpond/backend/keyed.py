@@ -6,7 +6,7 @@ A concrete backend adds how entries are stored: tables, and portable rows in and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +16,7 @@ import attrs
 from millpond.backend.capabilities import Capability
 from millpond.backend.cells import cell_serializer
 from millpond.backend.changes import Change, ChangeListener
+from millpond.backend.cleanup import Sweep, SweepFigures
 from millpond.backend.compat import CellMigration, cell_migration
 from millpond.backend.keycontext import KeyContext
 from millpond.backend.operatorstate import OperatorStateBackend
@@ -81,6 +82,7 @@ class KeyedStateBackend(KeyContext):
         self._tables: dict[str, CellTable | MapTable | TimerRows] = {}
         self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}
         self._listeners: list[ChangeListener] = []
+        self._sweeps: dict[str, Sweep] = {}
         self._strategies: list[SnapshotStrategy] | None = None
 
     # ---------------------------------------------------------------- states
@@ -126,9 +128,36 @@ class KeyedStateBackend(KeyContext):
         else:
             self._migrate_restored(fresh)
             self._tables[descriptor.name] = self._create_table(fresh)
+        self._plan_cleanup(fresh)
         fresh.state = self._make_state(fresh)
         self._registered[descriptor.name] = fresh
         return fresh
+
+    def _plan_cleanup(self, fresh: RegisteredState) -> None:
+        name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
+        if ttl is None or not ttl.cleanup.in_background:
+            self._sweeps.pop(name, None)
+        else:
+            table: Any = self._tables[name]
+            self._sweeps[name] = Sweep(
+                fresh.meta, ttl.cleanup, self.parameters.clock.now(), table.sweep
+            )
+
+    def native_metrics(self) -> Mapping[str, float]:
+        """What the native library says of itself, as gauges by name; none by default."""
+        return {}
+
+    def remove_expired(self) -> None:
+        """Look at some entries of the states with TTL; each flush begins with this."""
+        if self._sweeps:
+            now = self.parameters.clock.now()
+            for name, sweep in self._sweeps.items():
+                table: Any = self._tables[name]
+                sweep.run(table.changed_entries(), now)
+
+    def sweep_figures(self) -> dict[str, SweepFigures]:
+        """What the clean-up of each state with TTL has done since the backend was opened."""
+        return {name: attrs.evolve(sweep.figures) for name, sweep in self._sweeps.items()}
 
     def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
         """A state in use can be declared again with other functions, not with another type."""

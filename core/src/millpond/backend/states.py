@@ -31,7 +31,8 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.types import VOID_NAMESPACE, KeyCodec
+from millpond.state.ttl.envelope import TtlSerializer
+from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 
 __all__ = ["make_state"]
 
@@ -83,9 +84,30 @@ class _RawState(State):
 
 
 class RawValueState(_RawState, ValueState[Any]):
-    """One value."""
+    """One value; what TTL needs to reach its table directly is public."""
 
     _table: CellTable
+
+    @property
+    def cells(self) -> CellTable:
+        """The table."""
+        return self._table
+
+    @property
+    def namespace(self) -> Any:
+        """The current namespace, prepared by the table."""
+        return self._namespace
+
+    @property
+    def value_serializer(self) -> TypeSerializer[Any]:
+        """The serializer of the value itself, without a timestamp beside it."""
+        serializer = self._serializer
+        return serializer.inner if isinstance(serializer, TtlSerializer) else serializer
+
+    @property
+    def place(self) -> str:
+        """How errors call the state."""
+        return self._place
 
     def __init__(
         self, descriptor: ValueStateDescriptor, namespace_codec: KeyCodec, table: CellTable

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millpond.backend.cleanup import Expiry
 
 __all__ = ["ABSENT", "CellTable", "MapTable"]
 
@@ -33,6 +36,21 @@ class _Table(ABC):
     @abstractmethod
     def load(self, key: bytes, value: bytes | None) -> None:
         """Put a portable row (physical key and serialized value) or, for None, remove it."""
+
+    @abstractmethod
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        """Look at up to so many stored values, from where the last call ended.
+
+        What has expired is removed as any other change: part of the flush to come.
+
+        Returns:
+            How many were looked at, how many were removed, and whether this was the end, so
+            that the next call begins anew.
+        """
+
+    @abstractmethod
+    def changed_entries(self) -> int:
+        """How many entries the bundle has changed, as far as that is known."""
 
 
 class CellTable(_Table):

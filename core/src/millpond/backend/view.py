@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millpond.backend.cleanup import live_rows
 from millpond.backend.spi import StateMeta
 
 if TYPE_CHECKING:
@@ -31,10 +32,17 @@ class StateView(ABC):
         self.key_group_range = backend.key_group_range
         self.max_parallelism = backend.max_parallelism
         self.key = backend.key_codec.snapshot()
+        self._now = backend.parameters.clock.now()
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         """All entries of a key group: state names, each with consecutive rows of the state."""
+
+    def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """The entries of a key group that had not expired; what full snapshots write."""
+        metas = {meta.name: meta for meta in self.metas}
+        for state, rows in self.rows(key_group):
+            yield state, live_rows(metas[state], rows, self._now)
 
     def close(self) -> None:
         """Release what keeps the picture; may be called twice, from any thread."""

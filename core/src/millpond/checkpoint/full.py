@@ -24,7 +24,7 @@ def write_base(
     prefix_bytes = key_group_prefix_bytes(view.max_parallelism)
     with SnapshotWriter(storage, path, prefix_bytes) as writer:
         for group in view.key_group_range:
-            for state, rows in view.rows(group):
+            for state, rows in view.live_rows(group):
                 task.check()
                 writer.builder.add(state, rows)
         return writer.finish("base", version)

@@ -22,13 +22,19 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.ttl.config import StateTtlConfig, StateVisibility, UpdateType
+from millpond.state.ttl.config import (
+    CleanupStrategies,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+)
 
 __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AppendingState",
+    "CleanupStrategies",
     "FoldingState",
     "FoldingStateDescriptor",
     "ListState",

@@ -62,6 +62,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def flush(self, version: str | None = None) -> None:
         """See the base class; there is no store, only listeners."""
         self.require_open()
+        self.remove_expired()
         if not self._listeners:
             self.version = version
             return
@@ -113,6 +114,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         yield from table.addresses()
 
     def _count_entries(self) -> int:
+        self.remove_expired()
         tables: Iterable[Any] = self._tables.values()
         unclaimed = sum(
             len(rows)

@@ -11,6 +11,7 @@ which, and each is copied before the first write to it. That, too, is None while
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend.changes import Change
@@ -20,6 +21,8 @@ from millpond.types import KeyCodec, TypeSerializer
 from millpond_heap.sharing import Sharing
 
 if TYPE_CHECKING:
+    from millpond.backend.cleanup import Expiry
+
     from millpond_heap.backend import HeapKeyedStateBackend
 
 __all__ = ["HeapCellTable", "HeapMapTable"]
@@ -51,6 +54,56 @@ class _HeapTable:
         self._encode_namespace = _encoder(namespaces)
         self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
         self.sharing: Sharing | None = None
+        self._sweeping: Iterator[tuple[Any, ...]] | None = None
+
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        """See the base class; a key group's keys are listed when the sweep comes to it."""
+        if self._sweeping is None:
+            self._sweeping = self._everything()
+        backend = self._backend
+        before = backend.key_group, backend.address
+        visited = removed = 0
+        try:
+            for group, namespace, key, *map_key in islice(self._sweeping, limit):
+                visited += 1
+                backend.key_group, backend.address = group, key
+                value = self._peek(namespace, *map_key)
+                if value is None:
+                    continue
+                kept = expiry.of_object(value)
+                if kept is None:
+                    removed += 1
+                    self.remove(namespace, *map_key)
+                elif kept is not value:
+                    self.put(namespace, *map_key, kept)
+        finally:
+            backend.key_group, backend.address = before
+        if visited == limit:
+            return visited, removed, False
+        self._sweeping = None
+        return visited, removed, True
+
+    def _everything(self) -> Iterator[tuple[Any, ...]]:
+        """Key group, namespace and key (and map key) of each entry; meanwhile some may go."""
+        raise NotImplementedError
+
+    def _peek(self, *address: Any) -> Any:
+        """The stored object of the current key, or None."""
+        raise NotImplementedError
+
+    def put(self, *entry: Any) -> None:
+        raise NotImplementedError
+
+    def remove(self, *address: Any) -> None:
+        raise NotImplementedError
+
+    def count(self) -> int:
+        """The number of entries."""
+        raise NotImplementedError
+
+    def changed_entries(self) -> int:
+        """See the base class; where nobody listens to changes, a hundredth of the entries."""
+        return self.count() // 100 if self.changed is None else len(self.changed)
 
     def freeze(self) -> Groups:
         """The dictionaries as they are, to be read by a snapshot; from now on they are shared."""
@@ -141,6 +194,15 @@ class HeapCellTable(_HeapTable, CellTable):
             raise backend.no_key() from None
         return None if by_key is None else by_key.get(backend.address)
 
+    def _everything(self) -> Iterator[tuple[Any, ...]]:
+        for group, entries in self._groups.items():
+            for namespace in list(entries):
+                for key in list(entries.get(namespace, ())):
+                    yield group, namespace, key
+
+    def _peek(self, *address: Any) -> Any:
+        return self.get(*address)
+
     def get_for_update(self, namespace: Any) -> Any:
         """See the base class."""
         value = self.get(namespace)
@@ -211,6 +273,17 @@ class HeapMapTable(_HeapTable, MapTable):
         super().__init__(backend, namespaces, serializer, track_changes=track_changes)
         self._map_keys = map_keys
         self._encode_map_key = _encoder(map_keys)
+
+    def _everything(self) -> Iterator[tuple[Any, ...]]:
+        for group, entries in self._groups.items():
+            for namespace in list(entries):
+                for key in list(entries.get(namespace, ())):
+                    for map_key in list(entries.get(namespace, {}).get(key, ())):
+                        yield group, namespace, key, map_key
+
+    def _peek(self, *address: Any) -> Any:
+        value = self.get(*address)
+        return None if value is ABSENT else value
 
     def prepare_key(self, key: Any) -> Any:
         """See the base class."""

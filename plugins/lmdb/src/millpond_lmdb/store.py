@@ -18,6 +18,7 @@ from millpond_lmdb.options import LmdbOptions
 __all__ = ["LmdbStore"]
 
 _DATA_FILE = "data.mdb"
+_META_PAGES = 2
 
 
 class LmdbStore(ByteStore):
@@ -148,6 +149,23 @@ class LmdbStore(ByteStore):
                 return
         reason = f"the address space has no room for {size + least:,} bytes"
         raise StoreFullError("lmdb", str(self._directory), reason)
+
+    def metrics(self) -> Mapping[str, float]:
+        """See the base class; ``free_bytes`` are pages that later writes use first."""
+        info, page = self._env.info(), self._env.stat()["psize"]
+        with self._env.begin() as transaction:
+            stats = [self._env.stat(), *(transaction.stat(db) for db in self._databases.values())]
+        pages = (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
+        used = sum(pages) + _META_PAGES
+        total = info["last_pgno"] + 1
+        return {
+            "live_bytes": float(used * page),
+            "free_bytes": float(max(0, total - used) * page),
+            "map_bytes": float(info["map_size"]),
+            "entries": float(sum(stat["entries"] for stat in stats[1:])),
+            "reader_slots": float(info["max_readers"]),
+            "readers": float(info["num_readers"]),
+        }
 
     def close(self) -> None:
         """See the base class."""

@@ -93,6 +93,8 @@ def column_options(chosen: ColumnOptions, cache: Cache) -> Options:
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(chosen.write_buffer_size)
     options.set_compression_type(getattr(DBCompressionType, chosen.compression)())
+    # A file that is a quarter tombstones is compacted soon, so that removed entries free space.
+    options.add_compact_on_deletion_collector_factory(4096, 1024, 0.25)
     options.set_level_zero_file_num_compaction_trigger(chosen.compaction_trigger)
     return options
 
@@ -110,6 +112,7 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.set_max_background_jobs(chosen.max_background_jobs)
     options.set_max_open_files(chosen.max_open_files)
     options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(1 << 20)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     return options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +14,19 @@ from rocksdict import WriteBatch as NativeBatch
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 __all__ = ["RocksDBStore"]
+
+
+_METRICS = {
+    "live_bytes": "live-sst-files-size",
+    "sst_bytes": "total-sst-files-size",
+    "memtable_bytes": "size-all-mem-tables",
+    "table_reader_bytes": "estimate-table-readers-mem",
+    "estimated_keys": "estimate-num-keys",
+    "running_compactions": "num-running-compactions",
+    "pending_compaction_bytes": "estimate-pending-compaction-bytes",
+    "delayed_write_rate": "actual-delayed-write-rate",
+}
+"""Gauges, and RocksDB's own properties that they come from."""
 
 
 class _RocksDBReader(StoreReader):
@@ -116,6 +129,16 @@ class RocksDBStore(ByteStore):
     def reader(self) -> StoreReader:
         """See the base class."""
         return _RocksDBReader({name: column.iter() for name, column in self._columns.items()})
+
+    def metrics(self) -> Mapping[str, float]:
+        """See the base class; sums over all states, but for the shared block cache."""
+        columns = self._columns.values()
+        summed = {
+            name: float(sum(column.property_int_value(f"rocksdb.{key}") or 0 for column in columns))
+            for name, key in _METRICS.items()
+        }
+        usage = self._db.property_int_value("rocksdb.block-cache-usage") or 0
+        return {**summed, "block_cache_bytes": float(usage)}
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint, of hard links, in a directory that does not exist yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from millpond.backend.bytestore.store import META_FAMILY, ByteStore
 from millpond.backend.bytestore.timers import BufferedTimerRows
 from millpond.backend.bytestore.view import ByteStoreView
 from millpond.backend.changes import Change
+from millpond.backend.cleanup import PROGRESS_BYTES
 from millpond.backend.compat import CellMigration
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
@@ -32,6 +33,7 @@ from millpond.types import KeyCodec
 __all__ = ["ByteStoreBackend"]
 
 _VERSION_KEY = b"version"
+_SWEEP_KEY = b"sweep/"
 _CHUNK = 1024
 _LOAD_BATCH_BYTES = 8 << 20
 
@@ -121,6 +123,7 @@ class ByteStoreBackend(KeyedStateBackend):
     def flush(self, version: str | None = None) -> None:
         """See the base class."""
         self.require_open()
+        self.remove_expired()
         batch: dict[str, list[Change]] = {}
         for name, table in self._tables.items():
             changes = table.drain()  # type: ignore[union-attr]
@@ -129,10 +132,31 @@ class ByteStoreBackend(KeyedStateBackend):
         self._room = self._max_bytes
         if batch or version is None or self.version is None:
             marker = None if version is None else version.encode()
-            self.store.write({**batch, META_FAMILY: [(_VERSION_KEY, marker)]})
+            self.store.write({**batch, META_FAMILY: [(_VERSION_KEY, marker), *self._progress()]})
             self.version = version
         for listener in self._listeners:
             listener(batch)
+
+    def native_metrics(self) -> Mapping[str, float]:
+        """See the base class."""
+        return self.store.metrics()
+
+    # ---------------------------------------------------------------- clean-up
+
+    def _plan_cleanup(self, fresh: RegisteredState) -> None:
+        """See the base class; goes on where the last process with this store has stopped."""
+        super()._plan_cleanup(fresh)
+        name = fresh.meta.name
+        known = self.store.get(META_FAMILY, _SWEEP_KEY + name.encode())
+        if known and name in self._sweeps:
+            table: Any = self._tables[name]
+            table.swept = known[PROGRESS_BYTES:]
+            self._sweeps[name].resume(known[:PROGRESS_BYTES])
+
+    def _progress(self) -> Iterator[Change]:
+        for name, sweep in self._sweeps.items():
+            table: Any = self._tables[name]
+            yield _SWEEP_KEY + name.encode(), sweep.progress() + table.swept
 
     # ---------------------------------------------------------------- tables and rows
 

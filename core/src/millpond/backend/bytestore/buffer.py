@@ -8,6 +8,7 @@ the physical keys: key group, key, namespace (and map key), each part self-delim
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from millpond.types import KeyCodec, TypeSerializer
 if TYPE_CHECKING:
     from millpond.backend.bytestore.backend import ByteStoreBackend
     from millpond.backend.changes import Change
+    from millpond.backend.cleanup import Expiry
 
 __all__ = ["BufferedCellTable", "BufferedMapTable", "end_of_prefix"]
 
@@ -31,12 +33,37 @@ def end_of_prefix(prefix: bytes) -> bytes | None:
 
 
 class _BufferedTable:
-    """What both tables share: where entries are."""
+    """What both tables share: where entries are.
+
+    Attributes:
+        swept: up to where the clean-up has come.
+    """
 
     def __init__(self, backend: ByteStoreBackend, family: str, namespaces: KeyCodec) -> None:
         self._backend = backend
         self._family = family
         self._namespaces = namespaces
+        self.swept = b""
+
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        """See the base class; buffered changes are newer than what is stored."""
+        with closing(self._backend.store.scan(self._family, self.swept, None)) as scan:
+            rows = list(islice(scan, limit))
+        removed = 0
+        for physical, data in rows:
+            kept = expiry.of_bytes(data)
+            if kept is not data and not self._is_dirty(physical):
+                self.load(physical, kept)
+                removed += kept is None
+        ended = len(rows) < limit
+        self.swept = b"" if ended else rows[-1][0] + b"\0"
+        return len(rows), removed, ended
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        raise NotImplementedError
+
+    def _is_dirty(self, physical: bytes) -> bool:
+        raise NotImplementedError
 
     def prepare_namespace(self, namespace: Any) -> Any:
         """The encoded namespace."""
@@ -100,6 +127,13 @@ class BufferedCellTable(_BufferedTable, CellTable):
         """See the base class."""
         self._entries[key] = None if value is None else self._serializer.deserialize(value)
         self._dirty.add(key)
+
+    def _is_dirty(self, physical: bytes) -> bool:
+        return physical in self._dirty
+
+    def changed_entries(self) -> int:
+        """See the base class."""
+        return len(self._dirty)
 
     def drain(self) -> list[Change]:
         """The dirty entries, serialized and sorted; the buffer is empty afterwards."""
@@ -211,6 +245,14 @@ class BufferedMapTable(_BufferedTable, MapTable):
         loaded = ABSENT if value is None else self._serializer.deserialize(value)
         self._map(address)[map_key] = loaded
         self._dirty.add((address, map_key))
+
+    def _is_dirty(self, physical: bytes) -> bool:
+        start = self._backend.end_of_namespace(physical, self._namespaces)
+        return (physical[:start], physical[start:]) in self._dirty
+
+    def changed_entries(self) -> int:
+        """See the base class."""
+        return len(self._dirty)
 
     def drain(self) -> list[Change]:
         """The dirty entries, serialized and sorted; the buffer is empty afterwards."""

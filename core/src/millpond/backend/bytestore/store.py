@@ -73,6 +73,13 @@ class ByteStore(ABC):
         """
         return None
 
+    def metrics(self) -> Mapping[str, float]:
+        """What the store says of itself, by name; none by default.
+
+        ``live_bytes``, where it is there, is what the stored entries take on disk.
+        """
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Release files and memory; what was written is found at the next opening."""

@@ -115,7 +115,7 @@ def _save_states(
         for name, codec in codecs.items()
     }
     for group in view.key_group_range:
-        for name, rows in view.rows(group):
+        for name, rows in view.live_rows(group):
             task.check()
             for part in _parts(rows):
                 writers[name].add(_batch(codecs[name], part), group)

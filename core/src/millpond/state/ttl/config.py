@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from datetime import timedelta
+from functools import cached_property
 
 import attrs
 
 from millpond.errors import ConfigError
 
-__all__ = ["StateTtlConfig", "StateVisibility", "UpdateType"]
+__all__ = ["CleanupStrategies", "StateTtlConfig", "StateVisibility", "UpdateType"]
 
 _LONG_MAX = (1 << 63) - 1
 
@@ -28,6 +29,20 @@ class StateVisibility(enum.Enum):
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return-expired-if-not-cleaned-up"
 
 
+@attrs.frozen
+class CleanupStrategies:
+    """How expired entries that nobody reads are removed. A full snapshot never holds any.
+
+    Attributes:
+        in_background: whether they are removed at all.
+        incremental_size: at each flush so many stored entries are looked at for every entry
+            that the bundle has changed, but at least 1,000.
+    """
+
+    in_background: bool = True
+    incremental_size: int = attrs.field(default=5, validator=attrs.validators.ge(1))
+
+
 def _positive(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {ttl!r}", "TTL")
@@ -41,13 +56,15 @@ class StateTtlConfig:
         ttl: the time to live; kept in whole milliseconds.
         update_type: see UpdateType.
         visibility: see StateVisibility.
+        cleanup: see CleanupStrategies.
     """
 
     ttl: timedelta = attrs.field(validator=_positive)
     update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
     visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
+    cleanup: CleanupStrategies = CleanupStrategies()
 
-    @property
+    @cached_property
     def ttl_ms(self) -> int:
         """The time to live in milliseconds."""
         return self.ttl // timedelta(milliseconds=1)
@@ -100,6 +117,25 @@ class StateTtlConfigBuilder:
     def set_ttl(self, ttl: timedelta) -> StateTtlConfigBuilder:
         """Set the time to live."""
         self._config = attrs.evolve(self._config, ttl=ttl)
+        return self
+
+    def cleanup_incrementally(self, cleanup_size: int) -> StateTtlConfigBuilder:
+        """Set how many entries are looked at for every changed one.
+
+        PyFlink's second argument is not there: each flush looks at some, changed entries or not.
+        """
+        cleanup = CleanupStrategies(incremental_size=cleanup_size)
+        self._config = attrs.evolve(self._config, cleanup=cleanup)
+        return self
+
+    def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
+        """Leave expired entries out of full snapshots, which is always so."""
+        return self
+
+    def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
+        """Remove expired entries only when they are read."""
+        cleanup = CleanupStrategies(in_background=False)
+        self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 
     def build(self) -> StateTtlConfig:

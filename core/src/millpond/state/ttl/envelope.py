@@ -22,6 +22,7 @@ from millpond.types import SerializerSnapshot, TypeSerializer
 __all__ = ["TtlSerializer", "stored_descriptor"]
 
 _TIMESTAMP = struct.Struct(">q")
+_pack, _unpack = _TIMESTAMP.pack, _TIMESTAMP.unpack_from
 
 Stamped = tuple[Any, int]
 """A value and the time in ms at which it was last renewed."""
@@ -32,12 +33,16 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     def __init__(self, inner: TypeSerializer[Any]) -> None:
         self.inner = inner
+        self._check = inner.check
+        self._serialize = inner.serialize
+        self._deserialize = inner.deserialize
         self.immutable = inner.immutable
         self.type_name = inner.type_name
 
     def check(self, value: Any) -> Stamped:
         """See the base class."""
-        return self.inner.check(value[0]), value[1]
+        checked = self._check(value[0])
+        return value if checked is value[0] else (checked, value[1])
 
     def copy(self, value: Stamped) -> Stamped:
         """See the base class."""
@@ -45,11 +50,11 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     def serialize(self, value: Stamped) -> bytes:
         """See the base class."""
-        return _TIMESTAMP.pack(value[1]) + self.inner.serialize(value[0])
+        return _pack(value[1]) + self._serialize(value[0])
 
     def deserialize(self, data: bytes) -> Stamped:
         """See the base class."""
-        return self.inner.deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0]
+        return self._deserialize(data[8:]), _unpack(data)[0]
 
     def snapshot(self) -> SerializerSnapshot:
         """The inner serializer's: that TTL is on is written beside it."""

@@ -1,0 +1,171 @@
+"""State that would grow for ever, with TTL: what is stored over many simulated days.
+
+Each day brings new keys that nobody reads again; they live for five days. As on Spark, RocksDB
+and LMDB are closed and opened again with every batch. Entries and bytes are compared with those
+of a fresh store that holds the live entries alone.
+
+Usage: ttl.py [--days 100] [--keys 2000] [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import millpond as mp
+from millpond.backend import Capability, KeyedBackendParameters
+from millpond.backend.bytestore import ByteStoreBackend
+from millpond.plugins import get_registry
+from millpond.types import key_codec_for
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+DAY = 86_400_000
+TTL_DAYS = 5
+BATCHES = 10
+BACKENDS = ("heap", "rocksdb", "lmdb")
+
+
+def open_backend(name: str, folder: Path, clock: mp.ManualClock, version: str | None) -> Any:
+    """A backend of one subtask, at a version of its local copy."""
+    config = mp.Config()
+    registry = get_registry(config.plugins)
+    resolution = registry.resolve(name)
+    parameters = KeyedBackendParameters(
+        key_codec=key_codec_for(str),
+        max_parallelism=128,
+        key_group_range=mp.KeyGroupRange(0, 127),
+        clock=clock,
+        config=config,
+        registry=registry,
+        directory=folder,
+        reuse_versions=frozenset([version] if version else []),
+    )
+    return registry.load(resolution).create_keyed_backend(parameters)
+
+
+def state_of(backend: Any) -> Any:
+    """The state, with TTL."""
+    ttl = mp.StateTtlConfig(timedelta(days=TTL_DAYS))
+    descriptor = mp.ValueStateDescriptor("seen", str).enable_time_to_live(ttl)
+    return backend.get_partitioned_state(descriptor)
+
+
+def put(backend: Any, numbers: range) -> None:
+    """Write a batch of keys."""
+    state = state_of(backend)
+    for number in numbers:
+        backend.set_current_key(f"customer-{number}")
+        state.update(f"an entry of some {number} bytes that nobody reads again")
+
+
+def stored_entries(backend: Any) -> int:
+    """All entries in the store or in the dictionaries, expired ones too."""
+    if isinstance(backend, ByteStoreBackend):
+        return sum(1 for _ in backend.scan_in_chunks("seen", b""))
+    return sum(len(rows) for _, rows in _all_rows(backend))
+
+
+def _all_rows(backend: Any) -> Iterator[tuple[str, Any]]:
+    view = backend.freeze()
+    for group in view.key_group_range:
+        yield from view.rows(group)
+    view.close()
+
+
+def stored_bytes(backend: Any) -> int:
+    """Bytes of the store's files, but for what a running compaction holds twice."""
+    figures = backend.native_metrics()
+    return int(figures.get("live_bytes", 0) + figures.get("free_bytes", 0))
+
+
+def fresh_bytes(name: str, live: int) -> int:
+    """Bytes of a store that has never held anything but the live entries."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        backend = open_backend(name, folder, mp.ManualClock(0), None)
+        step = max(1, live // (BATCHES * TTL_DAYS))
+        for first in range(0, live, step):
+            put(backend, range(first, first + step))
+            backend.flush(str(first))
+        backend.close()
+        return stored_bytes(open_backend(name, folder, mp.ManualClock(0), str(first)))
+
+
+def simulate(name: str, days: int, keys: int) -> Iterator[dict[str, Any]]:
+    """A sample at the end of each day."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, clock, version, number = Path(temporary), mp.ManualClock(0), None, 0
+        backend = open_backend(name, folder, clock, None)
+        reopens = Capability.LOCAL_COPY in backend.capabilities
+        for day in range(days):
+            for batch in range(BATCHES):
+                clock.set(day * DAY + batch * DAY // BATCHES)
+                put(backend, range(number, number + keys // BATCHES))
+                number += keys // BATCHES
+                version = f"{day}-{batch}"
+                backend.flush(version)
+                if reopens:
+                    backend.close()
+                    backend = open_backend(name, folder, clock, version)
+                    assert backend.version == version
+                    state_of(backend)
+            yield {
+                "day": day + 1,
+                "live": min(number, TTL_DAYS * keys),
+                "stored": stored_entries(backend),
+                "bytes": stored_bytes(backend),
+            }
+        backend.close()
+
+
+def draw(results: dict[str, list[dict[str, Any]]], fresh: dict[str, int], path: Path) -> None:
+    """Stored by live, entries and bytes, over the days."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharex=True)
+    for name, samples in results.items():
+        days = [sample["day"] for sample in samples]
+        axes[0].plot(days, [s["stored"] / s["live"] for s in samples], label=name)
+        if fresh[name]:
+            late = [s for s in samples if s["day"] >= TTL_DAYS]
+            axes[1].plot(
+                [s["day"] for s in late], [s["bytes"] / fresh[name] for s in late], label=name
+            )
+    for axis, title in zip(
+        axes, ("stored entries / live ones", "bytes / fresh store's"), strict=True
+    ):
+        axis.axhline(1.5, color="grey", linestyle=":", linewidth=1)
+        axis.set(xlabel="simulated days", title=title, ylim=(0, 2))
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Run all backends, print the worst ratios, write JSON and the plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=100)
+    parser.add_argument("--keys", type=int, default=20_000, help="new keys a day")
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    results, fresh = {}, {}
+    for name in BACKENDS:
+        results[name] = list(simulate(name, given.days, given.keys))
+        fresh[name] = fresh_bytes(name, TTL_DAYS * given.keys) if name != "heap" else 0
+        late = [sample for sample in results[name] if sample["day"] > TTL_DAYS]
+        entries = max(sample["stored"] / sample["live"] for sample in late)
+        size = max(sample["bytes"] / fresh[name] for sample in late) if fresh[name] else 0
+        print(f"{name}: at most {entries:.2f} of the live entries, {size:.2f} of their bytes")
+    (given.output / "ttl.json").write_text(json.dumps({"samples": results, "fresh": fresh}))
+    draw(results, fresh, given.output / "ttl.png")
+
+
+if __name__ == "__main__":
+    main()

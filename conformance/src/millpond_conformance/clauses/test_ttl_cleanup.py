@@ -1,0 +1,211 @@
+"""Expired entries are removed though nobody reads them, and cost no more than agreed."""
+
+from datetime import timedelta
+from typing import Any
+
+import millpond as mp
+import pytest
+from millpond.backend import KeyedStateBackend
+
+from millpond_conformance.clauses.test_kinds import Average
+from millpond_conformance.plugin import BackendOpener
+
+TTL = timedelta(milliseconds=100)
+
+
+def ttl(**options: Any) -> mp.StateTtlConfig:
+    """100 ms to live."""
+    return mp.StateTtlConfig(TTL, **options)
+
+
+def physical(backend: KeyedStateBackend) -> int:
+    """All stored rows, those that have expired too."""
+    backend.flush("now")
+    view = backend.freeze()
+    try:
+        return sum(len(rows) for group in view.key_group_range for _, rows in view.rows(group))
+    finally:
+        view.close()
+
+
+def stored_bytes(backend: KeyedStateBackend) -> int:
+    """Bytes of all stored values."""
+    view = backend.freeze()
+    try:
+        groups = (rows for group in view.key_group_range for _, rows in view.rows(group))
+        return sum(len(value or b"") for rows in groups for _, value in rows)
+    finally:
+        view.close()
+
+
+KINDS = {
+    "value": (mp.ValueStateDescriptor("s", int), lambda state: state.update(1)),
+    "list": (mp.ListStateDescriptor("s", int), lambda state: state.add_all([1, 2])),
+    "map": (mp.MapStateDescriptor("s", str, int), lambda state: state.put_all({"a": 1, "b": 2})),
+    "reducing": (mp.ReducingStateDescriptor("s", max, int), lambda state: state.add(1)),
+    "aggregating": (
+        mp.AggregatingStateDescriptor("s", Average(), tuple[float, int]),
+        lambda state: state.add(1),
+    ),
+    "folding": (
+        mp.FoldingStateDescriptor("s", 0, lambda total, value: total + value, int),
+        lambda state: state.add(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind):
+    """A few flushes after their time nothing is stored of entries that nobody has read."""
+    descriptor, write = KINDS[kind]
+    backend = open_backend()
+    state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl()))
+    for number in range(300):
+        backend.set_current_key(f"k{number}")
+        write(state)
+    stored = physical(backend)
+    assert stored >= 300
+    clock.set(99)
+    assert physical(backend) == stored
+    clock.set(100)
+    backend.flush(None)
+    assert physical(backend) == 0
+    assert backend.sweep_figures()["s"].removed == stored
+
+
+def test_fresh_entries_stay(open_backend: BackendOpener, clock):
+    """What was written again, or only buffered, is not taken for the old entry."""
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
+    state = backend.get_partitioned_state(descriptor)
+    for number in range(20):
+        backend.set_current_key(f"k{number}")
+        state.update(1)
+    backend.flush(None)
+    clock.set(120)
+    backend.set_current_key("k3")
+    state.update(2)
+    assert physical(backend) == 1
+    assert state.value() == 2
+
+
+def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
+    """The clean-up shortens lists in place."""
+    backend = open_backend()
+    descriptor = mp.ListStateDescriptor("s", int).enable_time_to_live(ttl())
+    state = backend.get_partitioned_state(descriptor)
+    backend.set_current_key("k")
+    state.add(1)
+    clock.set(60)
+    state.add(2)
+    backend.flush(None)
+    clock.set(110)
+    backend.flush(None)
+    single = open_backend()
+    only = single.get_partitioned_state(mp.ListStateDescriptor("s", int).enable_time_to_live(ttl()))
+    single.set_current_key("k")
+    only.add(2)
+    single.flush(None)
+    assert stored_bytes(backend) == stored_bytes(single)
+    assert state.get() == [2]
+
+
+def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpener, clock):
+    """Then expired entries stay until they are read."""
+    backend = open_backend()
+    off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
+    state = backend.get_partitioned_state(
+        mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
+    )
+    backend.set_current_key("k")
+    state.update(1)
+    clock.set(1000)
+    assert physical(backend) == 1
+    assert state.value() is None
+    assert physical(backend) == 0
+
+
+def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
+    """A flush looks at a bounded number of entries, and goes on where the last one ended."""
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
+    state = backend.get_partitioned_state(descriptor)
+    for number in range(2500):
+        backend.set_current_key(f"k{number}")
+        state.update(1)
+    backend.flush(None)
+    clock.set(100)
+    before = backend.sweep_figures()["s"].visited
+    backend.flush(None)
+    looked = backend.sweep_figures()["s"].visited - before
+    assert looked <= 1000
+    while physical(backend):
+        assert backend.sweep_figures()["s"].visited < 20_000
+
+
+def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendOpener, clock):
+    """After a pass over live entries the next one waits for the oldest of them."""
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
+    state = backend.get_partitioned_state(descriptor)
+    for number in range(10):
+        backend.set_current_key(f"k{number}")
+        state.update(1)
+    for now in (1, 2, 3):
+        clock.set(now)
+        backend.flush(None)
+    seen = backend.sweep_figures()["s"].visited
+    clock.set(90)
+    backend.flush(None)
+    assert backend.sweep_figures()["s"].visited == seen
+
+
+@pytest.mark.parametrize("form", ["full", "savepoint"])
+def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clock, storage, form):
+    """They are filtered as they are written, of states that nobody has requested too."""
+    off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
+    config = mp.Config({"state.snapshot.strategy": "full"})
+
+    def taken(backend: KeyedStateBackend):
+        future = (
+            backend.savepoint(1, storage) if form == "savepoint" else backend.snapshot(1, storage)
+        )
+        return future.result()
+
+    backend = open_backend(config=config)
+    state = backend.get_partitioned_state(descriptor)
+    for key, moment in (("old", 0), ("new", 50)):
+        clock.set(moment)
+        backend.set_current_key(key)
+        state.update(1)
+    first = taken(backend)
+    assert first.rows_written == 2
+    restored = open_backend(config=config, restore=[first.handle])
+    clock.set(120)
+    assert taken(restored).rows_written == 1
+
+
+def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
+    """What the clean-up has removed stays removed after a restore of base and deltas."""
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
+    state = backend.get_partitioned_state(descriptor)
+    for number, key in enumerate(("a", "b"), 1):
+        clock.set(number * 70)
+        backend.set_current_key(key)
+        state.update(number)
+        backend.snapshot(number, storage).result()
+        backend.notify_checkpoint_complete(number)
+    clock.set(175)
+    handle = backend.snapshot(3, storage).result().handle
+    restored = open_backend(restore=[handle])
+    assert physical(restored) == 1
+    again = restored.get_partitioned_state(
+        mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
+    )
+    values = []
+    for key in ("a", "b"):
+        restored.set_current_key(key)
+        values.append(again.value())
+    assert values == [None, 2]
