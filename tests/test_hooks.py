@@ -76,7 +76,7 @@ def test_wrappers_stand_in_order(registry_with):
     descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
     state = backend.get_partitioned_state(descriptor)
     chain = [type(state), type(state.wrapped), type(state.wrapped.inner)]
-    assert [cls.__name__ for cls in chain] == ["LatencyValueState", "Third", "TtlValueState"]
+    assert [cls.__name__ for cls in chain] == ["MeteredValueState", "Third", "TtlValueOverCells"]
     assert type(state.wrapped.inner._raw).__name__ == "RawValueState"
     backend.set_current_key("k")
     state.update(1.0)
@@ -184,7 +184,10 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
 
     @mp.hookimpl
     def millpond_metric_reporters():
-        return {"broken": lambda figures: 1 / 0, "quiet": reported.append}
+        return {
+            "broken": lambda figures, labels: 1 / 0,
+            "quiet": lambda figures, labels: reported.append((figures, labels)),
+        }
 
     registry = registry_with(
         millpond_checkpoint_storages=millpond_checkpoint_storages,
@@ -193,9 +196,11 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
     )
     assert set(registry.gather("millpond_checkpoint_storages")) > {"vault", "file", "memory"}
     assert registry.gather("millpond_serializers") == {Path: Blank}
-    assert set(registry.gather("millpond_metric_reporters")) == {"quiet", "broken"}
-    registry.report({"rows_in": 3})
-    assert reported == [{"rows_in": 3}]
+    config = mp.Config({"metrics.reporters": "broken,quiet"})
+    found = registry.gather("millpond_metric_reporters", config=config)
+    assert set(found) == {"quiet", "broken", "log", "prometheus", "opentelemetry"}
+    registry.report(config, {"rows_in": 3}, {"operator": "o"})
+    assert reported == [({"rows_in": 3}, {"operator": "o"})]
     assert "the metric reporter 'broken' failed" in caplog.text
 
 

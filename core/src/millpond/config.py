@@ -24,6 +24,7 @@ __all__ = [
     "ByteSize",
     "CheckpointConfig",
     "Config",
+    "MetricsConfig",
     "PluginsConfig",
     "SerializationConfig",
     "SnapshotConfig",
@@ -130,6 +131,21 @@ class PluginsConfig:
     disable_all: bool = False
 
 
+@attrs.frozen
+class MetricsConfig:
+    """Who gets the figures of each subtask and micro-batch, besides the pointer row.
+
+    Attributes:
+        reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
+        directory: prometheus: where a file per subtask is written, for a collector of text files.
+        native: whether the native library's own gauges are read too.
+    """
+
+    reporters: tuple[str, ...] = attrs.field(default=(), converter=_names)
+    directory: str | None = None
+    native: bool = False
+
+
 @attrs.frozen(init=False)
 class Config:
     """The configuration of a job.
@@ -151,6 +167,7 @@ class Config:
     serialization: SerializationConfig = SerializationConfig()
     buffer: BufferConfig = BufferConfig()
     plugins: PluginsConfig = PluginsConfig()
+    metrics: MetricsConfig = MetricsConfig()
     backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     def __init__(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millpond.checkpoint.restore import RestoreOperation
     from millpond.checkpoint.storage import CheckpointStorage
     from millpond.checkpoint.strategy import SnapshotStrategy
+    from millpond.config import Config
     from millpond.state.descriptors import StateDescriptor
     from millpond.types.base import TypeSerializer
     from millpond.types.keys import KeyCodec
@@ -182,17 +183,21 @@ def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]: 
 
 
 @hookspec
-def millpond_metric_reporters() -> Mapping[str, Callable[[Mapping[str, float]], None]]:  # type: ignore[empty-body]
-    """Provide receivers of metrics.
+def millpond_metric_reporters(  # type: ignore[empty-body]
+    config: Config,
+) -> Mapping[str, Callable[[Mapping[str, float], Mapping[str, str]], None]]:
+    """Provide receivers of metrics; those that ``metrics.reporters`` names are used.
 
     When called: at the end of a subtask's micro-batch, in the worker.
-    Result: reporter name to a function that takes the figures of one subtask by name.
+    Arguments: ``config``, the job's configuration.
+    Result: reporter name to a function of a subtask's figures by name, and of labels:
+    ``operator``, ``subtask``, ``backend``.
     First result only: no, all results are gathered.
-    Errors: logged; a reporter never fails a job.
+    Errors: logged; a reporter never fails a job. An unknown name is a ConfigError.
 
     Example::
 
         @millpond.hookimpl
         def millpond_metric_reporters():
-            return {"print": lambda figures: print(figures)}
+            return {"print": lambda figures, labels: print(labels, figures)}
     """

@@ -147,6 +147,15 @@ class KeyedStateBackend(KeyContext):
         """What the native library says of itself, as gauges by name; none by default."""
         return {}
 
+    def counters(self) -> dict[str, int]:
+        """What the backend has counted since it was opened, by name.
+
+        ``expired_removed``, and what a kind of backend adds: ``store_reads`` and
+        ``store_writes`` of a byte store, in rows.
+        """
+        figures = self._sweeps.values()
+        return {"expired_removed": sum(sweep.figures.removed for sweep in figures)}
+
     def remove_expired(self) -> None:
         """Look at some entries of the states with TTL; each flush begins with this."""
         if self._sweeps:

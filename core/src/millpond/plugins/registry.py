@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from millpond import hookspecs
-from millpond.config import PluginsConfig
+from millpond.config import Config, PluginsConfig
 from millpond.errors import (
+    ConfigError,
     PluginBlockedError,
     PluginConflictError,
     PluginError,
@@ -44,6 +45,7 @@ BUILTIN_PLUGINS = (
     "millpond.state.ttl.plugin",
     "millpond.state.metrics.plugin",
     "millpond.checkpoint.plugin",
+    "millpond.reporters.plugin",
 )
 KNOWN_DISTRIBUTIONS = {
     "heap": "millpond-heap",
@@ -173,18 +175,30 @@ class PluginRegistry:
             state = state if wrapped is None else wrapped
         return state
 
-    def report(self, figures: Mapping[str, float]) -> None:
-        """Hand figures to every metric reporter; what a reporter raises is logged, no more."""
-        for name, reporter in self.gather("millpond_metric_reporters").items():
+    def report(
+        self, config: Config, figures: Mapping[str, float], labels: Mapping[str, str]
+    ) -> None:
+        """Hand figures to the configured reporters; what one raises is logged, no more.
+
+        Raises:
+            ConfigError: no plugin provides a configured reporter.
+        """
+        if not config.metrics.reporters:
+            return
+        reporters = self.gather("millpond_metric_reporters", config=config)
+        for name in config.metrics.reporters:
+            if name not in reporters:
+                reason = f"{name!r} is none of: {', '.join(sorted(reporters))}"
+                raise ConfigError("metrics.reporters", reason)
             try:
-                reporter(figures)
+                reporters[name](figures, labels)
             except Exception:  # noqa: BLE001 - a reporter never fails a job
                 _LOG.exception("the metric reporter %r failed", name)
 
-    def gather(self, hook: str) -> dict[Any, Any]:
+    def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
         """The mappings that all plugins return for a hook, as one; the first plugin wins."""
         merged: dict[Any, Any] = {}
-        for mapping in getattr(self.hook, hook)():
+        for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}
         return merged
 

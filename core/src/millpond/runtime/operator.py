@@ -33,6 +33,10 @@ class KeyedOperator:
     Args:
         operator_state: of the subtask; becomes part of the backend's snapshots.
         is_restored: whether the subtask starts from a snapshot.
+
+    Attributes:
+        timers: the timers of the current key.
+        timers_fired: how many so far.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class KeyedOperator:
         is_restored: bool = False,
     ) -> None:
         backend.operator_state = operator_state
+        self.timers_fired = 0
         self._operator_state = operator_state
         self._is_restored = is_restored
         self._function = function
@@ -136,6 +141,7 @@ class KeyedOperator:
         context.time_domain = domain
         try:
             for timer in due:
+                self.timers_fired += 1
                 self._backend.set_current_key_and_group(timer.key, timer.key_group)
                 context.current_key = timer.key
                 context.timestamp = timer.timestamp

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import tempfile
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,7 +22,6 @@ from millpond.backend import KeyedStateBackend
 from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
-    SnapshotResult,
     checkpoint_storage,
 )
 from millpond.checkpoint.handles import OperatorStateHandle
@@ -42,11 +39,11 @@ from millpond.spark.acquire import CommittedState, acquire_backend
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.layout import layout_of_run
-from millpond.spark.localcopy import local_root
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.pointer import Pointer
 from millpond.spark.rows import nothing, nulls_first
 from millpond.spark.timing import BatchTime, set_timeout, without_wake_ups
+from millpond.spark.workerfigures import BatchFigures, numbers_of
 from millpond.types.scalars import micros_from_datetime
 
 if TYPE_CHECKING:
@@ -56,20 +53,6 @@ __all__ = ["run_partition", "run_subtask"]
 
 _OUTPUT_ROWS = 50_000
 """So many output rows, or all that an input frame has led to, make an output frame."""
-
-
-@attrs.define
-class _Stopwatch:
-    """Milliseconds by phase."""
-
-    figures: dict[str, Any] = attrs.field(factory=dict)
-    _last: float = attrs.field(factory=time.perf_counter)
-
-    def lap(self, name: str) -> None:
-        """Charge the time since the last lap to a phase."""
-        now = time.perf_counter()
-        self.figures[name] = self.figures.get(name, 0.0) + (now - self._last) * 1000
-        self._last = now
 
 
 def run_subtask(
@@ -82,7 +65,7 @@ def run_subtask(
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
         return
-    watch = _Stopwatch()
+    watch = BatchFigures()
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)
     query, run, batch_id = _running_query()
@@ -94,6 +77,7 @@ def run_subtask(
         open_operator_backend(restore=_operator_state(plan, info, committed)) as operator_state,
     ):
         watch.lap("open_ms")
+        watch.begin(acquired.backend)
         restored = committed.handle is not None or bool(committed.sources)
         runner = _Runner(plan, info, acquired.backend, operator_state, is_restored=restored)
         yield from runner.run(frames, time)
@@ -102,8 +86,19 @@ def run_subtask(
         with _collector_paused():
             result = acquired.backend.snapshot(batch_id + 1, storage).result()
         watch.lap("snapshot_ms")
-        figures = {**watch.figures, **_figures(runner, result, acquired.source)}
-        get_registry(plan.config.plugins).report(_numbers(figures))
+        watch.add(
+            rows_in=runner.rows_in,
+            rows_out=runner.rows_out,
+            timers_fired=runner.operator.timers_fired,
+        )
+        native = plan.config.metrics.native
+        figures = watch.finish(acquired.backend, result, acquired.source, native=native)
+        labels = {
+            "operator": plan.uid,
+            "subtask": str(info.index),
+            "backend": acquired.backend.name,
+        }
+        get_registry(plan.config.plugins).report(plan.config, numbers_of(figures), labels)
         pointer = Pointer(
             operator_uid=plan.uid,
             version=acquired.backend.version or "",
@@ -147,19 +142,6 @@ def _committed_state(
     return CommittedState(layout.number, own)
 
 
-def _figures(runner: _Runner, result: SnapshotResult, source: str) -> dict[str, Any]:
-    return {
-        "rows_in": runner.rows_in,
-        "rows_out": runner.rows_out,
-        "bytes_written": result.bytes_written,
-        "rows_written": result.rows_written,
-        "snapshot_bytes": result.handle.size if result.handle else 0,
-        "source": source,
-        "executor": local_root().parent.name,
-        "pid": os.getpid(),
-    }
-
-
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """Pause Python's cyclic garbage collector for as long as one frame takes.
@@ -172,10 +154,6 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _numbers(figures: dict[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if isinstance(value, (int, float))}
 
 
 def _running_query() -> tuple[str, str, int]:

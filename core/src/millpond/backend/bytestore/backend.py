@@ -59,6 +59,8 @@ class ByteStoreBackend(KeyedStateBackend):
         self._max_bytes: int = limits.max_bytes
         self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
         self._room: int = self._max_bytes
+        self.store_reads = 0
+        self._store_writes = 0
         parameters.directory.mkdir(parents=True, exist_ok=True)
         self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
         self._families = set(self.store.families())
@@ -129,6 +131,7 @@ class ByteStoreBackend(KeyedStateBackend):
             changes = table.drain()  # type: ignore[union-attr]
             if changes:
                 batch[name] = changes
+                self._store_writes += len(changes)
         self._room = self._max_bytes
         if batch or version is None or self.version is None:
             marker = None if version is None else version.encode()
@@ -136,6 +139,11 @@ class ByteStoreBackend(KeyedStateBackend):
             self.version = version
         for listener in self._listeners:
             listener(batch)
+
+    def counters(self) -> dict[str, int]:
+        """See the base class."""
+        stored = {"store_reads": self.store_reads, "store_writes": self._store_writes}
+        return {**super().counters(), **stored}
 
     def native_metrics(self) -> Mapping[str, float]:
         """See the base class."""

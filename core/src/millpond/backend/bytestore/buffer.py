@@ -101,6 +101,7 @@ class BufferedCellTable(_BufferedTable, CellTable):
             return self._read(address)
 
     def _read(self, address: bytes) -> Any:
+        self._backend.store_reads += 1
         data = self._backend.store.get(self._family, address)
         value = None if data is None else self._serializer.deserialize(data)
         self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)
@@ -184,6 +185,7 @@ class BufferedMapTable(_BufferedTable, MapTable):
             return self._read(address, key)
 
     def _read(self, address: bytes, key: bytes) -> Any:
+        self._backend.store_reads += 1
         data = self._backend.store.get(self._family, address + key)
         value = ABSENT if data is None else self._serializer.deserialize(data)
         self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)

@@ -1,1 +1,1 @@
-"""Sampled latencies of state operations, as a wrapper around any state."""
+"""Sampled latencies and sizes of state operations, as a wrapper around any state."""

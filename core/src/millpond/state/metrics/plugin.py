@@ -1,4 +1,4 @@
-"""Latency metrics as a built-in plugin: the outermost wrapper. Off, no wrapper is made."""
+"""State metrics as a built-in plugin: the outermost wrapper. Off, no wrapper is made."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from millpond.hookspecs import API_VERSION, hookimpl
 from millpond.state.descriptors import StateDescriptor
-from millpond.state.metrics.states import wrap_with_latency
+from millpond.state.metrics.states import wrap_with_metrics
 
 MILLPOND_API = API_VERSION
 
 
 @hookimpl(trylast=True)
 def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -> Any:
-    """Wrap every state where ``state.latency-track.enabled`` is set."""
-    track = context.config.state.latency_track
-    if not track.enabled:
+    """Wrap every state where latencies or sizes are tracked."""
+    config = context.config.state
+    if not config.latency_track.enabled and not config.size_track.enabled:
         return None
-    return wrap_with_latency(state, descriptor, context.metrics, track)
+    return wrap_with_metrics(state, descriptor, context.metrics, config)

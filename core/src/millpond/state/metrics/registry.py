@@ -1,13 +1,15 @@
-"""Where the sampled figures of one backend are kept."""
+"""Where the figures of one backend are kept: histograms of samples, and counters."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
 __all__ = ["Histogram", "MetricRegistry"]
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 @attrs.define
@@ -33,10 +35,11 @@ class Histogram:
 
 
 class MetricRegistry:
-    """Histograms by state and operation, for instance ``spent.value_ns``."""
+    """Histograms by state and operation, for instance ``spent.value_ns``, and counters."""
 
     def __init__(self) -> None:
         self._histograms: dict[str, Histogram] = {}
+        self._calls: dict[str, Callable[[], int]] = {}
 
     def histogram(self, name: str, size: int) -> Histogram:
         """The histogram of a name, made at its first use."""
@@ -45,3 +48,19 @@ class MetricRegistry:
     def histograms(self) -> Mapping[str, Histogram]:
         """All histograms so far."""
         return dict(self._histograms)
+
+    def count_calls(self, name: str, read: Callable[[], int]) -> None:
+        """Know how to read how often an operation was called."""
+        self._calls[name] = read
+
+    def calls(self) -> dict[str, int]:
+        """How often each operation was called, sampled or not, for instance ``spent.value``."""
+        return {name: read() for name, read in self._calls.items()}
+
+    def quantiles(self) -> dict[str, float]:
+        """The quantiles of all histograms by name, for instance ``spent.value_ns.p99``."""
+        return {
+            f"{name}.{label}": float(histogram.quantile(q))
+            for name, histogram in self._histograms.items()
+            for label, q in QUANTILES.items()
+        }

@@ -1,0 +1,5 @@
+"""Receivers of figures: the log, text for Prometheus, OpenTelemetry."""
+
+from millpond.reporters.prometheus import prometheus_text
+
+__all__ = ["prometheus_text"]

@@ -1,0 +1,24 @@
+"""The built-in reporters as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.reporters.log import log_figures
+from millpond.reporters.otel import record_figures
+from millpond.reporters.prometheus import write_text_file
+
+MILLPOND_API = API_VERSION
+
+
+@hookimpl
+def millpond_metric_reporters(config: Any) -> Mapping[str, Callable[..., None]]:
+    """Provide ``log``, ``prometheus`` and ``opentelemetry``."""
+    return {
+        "log": log_figures,
+        "prometheus": partial(write_text_file, config.metrics.directory),
+        "opentelemetry": record_figures,
+    }

@@ -1,0 +1,74 @@
+"""Figures as text for Prometheus: in a file per subtask, or of all subtasks on the driver."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from millpond.errors import ConfigError
+
+__all__ = ["prometheus_text", "write_text_file"]
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_]")
+_QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
+
+Sample = tuple[Mapping[str, float], Mapping[str, str]]
+"""Figures by name, and the labels they have in common."""
+
+
+def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A metric's name and labels: states, operations and quantiles become labels."""
+    found = dict(labels)
+    match = _QUANTILE.fullmatch(name)
+    if match:
+        name, found["quantile"] = match["name"], match["quantile"]
+    state, dot, operation = name.rpartition(".")
+    if dot:
+        found["state"] = state
+        name = f"state_{operation}"
+    return "millpond_" + _UNFIT.sub("_", name), found
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def prometheus_text(samples: Iterable[Sample]) -> str:
+    """All samples in Prometheus' text format, as gauges, sorted by name.
+
+    Args:
+        samples: figures by name with their labels, for instance one for each subtask.
+    """
+    lines: dict[str, list[str]] = {}
+    for figures, labels in samples:
+        for name, value in figures.items():
+            metric, own = _parts(name, labels)
+            text = ",".join(f'{key}="{_escaped(own[key])}"' for key in sorted(own))
+            lines.setdefault(metric, []).append(f"{metric}{{{text}}} {value!r}")
+    blocks = (
+        f"# TYPE {metric} gauge\n" + "\n".join(sorted(found)) for metric, found in lines.items()
+    )
+    return "\n".join(sorted(blocks)) + "\n" if lines else ""
+
+
+def write_text_file(
+    directory: str | None, figures: Mapping[str, float], labels: Mapping[str, str]
+) -> None:
+    """Replace a subtask's file, atomically, so that a collector never sees half of it.
+
+    Raises:
+        ConfigError: no directory is configured.
+    """
+    if directory is None:
+        reason = "name a directory that a collector of text files reads"
+        raise ConfigError("metrics.directory", reason, "the reporter 'prometheus'")
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "-".join(_UNFIT.sub("_", labels[key]) for key in sorted(labels)) or "millpond"
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+        file.write(prometheus_text([(figures, labels)]))
+    os.chmod(file.name, 0o644)  # noqa: PTH101 - a name, not a path
+    Path(file.name).replace(folder / f"millpond-{name}.prom")

@@ -1,0 +1,203 @@
+"""Metrics: samples, counts, reporters, and the driver's sums of a query's batches."""
+
+import logging
+from datetime import timedelta
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.plugins import get_registry
+from millpond.reporters import prometheus_text
+from millpond.spark import MetricsListener, key_by
+from streaming import RUNNING, Running, run
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+EVERY = {
+    "state.latency-track.enabled": True,
+    "state.latency-track.sample-interval": 1,
+    "state.size-track.enabled": True,
+    "state.size-track.sample-interval": 1,
+}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Opens a backend with some configuration."""
+    backends = []
+
+    def open_one(backend, options):
+        made = mp.open_keyed_backend(
+            backend,
+            key_type=str,
+            directory=tmp_path,
+            clock=mp.ManualClock(0),
+            config=mp.Config(options),
+        )
+        backends.append(made)
+        made.set_current_key("k")
+        return made
+
+    yield open_one
+    for each in backends:
+        each.close()
+
+
+@BACKENDS
+def test_every_call_is_sampled_with_interval_1(opened, backend):
+    """Each call has a latency, and where it carries a value, that value's serialized bytes."""
+    backend = opened(backend, EVERY)
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", str))
+    state.update("four")
+    state.update(value="sixsix")
+    assert state.value() == "sixsix"
+    histograms = backend.metrics.histograms()
+    assert histograms["v.update_ns"].count == 2
+    assert histograms["v.update_bytes"].quantile(0.5) == 6
+    assert histograms["v.update_bytes"].quantile(0.0) == 4
+    assert histograms["v.value_bytes"].quantile(1.0) == 6
+    assert backend.metrics.calls()["v.update"] == 2
+    assert backend.metrics.quantiles()["v.value_ns.p99"] > 0
+
+
+@pytest.mark.parametrize("interval", [1, 3, 100])
+def test_calls_are_counted_whatever_the_interval(opened, interval):
+    """The first and every n-th call is sampled, and all are counted."""
+    options = {**EVERY, "state.latency-track.sample-interval": interval}
+    options["state.size-track.enabled"] = False
+    backend = opened("heap", options)
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
+    for number in range(250):
+        state.put("a", number)
+        assert backend.metrics.calls()["m.put"] == number + 1
+    assert backend.metrics.histograms()["m.put_ns"].count == -(-250 // interval)
+    assert "m.put_bytes" not in backend.metrics.histograms()
+
+
+def test_sizes_alone(opened):
+    """Without latencies only sizes are kept; states without a plain value have none."""
+    backend = opened("heap", {"state.size-track.enabled": True})
+    items = backend.get_partitioned_state(mp.ListStateDescriptor("l", str))
+    items.add_all(["a", "bb"])
+    assert items.get() == ["a", "bb"]
+    folded = backend.get_partitioned_state(mp.FoldingStateDescriptor("f", "", str.__add__, str))
+    folded.add("x")
+    assert set(backend.metrics.histograms()) == {"l.get_bytes"}
+    assert backend.metrics.histograms()["l.get_bytes"].quantile(1.0) == 3
+
+
+@BACKENDS
+def test_metrics_change_no_behaviour(opened, backend):
+    """A wrapped state with TTL still expires, iterates and refuses what it refused."""
+    backend = opened(backend, EVERY)
+    ttl = mp.StateTtlConfig(timedelta(milliseconds=5))
+    state = backend.get_partitioned_state(
+        mp.MapStateDescriptor("m", str, int).enable_time_to_live(ttl)
+    )
+    state["a"] = 1
+    assert (state.get("a"), state.get("b", default=7), len(state)) == (1, 7, 1)
+    with pytest.raises(errors.StateTypeError):
+        state.put("a", "one")
+    backend.parameters.clock.set(5)
+    assert state.is_empty()
+
+
+def test_byte_stores_count_reads_and_writes(opened):
+    """A second access in a bundle is served by the buffer, and a flush writes a row once."""
+    backend = opened("lmdb", {})
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+    for _ in range(5):
+        state.update((state.value() or 0) + 1)
+    backend.flush(None)
+    assert backend.counters() == {"expired_removed": 0, "store_reads": 1, "store_writes": 1}
+    assert opened("heap", {}).counters() == {"expired_removed": 0}
+
+
+def test_native_gauges(opened):
+    """RocksDB and LMDB tell of memory and files; heap has nothing to tell."""
+    assert opened("rocksdb", {}).native_metrics()["block_cache_bytes"] >= 0
+    lmdb = opened("lmdb", {}).native_metrics()
+    assert lmdb["map_bytes"] >= lmdb["live_bytes"] > 0
+    assert opened("heap", {}).native_metrics() == {}
+
+
+def test_prometheus_text():
+    """States, operations and quantiles become labels; values that need it are escaped."""
+    figures = {"rows_in": 3, "spent.value_ns.p99": 1200.0}
+    assert prometheus_text([(figures, {"operator": 'a"b'})]) == (
+        "# TYPE millpond_rows_in gauge\n"
+        'millpond_rows_in{operator="a\\"b"} 3\n'
+        "# TYPE millpond_state_value_ns gauge\n"
+        'millpond_state_value_ns{operator="a\\"b",quantile="p99",state="spent"} 1200.0\n'
+    )
+    assert prometheus_text([]) == ""
+
+
+LABELS = {"operator": "totals", "subtask": "1"}
+
+
+def test_reporters_write_where_they_are_told(tmp_path, caplog):
+    """The log gets a line, Prometheus a file that is replaced as a whole."""
+    options = {"metrics.reporters": "log,prometheus", "metrics.directory": str(tmp_path / "prom")}
+    config = mp.Config(options)
+    with caplog.at_level(logging.INFO, "millpond.metrics"):
+        get_registry().report(config, {"rows_in": 1}, LABELS)
+        get_registry().report(config, {"rows_in": 2}, LABELS)
+    assert "operator=totals subtask=1: rows_in=2" in caplog.text
+    (file,) = (tmp_path / "prom").iterdir()
+    assert file.name == "millpond-totals-1.prom"
+    assert 'millpond_rows_in{operator="totals",subtask="1"} 2' in file.read_text()
+
+
+def test_a_reporter_that_fails_does_not_fail_the_job(caplog):
+    """Prometheus without a directory is logged; an unknown reporter is refused by name."""
+    get_registry().report(mp.Config({"metrics.reporters": "prometheus"}), {"rows_in": 1}, LABELS)
+    assert "metrics.directory" in caplog.text
+    with pytest.raises(errors.ConfigError, match="opentelemetry, prometheus"):
+        get_registry().report(mp.Config({"metrics.reporters": "fax"}), {}, LABELS)
+
+
+def test_opentelemetry():
+    """Figures arrive as gauges with the labels as attributes."""
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    config = mp.Config({"metrics.reporters": "opentelemetry"})
+    get_registry().report(config, {"rows_in": 4}, LABELS)
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    (metric,) = scope.metrics
+    (point,) = metric.data.data_points
+    assert (metric.name, point.value, dict(point.attributes)) == ("millpond.rows_in", 4, LABELS)
+
+
+@pytest.mark.spark
+def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_path):
+    """Rows, reads and samples of all subtasks come to the driver, batch by batch."""
+    job_conf(
+        state_backend="rocksdb",
+        parallelism=2,
+        metrics_native="true",
+        **{"state_latency-track_enabled": "true", "state_latency-track_sample-interval": "1"},
+    )
+    files.add(*((key, 1) for key in "abcdefgh"))
+    files.add(*((key, 1) for key in "abcd" * 2))
+    seen = []
+    listener = MetricsListener(spark, seen.append)
+    spark.streams.addListener(listener)
+    try:
+        stream = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="metered")
+        run(stream, tmp_path)
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    first, second = (next(each for each in seen if each.batch_id == batch) for batch in (0, 1))
+    assert (first.operator_uid, first.subtasks, first.figures["rows_in"]) == ("metered", 2, 8)
+    assert second.figures["rows_in"] == 8
+    assert second.figures["store_writes"] == 8
+    # Two value states: each row reads both twice, and each key is fetched once for each.
+    assert second.figures["sum.value"] == 16
+    assert second.figures["cache_hits"] == 8 * 2 * 2 - 4 * 2
+    assert second.figures["native_live_bytes"] >= 0
+    assert 'groups="0-63"' in first.prometheus()
