@@ -33,6 +33,7 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/checkpoints.py --output out/bench
 	$(PY) benchmarks/ttl.py --output out/bench
 	$(PY) benchmarks/wrappers.py --output out/bench
+	$(PY) benchmarks/queries.py --output out/bench
 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
 	$(PY) tests/crash_matrix.py --markdown docs/crash-matrix.md

@@ -28,6 +28,7 @@ from millpond.errors import (
     ConfigError,
     NullValueError,
     StateMigrationError,
+    StateNameError,
 )
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.metrics.registry import MetricRegistry
@@ -195,8 +196,15 @@ class KeyedStateBackend(KeyContext):
         meta = StateMeta.of(descriptor, namespace_codec)
         if meta.value.id == "pickle":
             self._check_pickle(meta)
+        self._check_query_name(meta)
         stored = stored_descriptor(descriptor, self.parameters.clock)
         return RegisteredState(meta, descriptor, namespace_codec, map_key, cell_serializer(stored))
+
+    def _check_query_name(self, meta: StateMeta) -> None:
+        for other in self._registered.values():
+            same = other.meta.query_name == meta.query_name != ""
+            if same and other.meta.name != meta.name:
+                raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
 
     def _check_pickle(self, meta: StateMeta) -> None:
         restored = meta.name in self.restored

@@ -31,6 +31,7 @@ class StateMeta:
 
     Attributes:
         ttl_ms: the time to live in ms; None where there is none, and no timestamp beside values.
+        query_name: under which clients find the state; empty where it is not queryable.
     """
 
     name: str
@@ -39,6 +40,7 @@ class StateMeta:
     value: SerializerSnapshot
     map_key: SerializerSnapshot | None = None
     ttl_ms: int | None = None
+    query_name: str = attrs.field(default="", eq=False)
 
     @classmethod
     def of(cls, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> StateMeta:
@@ -51,6 +53,7 @@ class StateMeta:
             value=descriptor.value_serializer().snapshot(),
             map_key=map_key.snapshot() if map_key else None,
             ttl_ms=descriptor.ttl_config.ttl_ms if descriptor.ttl_config else None,
+            query_name=descriptor.query_name or "",
         )
 
     @property

@@ -84,9 +84,13 @@ class StoredOperator:
         return self.codec(name).schema
 
     def state(self, name: str) -> StateMeta:
-        """What is known of a keyed state; RestoreError where there is none of that name."""
+        """What is known of a keyed state, by its name or its query name.
+
+        Raises:
+            RestoreError: there is none of that name.
+        """
         for meta in self.states:
-            if meta.name == name:
+            if name in (meta.name, meta.query_name):
                 return meta
         known = ", ".join(map(repr, self.state_names())) or "none"
         raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))

@@ -92,9 +92,12 @@ def get(
     *,
     as_json: bool,
 ) -> None:
-    """Show what a KEY holds in the state NAME; keys that are no texts are given as JSON."""
+    """Show what a KEY holds in the state NAME; keys that are no texts are given as JSON.
+
+    NAME is a state's name, or the query name of a queryable one.
+    """
     stored = pick_operator(open_stored(path, checkpoint_id), operator, path)
-    rows = list(_rows_of_key(stored, name, parse_key(stored, key)))
+    rows = list(_rows_of_key(stored, stored.state(name).name, parse_key(stored, key)))
     show(rows, as_json=as_json, empty=f"The key {key} holds nothing in {name!r}.")
     if not rows:
         sys.exit(1)

@@ -10,6 +10,7 @@ from millpond.runtime.checkpointed import (
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator, SubtaskInfo
+from millpond.runtime.queryable import QueryableStateClient
 from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "KeyedOperator",
     "KeyedProcessFunction",
     "ListCheckpointed",
+    "QueryableStateClient",
     "RuntimeContext",
     "SnapshotContext",
     "StateInitializationContext",

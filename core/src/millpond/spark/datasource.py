@@ -8,7 +8,6 @@ to choose.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millpond.checkpoint import locate_savepoint
+from millpond.checkpoint.committed import last_batch, query_id
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
-from millpond.errors import ConfigError, RestoreError
+from millpond.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,9 +46,9 @@ class MillpondDataSource(DataSource):
             reason = "give a savepoint or a checkpoint to load(...)"
             raise ConfigError("path", reason, 'format("millpond")')
         batch = options.get("batchid")
-        query = _query_of(path) if "snapshots" in options else None
+        query = query_id(path) if "snapshots" in options else None
         if query is not None and batch is None:
-            batch = str(_last_batch(path))
+            batch = str(last_batch(path))
         found = open_stored(
             options.get("snapshots", path), None if batch is None else int(batch) + 1
         )
@@ -73,20 +72,6 @@ class MillpondDataSource(DataSource):
         """A reader of one partition for each stored part."""
         operator = self._operator()
         return _Reader(operator, self._state(operator))
-
-
-def _query_of(checkpoint: str) -> str:
-    storage = locate_savepoint(checkpoint).storage
-    return str(json.loads(storage.read_all("metadata"))["id"])
-
-
-def _last_batch(checkpoint: str) -> int:
-    storage = locate_savepoint(checkpoint).storage
-    names = [path.rpartition("/")[2] for path in storage.list("commits")]
-    batches = [int(name) for name in names if name.isdigit()]
-    if not batches:
-        raise RestoreError(checkpoint, ("the query has not committed a batch yet",))
-    return max(batches)
 
 
 class _Part(InputPartition):

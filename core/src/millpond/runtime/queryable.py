@@ -1,0 +1,291 @@
+"""Queryable state: a read-only client of what a job has committed.
+
+The client keeps a replica of the operator's state, one backend for each subtask's snapshot, in a
+place of its own. So a query costs a look into a local store, the job is not disturbed, and all
+states are of one version; a refresh applies the deltas that were committed since.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import attrs
+
+from millpond.backend import KeyedStateBackend, StateMeta
+from millpond.checkpoint import KeyedStateHandle, catch_up
+from millpond.checkpoint.committed import last_batch, query_id
+from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.errors import BackendClosedError, MillpondError, StateNameError
+from millpond.runtime.opening import open_keyed_backend
+from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer, signed64
+from millpond.types.columns import column_form
+from millpond.types.key_columns import codec_from_snapshot
+
+__all__ = ["QueryableStateClient"]
+
+
+class _StoredValue(TypeSerializer[Any]):
+    """Reads stored values as plain Python values, without the job's classes."""
+
+    immutable = True
+    type_name = "stored"
+
+    def __init__(self, snapshot: SerializerSnapshot) -> None:
+        self._snapshot = snapshot
+        self._decode = column_form(snapshot, exact=False).to_column
+        self._decode_exactly = column_form(snapshot, exact=True).to_column
+
+    def check(self, value: Any) -> Any:
+        """See the base class."""
+        return value
+
+    def serialize(self, value: Any) -> bytes:
+        """Nothing is ever written."""
+        raise NotImplementedError
+
+    def deserialize(self, data: bytes) -> Any:
+        """See the base class; ints beyond 64 bits are digits."""
+        try:
+            return self._decode(data)
+        except Exception:  # noqa: BLE001 - the natural form is tried first, as in tables
+            return self._decode_exactly(data)
+
+    def snapshot(self) -> SerializerSnapshot:
+        """See the base class."""
+        return self._snapshot
+
+
+class _Accumulator(AggregateFunction[Any, Any, Any]):
+    """Shows an accumulator as it is stored."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a
+
+
+def _second(a: Any, b: Any) -> Any:  # noqa: ARG001 - the shape of a fold
+    return b
+
+
+def _descriptor(meta: StateMeta) -> StateDescriptor:
+    """What reads a stored state of any kind."""
+    values = _StoredValue(meta.value)
+    if meta.kind is StateKind.MAP:
+        assert meta.map_key is not None
+        return MapStateDescriptor(meta.name, codec_from_snapshot(meta.map_key), values)
+    made: dict[StateKind, Callable[[], StateDescriptor]] = {
+        StateKind.VALUE: lambda: ValueStateDescriptor(meta.name, values),
+        StateKind.LIST: lambda: ListStateDescriptor(meta.name, values),
+        StateKind.REDUCING: lambda: ReducingStateDescriptor(meta.name, _second, values),
+        StateKind.AGGREGATING: lambda: AggregatingStateDescriptor(
+            meta.name, _Accumulator(), values
+        ),
+        StateKind.FOLDING: lambda: FoldingStateDescriptor(meta.name, 0, _second, values),
+    }
+    return made[meta.kind]()
+
+
+@attrs.define
+class _Replica:
+    """One subtask's snapshot in a backend."""
+
+    handle: KeyedStateHandle
+    backend: KeyedStateBackend
+
+    def follow(self, handle: KeyedStateHandle) -> bool:
+        """Go on to a later snapshot by its deltas; False where that is not possible."""
+        if handle.key_group_range != self.handle.key_group_range:
+            return False
+        try:
+            done = catch_up(self.backend, handle)
+        except MillpondError:
+            return False
+        if done:
+            self.handle = handle
+        return done
+
+
+class QueryableStateClient:
+    """Answers queries by key from the last committed version; a context manager.
+
+    Args:
+        snapshots: what ``checkpoint.dir`` names.
+        checkpoint: the query's ``checkpointLocation``, which says what Spark has committed; without
+            it the newest snapshots count.
+        operator: the operator's uid, where there are several.
+        backend: the backend that holds the replica.
+        directory: where it lies; a temporary one by default.
+        refresh_after_ms: a query first looks for a newer version when the last look is older.
+
+    Raises:
+        RestoreError, CorruptSnapshotError: nothing is committed yet, or it cannot be read.
+    """
+
+    def __init__(
+        self,
+        snapshots: str | PathLike[str],
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+        operator: str | None = None,
+        backend: str = "heap",
+        directory: str | PathLike[str] | None = None,
+        refresh_after_ms: int = 1000,
+    ) -> None:
+        self._snapshots, self._checkpoint, self._uid = snapshots, checkpoint, operator
+        self._backend_name = backend
+        self._refresh_after = refresh_after_ms / 1000
+        self._resources = ExitStack()
+        self._folder = Path(
+            directory
+            or self._resources.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
+        )
+        self._replicas: list[_Replica] = []
+        self._opened = 0
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the replica; may be called twice."""
+        for replica in self._replicas:
+            replica.backend.close()
+        self._replicas = []
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------- versions
+
+    def refresh(self) -> int:
+        """Go on to the last committed version.
+
+        Returns:
+            Its checkpoint id; on Spark the batch id plus one.
+        """
+        stored = self._committed()
+        handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
+        if [replica.handle for replica in self._replicas] != handles:
+            known = {replica.handle.key_group_range: replica for replica in self._replicas}
+            self._replicas = [self._at(handle, known) for handle in handles]
+            for replica in known.values():
+                replica.backend.close()
+        self._operator, self._looked = stored, time.monotonic()
+        return stored.checkpoint_id
+
+    def _committed(self) -> StoredOperator:
+        if self._checkpoint is None:
+            return pick_operator(open_stored(self._snapshots), self._uid, str(self._snapshots))
+        query, batch = query_id(self._checkpoint), last_batch(self._checkpoint)
+        found = open_stored(self._snapshots, batch + 1)
+        mine = [each for each in found if each.place.startswith(f"{query}/")]
+        return pick_operator(mine, self._uid, str(self._snapshots))
+
+    def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
+        """A replica of a snapshot: the one there is, brought up to it, or a new one."""
+        replica = known.get(handle.key_group_range)
+        if replica is not None and replica.follow(handle):
+            return known.pop(handle.key_group_range)
+        self._opened += 1
+        opened = open_keyed_backend(
+            self._backend_name,
+            key_type=codec_from_snapshot(handle.key),
+            max_parallelism=handle.max_parallelism,
+            key_group_range=handle.key_group_range,
+            directory=self._folder / str(self._opened),
+            restore=[handle],
+            place="queryable state",
+        )
+        opened.flush(handle.version)
+        return _Replica(handle, opened)
+
+    # ---------------------------------------------------------------- queries
+
+    def names(self) -> list[str]:
+        """The query names of all states that are published."""
+        return sorted(meta.query_name for meta in self._operator.states if meta.query_name)
+
+    def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
+        """What a key holds in a state, as plain Python values.
+
+        Structured values are dictionaries by field. A map state gives a dictionary, a list state a
+        list; an aggregating state gives its accumulator.
+
+        Args:
+            query_name: as given to ``set_queryable``.
+            key: the key; a tuple for several key columns.
+            namespace: where the state has namespaces.
+
+        Returns:
+            None, ``[]`` or ``{}`` where the key holds nothing.
+
+        Raises:
+            StateNameError: no state is published under that name.
+            StateTypeError: the key or namespace is not of the state's type.
+        """
+        if not self._replicas:
+            raise BackendClosedError("the client of queryable state")
+        if time.monotonic() - self._looked > self._refresh_after:
+            self.refresh()
+        meta = self._published(query_name)
+        codec = codec_from_snapshot(self._operator.key)
+        checked = codec.check(key)
+        group = signed64(codec.hash(checked)) % self._operator.max_parallelism
+        for replica in self._replicas:
+            if group in replica.handle.key_group_range:
+                return self._read(replica.backend, meta, checked, namespace)
+        return None
+
+    def _published(self, query_name: str) -> StateMeta:
+        for meta in self._operator.states:
+            if meta.query_name == query_name != "":
+                return meta
+        known = ", ".join(self.names()) or "none"
+        raise StateNameError(query_name, f"no state is published under it; there are: {known}")
+
+    @staticmethod
+    def _read(backend: KeyedStateBackend, meta: StateMeta, key: Any, namespace: Any) -> Any:
+        backend.set_current_key(key)
+        namespaces = codec_from_snapshot(meta.namespace)
+        if meta.name not in {known.name for known in backend.state_metas()}:
+            return None
+        state = backend.get_partitioned_state(_descriptor(meta), namespace, namespaces)
+        if meta.kind is StateKind.MAP:
+            return dict(state.items())
+        return state.value() if meta.kind is StateKind.VALUE else state.get()

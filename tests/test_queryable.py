@@ -1,0 +1,205 @@
+"""Queryable state: looked up by key, from the last committed version, beside a running query."""
+
+import json
+
+import attrs
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.cli.main import commands
+from millpond.spark import key_by
+from streaming import run
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+
+
+@attrs.frozen
+class Profile:
+    """A structured value."""
+
+    name: str
+    visits: int
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A backend that takes snapshots, and what puts values into it."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+
+    class Job:
+        snapshots = tmp_path / "snapshots"
+        number = 0
+
+        def __init__(self, backend="heap", **options):
+            self.opened = mp.open_keyed_backend(
+                backend, key_type=str, directory=tmp_path / "job", place="q/job", **options
+            )
+
+        def commit(self):
+            self.number += 1
+            self.opened.snapshot(self.number, storage).result()
+            self.opened.notify_checkpoint_complete(self.number)
+
+        def state(self, descriptor, key, **options):
+            self.opened.set_current_key(key)
+            return self.opened.get_partitioned_state(descriptor, **options)
+
+    jobs = []
+
+    def make(*arguments, **options):
+        jobs.append(Job(*arguments, **options))
+        return jobs[-1]
+
+    yield make
+    for each in jobs:
+        each.opened.close()
+
+
+PROFILE = mp.ValueStateDescriptor("profile", Profile).set_queryable("profiles")
+
+
+@BACKENDS
+def test_a_client_sees_what_is_committed(job, backend):
+    """Not what is only buffered or flushed; after a refresh, the next version of all states."""
+    job = job()
+    count = mp.ReducingStateDescriptor("count", int.__add__, int).set_queryable("counts")
+    job.state(PROFILE, "ann").update(Profile("Ann", 1))
+    job.state(count, "ann").add(1)
+    job.commit()
+    with mp.QueryableStateClient(job.snapshots, backend=backend, refresh_after_ms=10**9) as client:
+        assert client.names() == ["counts", "profiles"]
+        job.state(PROFILE, "ann").update(Profile("Ann", 2))
+        job.state(count, "ann").add(1)
+        job.opened.flush(None)
+        assert client.refresh() == 1
+        assert client.get("profiles", "ann") == {"name": "Ann", "visits": 1}
+        job.commit()
+        assert client.get("counts", "ann") == 1
+        assert client.refresh() == 2
+        assert client.get("profiles", "ann") == {"name": "Ann", "visits": 2}
+        assert client.get("counts", "ann") == 2
+        assert client.get("profiles", "bob") is None
+
+
+@BACKENDS
+def test_every_kind_of_state_can_be_queried(job, backend):
+    """Maps give dictionaries, lists lists, aggregating states their accumulator."""
+    job = job()
+    cases = [
+        (mp.ListStateDescriptor("l", int), lambda s: s.add_all([1, 2]), [1, 2], []),
+        (mp.MapStateDescriptor("m", str, int), lambda s: s.put("a", 1), {"a": 1}, {}),
+        (mp.FoldingStateDescriptor("f", 0, int.__add__, int), lambda s: s.add(4), 4, None),
+        (
+            mp.AggregatingStateDescriptor("a", Mean(), tuple[int, int]),
+            lambda s: s.add(4),
+            (4, 1),
+            None,
+        ),
+        (mp.ValueStateDescriptor("v", int), lambda s: s.update(1 << 80), str(1 << 80), None),
+    ]
+    for descriptor, write, _, _ in cases:
+        write(job.state(descriptor.set_queryable(f"q-{descriptor.name}"), "k"))
+    job.commit()
+    with mp.QueryableStateClient(job.snapshots, backend=backend) as client:
+        for descriptor, _, expected, empty in cases:
+            found = client.get(f"q-{descriptor.name}", "k")
+            assert (tuple(found.values()) if descriptor.name == "a" else found) == expected
+            assert client.get(f"q-{descriptor.name}", "nobody") == empty
+
+
+class Mean(mp.AggregateFunction):
+    """Sum and count."""
+
+    def create_accumulator(self):
+        return 0, 0
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, a, b):
+        return a[0] + b[0], a[1] + b[1]
+
+
+def test_namespaces_can_be_queried(job):
+    """A query names the namespace too."""
+    job = job()
+    descriptor = mp.ValueStateDescriptor("v", int).set_queryable("v")
+    job.state(descriptor, "k", namespace=(1, 5)).update(7)
+    job.commit()
+    with mp.QueryableStateClient(job.snapshots) as client:
+        assert client.get("v", "k", (1, 5)) == 7
+        assert client.get("v", "k", (1, 6)) is None
+
+
+def test_wrong_queries_say_what_is_wrong(job, tmp_path):
+    """An unknown name, a key of another type, a closed client, an empty directory."""
+    job = job()
+    job.state(PROFILE, "ann").update(Profile("Ann", 1))
+    job.state(mp.ValueStateDescriptor("private", int), "ann").update(1)
+    job.commit()
+    client = mp.QueryableStateClient(job.snapshots)
+    with pytest.raises(errors.StateNameError, match="profiles"):
+        client.get("private", "ann")
+    with pytest.raises(errors.StateTypeError):
+        client.get("profiles", 3)
+    client.close()
+    client.close()
+    with pytest.raises(errors.BackendClosedError):
+        client.get("profiles", "ann")
+    with pytest.raises(errors.RestoreError):
+        mp.QueryableStateClient(tmp_path / "nothing")
+
+
+def test_two_states_cannot_share_a_query_name(job):
+    """The second is refused at its registration."""
+    job = job()
+    job.state(PROFILE, "ann")
+    with pytest.raises(errors.StateNameError, match="profile"):
+        job.state(mp.ValueStateDescriptor("other", int).set_queryable("profiles"), "ann")
+
+
+def test_the_command_line_takes_query_names(job):
+    """``millpond state get`` finds a state by either name."""
+    job = job()
+    job.state(PROFILE, "ann").update(Profile("Ann", 1))
+    job.commit()
+    arguments = ["state", "get", str(job.snapshots), "profiles", "ann", "--json"]
+    (row,) = json.loads(CliRunner().invoke(commands, arguments).output)
+    assert row["value"] == {"name": "Ann", "visits": 1}
+
+
+class Visits(mp.KeyedProcessFunction):
+    """Counts rows by key, for everybody to see."""
+
+    def open(self, context):
+        descriptor = mp.ValueStateDescriptor("visits", int, default=0)
+        self.visits = context.get_state(descriptor.set_queryable("visits"))
+
+    def process_element(self, row, context):
+        self.visits.update(self.visits.value() + row.n)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
+def test_a_query_of_spark(spark, job_conf, files, tmp_path, backend):
+    """The client follows the batches that Spark has committed, across all subtasks."""
+    job_conf(state_backend=backend, parallelism=2)
+    checkpoint = tmp_path / "query" / "checkpoint"
+
+    def go():
+        stream = key_by(files.stream(), "k")
+        run(stream.process(Visits(), output="k string", uid="visits"), tmp_path)
+
+    files.add(*((key, 1) for key in "abcdef"))
+    go()
+    with mp.QueryableStateClient(
+        tmp_path / "snapshots", checkpoint=checkpoint, backend=backend, refresh_after_ms=0
+    ) as client:
+        assert [client.get("visits", key) for key in "abcdefg"] == [1, 1, 1, 1, 1, 1, None]
+        files.add(("a", 4), ("g", 9))
+        go()
+        assert [client.get("visits", key) for key in "abg"] == [5, 1, 9]
