@@ -30,6 +30,7 @@ __all__ = [
     "SnapshotConfig",
     "StateConfig",
     "TrackConfig",
+    "byte_count",
     "structure_options",
 ]
 
@@ -315,11 +316,12 @@ def _to_int(value: Any, _: Any) -> int:
     return int(value)
 
 
-def _to_bytes_count(value: Any, _: Any) -> int:
+def byte_count(value: Any) -> ByteSize:
+    """The bytes of a number, or of a text like ``64mb``; ValueError for anything else."""
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
     if isinstance(value, bool) or match is None or match[2] not in _UNITS:
         raise ValueError(value)
-    return int(match[1]) * _UNITS[match[2]]
+    return ByteSize(int(match[1]) * _UNITS[match[2]])
 
 
 def _to_text(value: Any, _: Any) -> str:
@@ -333,7 +335,7 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(bool, _to_bool)
     converter.register_structure_hook(int, _to_int)
     converter.register_structure_hook(str, _to_text)
-    converter.register_structure_hook(ByteSize, _to_bytes_count)
+    converter.register_structure_hook(ByteSize, lambda value, _: byte_count(value))
     converter.register_structure_hook_func(
         lambda kind: kind == tuple[str, ...], lambda value, _: _names(value)
     )

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -134,3 +135,64 @@ def test_too_small_a_disk_is_told(tmp_path):
     (tmp_path / "lmdb").write_text("a file where the directory should be")
     with pytest.raises((errors.StoreFullError, OSError), match="lmdb"):
         LmdbStore(tmp_path / "lmdb", LmdbOptions())
+
+
+def fill(store, count):
+    """Rows of a kilobyte."""
+    for first in range(0, count, 1000):
+        rows = [(b"%08d" % n, bytes(1000)) for n in range(first, first + 1000)]
+        store.write({"f": rows})
+
+
+def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
+    """At opening the free pages of removed rows are given back; the rows are all there."""
+    store = LmdbStore(tmp_path, LmdbOptions())
+    store.create_family("f")
+    fill(store, 40_000)
+    for first in range(0, 39_000, 1000):
+        store.write({"f": [(b"%08d" % n, None) for n in range(first, first + 1000)]})
+    before = (tmp_path / "data.mdb").stat().st_size
+    assert store.metrics()["free_bytes"] > before / 2
+    store.close()
+    again = LmdbStore(tmp_path, LmdbOptions())
+    assert (tmp_path / "data.mdb").stat().st_size < before / 10
+    with closing(again.scan("f", b"", None)) as scan:
+        assert [key for key, _ in scan] == [b"%08d" % n for n in range(39_000, 40_000)]
+    again.write({"f": [(b"x", b"y")]})
+    assert again.get("f", b"x") == b"y"
+    again.close()
+
+
+def test_reader_slots_run_out_loudly(tmp_path):
+    """When all slots are taken the error names the option; a slot given back can be used."""
+    store = LmdbStore(tmp_path, LmdbOptions(max_readers=3))
+    readers = [store.reader(), store.reader(), store.reader()]
+    with pytest.raises(errors.StoreFullError, match="max-readers"):
+        store.reader()
+    readers.pop().close()
+    readers.append(store.reader())
+    for reader in readers:
+        reader.close()
+    store.close()
+
+
+READER = """
+import os, signal, sys
+from pathlib import Path
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
+store = LmdbStore(Path(sys.argv[1]), LmdbOptions(max_readers=3))
+reader = store.reader()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_slots_of_killed_processes_are_freed(tmp_path):
+    """What a killed process has read does not block the next one."""
+    LmdbStore(tmp_path, LmdbOptions(max_readers=3)).close()
+    for _ in range(4):
+        killed = subprocess.run([sys.executable, "-c", READER, str(tmp_path)], check=False)
+        assert killed.returncode == -signal.SIGKILL
+    store = LmdbStore(tmp_path, LmdbOptions(max_readers=3))
+    store.reader().close()
+    store.close()

@@ -11,6 +11,7 @@ from millpond import errors
 from millpond.backend import KeyedBackendParameters
 from millpond.plugins import get_registry
 from millpond.types import key_codec_for
+from millpond_rocksdb.memory import arena_block_size
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
@@ -73,6 +74,11 @@ def test_options_per_state():
         ({"blom-bits": 1}, r"backend.rocksdb.blom-bits: .*'backend.rocksdb.bloom-bits'"),
         ({"compression": "rar"}, "'rar' is none of"),
         ({"state": {"x": {"max-open-files": 3}}}, r"backend.rocksdb.state.x.max-open-files"),
+        ({"predefined": "turbo"}, "none of: default, spinning-disk-optimized"),
+        ({"memory": "some"}, "256mb or a share like 25%"),
+        ({"memory": "0%"}, "256mb or a share like 25%"),
+        ({"memory": "120%"}, "256mb or a share like 25%"),
+        ({"memory": "64kb"}, "too few for memtables"),
     ],
 )
 def test_wrong_options(tmp_path, options, message):
@@ -136,3 +142,58 @@ def test_without_a_directory(tmp_path):
     """RocksDB needs a directory, and says so."""
     with pytest.raises(errors.ConfigError, match="needs a directory"):
         mp.open_keyed_backend("rocksdb", key_type=str)
+
+
+def test_predefined_options_are_defaults():
+    """A set changes the defaults; what is configured singly goes before it."""
+    options = RocksDBOptions.from_mapping(
+        {"predefined": "spinning-disk-optimized-high-mem", "block-size": "8kb"}
+    )
+    assert options.block_cache_size == 256 << 20
+    assert options.block_size == 8 << 10
+    assert options.for_state("any").target_file_size == 256 << 20
+
+
+def test_one_budget_for_all_stores_of_a_process(tmp_path):
+    """Memtables of several stores together stay near their share of the budget."""
+    options = RocksDBOptions.from_mapping({"memory": "12mb", "write-buffer-size": "64mb"})
+    stores = [RocksDBStore(tmp_path / str(number), options) for number in range(3)]
+    for store in stores:
+        store.create_family("f")
+    peak = 0.0
+    for number in range(3000):
+        for store in stores:
+            store.write({"f": [(b"%06d" % number, os.urandom(4000))]})
+        figures = stores[0].metrics()
+        assert figures["budget_bytes"] == 12 << 20
+        peak = max(peak, figures["write_buffer_bytes"])
+    assert peak <= 6 << 20
+    assert sum(store.metrics()["sst_bytes"] for store in stores) > 0
+    for store in stores:
+        store.close()
+
+
+def test_the_budget_as_a_share_of_the_memory():
+    """A share goes by what the process may use."""
+    whole = RocksDBOptions.from_mapping({"memory": "100%"}).budget
+    half = RocksDBOptions.from_mapping({"memory": "50%"}).budget
+    assert half.total == whole.total // 2
+    assert RocksDBOptions.from_mapping({"memory": "50%"}).budget is half
+
+
+@pytest.mark.parametrize(("memory", "arena"), [(None, 1 << 20), ("4mb", 152917), ("1gb", 1 << 20)])
+def test_the_arena_fits_the_budget(memory, arena):
+    """Memtables grow in steps that leave room for several within the budget."""
+    options = RocksDBOptions.from_mapping({} if memory is None else {"memory": memory})
+    assert arena_block_size(options.write_buffer_size, options.budget) == arena
+
+
+def test_the_native_log_is_bounded(tmp_path):
+    """RocksDB's own log of what it does does not grow with the age of an open store."""
+    store = RocksDBStore(tmp_path / "db", RocksDBOptions(write_buffer_size=1 << 16))
+    store.create_family("f")
+    for number in range(600):
+        store.write({"f": [(b"%06d" % number, os.urandom(64 << 10))]})
+    logs = [path.stat().st_size for path in (tmp_path / "db").glob("LOG*")]
+    store.close()
+    assert sum(logs) < 3 << 20

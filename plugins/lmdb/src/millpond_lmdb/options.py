@@ -17,8 +17,14 @@ class LmdbOptions:
         max_growth: the map grows by half of its size, but by no more bytes than this at once,
             so that it stays close to what is needed under an address-space limit.
         max_states: how many states one subtask may have; each is a named database.
+        max_readers: slots for read transactions: one for each snapshot that runs, and one more.
+        compact_at: at opening, a file of which a larger share is free pages is written anew.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)
     max_growth: ByteSize = ByteSize(1 << 30)
     max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+    max_readers: int = attrs.field(default=126, validator=attrs.validators.ge(2))
+    compact_at: float = attrs.field(
+        default=0.5, validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1))
+    )

@@ -19,6 +19,8 @@ __all__ = ["LmdbStore"]
 
 _DATA_FILE = "data.mdb"
 _META_PAGES = 2
+_WORTH_COMPACTING = 16 << 20
+"""Smaller files are left as they are."""
 
 
 class LmdbStore(ByteStore):
@@ -43,6 +45,28 @@ class LmdbStore(ByteStore):
         names = self._names()
         self._databases = {name: self._env.open_db(name.encode()) for name in names}
         self.create_family(META_FAMILY)
+        # Slots of processes that were killed while they read would keep old pages for ever.
+        self._env.reader_check()
+        if used > _WORTH_COMPACTING and self._free_share() > options.compact_at:
+            self.compact()
+
+    def _free_share(self) -> float:
+        figures = self.metrics()
+        return figures["free_bytes"] / (figures["free_bytes"] + figures["live_bytes"])
+
+    def compact(self) -> None:
+        """Write the file anew without its free pages; nothing else may use it meanwhile."""
+        self._end_reading()
+        target = self._directory / "compact"
+        target.mkdir(exist_ok=True)
+        self._env.copy(str(target), compact=True)
+        names = list(self._databases)
+        self._env.close()
+        (target / _DATA_FILE).replace(self._directory / _DATA_FILE)
+        target.rmdir()
+        used = (self._directory / _DATA_FILE).stat().st_size
+        self._env = self._open(max(self._options.initial_map_size, used + used // 4))
+        self._databases = {name: self._env.open_db(name.encode()) for name in names}
 
     def _open(self, size: int) -> lmdb.Environment:
         try:
@@ -50,6 +74,7 @@ class LmdbStore(ByteStore):
                 str(self._directory),
                 map_size=size,
                 max_dbs=self._options.max_states + 1,
+                max_readers=self._options.max_readers,
                 sync=False,
                 metasync=False,
                 readahead=False,
@@ -103,10 +128,22 @@ class LmdbStore(ByteStore):
     def reader(self) -> StoreReader:
         """See the base class; the map cannot grow before it is closed, so growing waits."""
         self._end_reading()
-        reader = _LmdbReader(self._env.begin(), dict(self._databases), self._reader_closed)
+        reader = _LmdbReader(self._begin_reading(), dict(self._databases), self._reader_closed)
         with self._idle:
             self._readers.add(id(reader))
         return reader
+
+    def _begin_reading(self) -> lmdb.Transaction:
+        """A read transaction; where all slots are taken, those of dead processes are freed."""
+        try:
+            return self._env.begin()
+        except lmdb.ReadersFullError:
+            self._env.reader_check()
+        try:
+            return self._env.begin()
+        except lmdb.ReadersFullError as error:
+            reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
+            raise StoreFullError("lmdb", str(self._directory), reason) from error
 
     def _reader_closed(self, reader: StoreReader) -> None:
         with self._idle:

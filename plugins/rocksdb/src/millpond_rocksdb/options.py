@@ -10,9 +10,27 @@ from millpond.config import ByteSize, structure_options
 from millpond.errors import ConfigError
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
 
-__all__ = ["ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
+from millpond_rocksdb.memory import MemoryBudget, arena_block_size, memory_budget, memory_bytes
+
+__all__ = ["PREDEFINED", "ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
+
+
+PREDEFINED: dict[str, dict[str, Any]] = {
+    "default": {},
+    "spinning-disk-optimized": {"max_background_jobs": 4, "dynamic_level_bytes": True},
+    "spinning-disk-optimized-high-mem": {
+        "max_background_jobs": 4,
+        "dynamic_level_bytes": True,
+        "block_cache_size": 256 << 20,
+        "block_size": 128 << 10,
+        "max_write_buffer_number": 4,
+        "target_file_size": 256 << 20,
+    },
+    "flash-ssd-optimized": {"max_background_jobs": 4},
+}
+"""Sets of options under Flink's names; what is configured singly goes before them."""
 
 
 def _known_compression(_: Any, __: Any, value: str) -> None:
@@ -30,6 +48,9 @@ class ColumnOptions:
         bloom_bits: bits per key of the bloom filter; 0 switches it off.
         compression: ``none``, ``snappy``, ``lz4`` or ``zstd``.
         compaction_trigger: so many files of level 0 start a compaction.
+        max_write_buffer_number: so many memtables at most, the one written to included.
+        target_file_size: bytes of a file of level 1.
+        dynamic_level_bytes: whether the sizes of levels follow the data's.
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
@@ -37,6 +58,9 @@ class ColumnOptions:
     bloom_bits: int = attrs.field(default=10, validator=attrs.validators.ge(0))
     compression: str = attrs.field(default="lz4", validator=_known_compression)
     compaction_trigger: int = attrs.field(default=8, validator=attrs.validators.ge(2))
+    max_write_buffer_number: int = attrs.field(default=2, validator=attrs.validators.ge(2))
+    target_file_size: ByteSize = ByteSize(64 << 20)
+    dynamic_level_bytes: bool = False
 
 
 @attrs.frozen
@@ -44,6 +68,11 @@ class RocksDBOptions(ColumnOptions):
     """Options of the database, and the defaults of its column families.
 
     Attributes:
+        predefined: a set of other defaults; see PREDEFINED.
+        memory: a budget for block cache and memtables of all stores in a worker process, in bytes
+            or as a share of the process's memory (``25%``); ``block_cache_size`` is then not
+            looked at.
+        write_buffer_ratio: the share of the budget that memtables may take.
         block_cache_size: bytes of the block cache that all states of a worker process share.
         max_background_jobs: threads for flushes and compactions.
         max_open_files: -1 keeps all files open.
@@ -52,6 +81,11 @@ class RocksDBOptions(ColumnOptions):
         state: options by state name, over the ones given here.
     """
 
+    predefined: str = "default"
+    memory: str | None = None
+    write_buffer_ratio: float = attrs.field(
+        default=0.5, validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.lt(1))
+    )
     block_cache_size: ByteSize = ByteSize(64 << 20)
     max_background_jobs: int = attrs.field(default=2, validator=attrs.validators.ge(1))
     max_open_files: int = -1
@@ -62,10 +96,24 @@ class RocksDBOptions(ColumnOptions):
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
         """Structure what stands under ``backend.rocksdb.``; ConfigError for what is wrong."""
-        made = structure_options(cls, options, "configuration", "backend.rocksdb")
+        chosen = options.get("predefined", "default")
+        if chosen not in PREDEFINED:
+            reason = f"{chosen!r} is none of: {', '.join(PREDEFINED)}"
+            raise ConfigError("backend.rocksdb.predefined", reason)
+        preset = {name.replace("_", "-"): value for name, value in PREDEFINED[chosen].items()}
+        merged = {**preset, **options}
+        made = structure_options(cls, merged, "configuration", "backend.rocksdb")
+        arena_block_size(made.write_buffer_size, made.budget)
         for state in made.state:
             made.for_state(state)
         return made
+
+    @property
+    def budget(self) -> MemoryBudget | None:
+        """The budget that all stores of this process share, if one is configured."""
+        if self.memory is None:
+            return None
+        return memory_budget(memory_bytes(self.memory), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
         """The options of one state."""
@@ -79,8 +127,14 @@ class RocksDBOptions(ColumnOptions):
         return ColumnOptions(**{**defaults, **{name: getattr(given, name) for name in names}})
 
 
-def column_options(chosen: ColumnOptions, cache: Cache) -> Options:
-    """RocksDB's own options for a column family."""
+def column_options(
+    chosen: ColumnOptions, cache: Cache, budget: MemoryBudget | None = None
+) -> Options:
+    """RocksDB's own options for a column family.
+
+    Raises:
+        ConfigError: the memory budget leaves memtables no room.
+    """
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_block_size(chosen.block_size)
@@ -92,6 +146,10 @@ def column_options(chosen: ColumnOptions, cache: Cache) -> Options:
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(chosen.write_buffer_size)
+    options.set_arena_block_size(arena_block_size(chosen.write_buffer_size, budget))
+    options.set_max_write_buffer_number(chosen.max_write_buffer_number)
+    options.set_target_file_size_base(chosen.target_file_size)
+    options.set_level_compaction_dynamic_level_bytes(chosen.dynamic_level_bytes)
     options.set_compression_type(getattr(DBCompressionType, chosen.compression)())
     # A file that is a quarter tombstones is compacted soon, so that removed entries free space.
     options.add_compact_on_deletion_collector_factory(4096, 1024, 0.25)
@@ -111,6 +169,8 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.set_atomic_flush(True)
     options.set_max_background_jobs(chosen.max_background_jobs)
     options.set_max_open_files(chosen.max_open_files)
+    if chosen.budget is not None:
+        options.set_write_buffer_manager(chosen.budget.write_buffers)
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1 << 20)
     options.set_stats_dump_period_sec(0)

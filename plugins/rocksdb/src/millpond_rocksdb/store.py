@@ -77,12 +77,14 @@ class RocksDBStore(ByteStore):
         self._options = options
         self._directory = directory
         self._closed = False
-        self._cache = _block_cache(options.block_cache_size)
+        self._budget = options.budget
+        shared = self._budget.cache if self._budget else _block_cache(options.block_cache_size)
+        self._cache = shared
         path = str(directory)
         native = database_options(options)
         existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
         families = {
-            name: column_options(options.for_state(name), self._cache)
+            name: column_options(options.for_state(name), self._cache, self._budget)
             for name in existing
             if name != META_FAMILY
         }
@@ -104,7 +106,7 @@ class RocksDBStore(ByteStore):
     def create_family(self, family: str) -> None:
         """See the base class."""
         if family not in self._columns:
-            options = column_options(self._options.for_state(family), self._cache)
+            options = column_options(self._options.for_state(family), self._cache, self._budget)
             self._columns[family] = self._db.create_column_family(family, options)
             self._handles[family] = self._db.get_column_family_handle(family)
 
@@ -137,8 +139,11 @@ class RocksDBStore(ByteStore):
             name: float(sum(column.property_int_value(f"rocksdb.{key}") or 0 for column in columns))
             for name, key in _METRICS.items()
         }
-        usage = self._db.property_int_value("rocksdb.block-cache-usage") or 0
-        return {**summed, "block_cache_bytes": float(usage)}
+        shared = {"block_cache_bytes": float(self._cache.get_usage())}
+        if self._budget is not None:
+            shared["budget_bytes"] = float(self._budget.total)
+            shared["write_buffer_bytes"] = float(self._budget.write_buffers.get_usage())
+        return {**summed, **shared}
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint, of hard links, in a directory that does not exist yet."""

@@ -1,0 +1,89 @@
+"""One memory budget for all stores of a worker process: block cache and write buffers.
+
+The shares are Flink's: memtables may be over their limit by half before RocksDB stalls, so the
+cache, which also accounts for them, is made smaller by that.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from functools import cache
+
+import attrs
+from millpond.config import byte_count
+from millpond.errors import ConfigError
+from rocksdict import Cache, WriteBufferManager
+
+__all__ = ["MemoryBudget", "arena_block_size", "memory_budget", "memory_bytes"]
+
+_LEAST_ARENA = 4 << 10
+_MOST_ARENA = 1 << 20
+
+
+@attrs.frozen(eq=False)
+class MemoryBudget:
+    """What the stores of a process share.
+
+    Attributes:
+        total: the budget in bytes.
+        cache: holds blocks, and accounts for memtables.
+        write_buffers: keeps all memtables together below their share.
+        mutable_limit: beyond so many bytes of memtables RocksDB writes one to a file.
+    """
+
+    total: int
+    cache: Cache
+    write_buffers: WriteBufferManager
+    mutable_limit: int
+
+
+@cache
+def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
+    """The budget of this process; the same object for the same figures."""
+    cache_bytes = int((3 - write_buffer_ratio) * total / 3)
+    buffer_bytes = int(2 * total * write_buffer_ratio / 3)
+    shared = Cache(cache_bytes)
+    manager = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, shared)
+    return MemoryBudget(total, shared, manager, buffer_bytes * 7 // 8)
+
+
+def process_memory() -> int:
+    """Bytes that this process may use: its address-space limit, or the machine's memory."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
+
+
+def memory_bytes(given: str) -> int:
+    """The bytes of a budget; ConfigError for what is neither a size nor a share up to 100 %."""
+    text = given.strip()
+    try:
+        if not text.endswith("%"):
+            return byte_count(text)
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        reason = f"expected bytes like 256mb or a share like 25%, got {given!r}"
+        raise ConfigError("backend.rocksdb.memory", reason)
+    return int(process_memory() * share)
+
+
+def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
+    """Bytes by which memtables grow, small enough that an empty one does not fill the budget.
+
+    RocksDB's own choice is an eighth of the memtable. Were that more than the budget lets
+    memtables take, every write would end in a file of its own; so it is made smaller.
+
+    Raises:
+        ConfigError: no sensible size is left.
+    """
+    wanted = min(_MOST_ARENA, max(_LEAST_ARENA, write_buffer_size // 8))
+    if budget is None:
+        return wanted
+    allowed = budget.mutable_limit // 8
+    if allowed < _LEAST_ARENA:
+        reason = f"{budget.total:,} bytes are too few for memtables to work in; give 1mb or more"
+        raise ConfigError("backend.rocksdb.memory", reason)
+    return min(wanted, allowed)
