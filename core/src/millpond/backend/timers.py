@@ -160,6 +160,19 @@ class TimerQueue:
             self._limit = None
             self._firing, self._alive = [], set()
 
+    def take_all(self) -> Iterator[Timer]:
+        """All timers that are set now, in their order, each removed before it is handed out.
+
+        Those that are set meanwhile stay, those that are deleted are left out.
+        """
+        rows = sorted(self._rows.until(_OFFSET - 1), key=self._timestamp)
+        self._alive = set(rows)
+        for row in rows:
+            if row in self._alive:
+                self._alive.discard(row)
+                self._rows.discard(row)
+                yield self._timer(self._timestamp(row), row)
+
     def earliest(self) -> int | None:
         """The timestamp of the first timer, or None."""
         return self._rows.earliest()
@@ -224,6 +237,11 @@ class MemoryTimerRows(TimerRows):
         if not self._heap:
             return None
         return timestamp_from(self._heap[0][0])
+
+    def clear_all(self) -> None:
+        """Forget all rows, without telling anybody."""
+        self._rows.clear()
+        self._heap.clear()
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Take over a portable row."""

@@ -8,7 +8,11 @@ from millpond.runtime.checkpointed import (
     StateInitializationContext,
 )
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.opening import open_keyed_backend, open_operator_backend
+from millpond.runtime.opening import (
+    open_batch_backend,
+    open_keyed_backend,
+    open_operator_backend,
+)
 from millpond.runtime.operator import KeyedOperator, SubtaskInfo
 from millpond.runtime.queryable import QueryableStateClient
 from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
@@ -30,6 +34,7 @@ __all__ = [
     "SubtaskInfo",
     "TimeDomain",
     "TimerService",
+    "open_batch_backend",
     "open_keyed_backend",
     "open_operator_backend",
 ]

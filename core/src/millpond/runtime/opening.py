@@ -10,6 +10,7 @@ from typing import Any
 
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
 from millpond.backend.operatorstate import OperatorStateBackend
+from millpond.backend.singlekey import SingleKeyBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
@@ -31,6 +32,7 @@ from millpond.types import key_codec_for
 __all__ = [
     "Restorable",
     "create_backend",
+    "open_batch_backend",
     "open_keyed_backend",
     "open_operator_backend",
     "restorable",
@@ -96,6 +98,24 @@ def open_keyed_backend(
         opened.close()
         raise
     return opened
+
+
+def open_batch_backend(
+    *, key_type: Any, max_parallelism: int = 128, config: Config | None = None, place: str = ""
+) -> KeyedStateBackend:
+    """Open state for one key at a time, for input that is sorted by key; a context manager."""
+    config = config or Config()
+    return SingleKeyBackend(
+        KeyedBackendParameters(
+            key_codec=key_codec_for(key_type),
+            max_parallelism=max_parallelism,
+            key_group_range=KeyGroupRange(0, max_parallelism - 1),
+            clock=SystemClock(),
+            config=config,
+            registry=get_registry(config.plugins),
+            place=place,
+        )
+    )
 
 
 def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -> KeyedStateBackend:

@@ -136,6 +136,11 @@ class KeyedOperator:
         """Fire the processing-time timers that are due by the clock."""
         self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
 
+    def end_key(self, output: list[Any]) -> None:
+        """Fire the timers of the current key, whose last row was seen, in batch execution."""
+        for domain in TimeDomain:
+            self._fire(self.timers.end_key(domain), domain, output)
+
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
         context = self._context
         context.time_domain = domain

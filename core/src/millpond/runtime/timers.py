@@ -94,6 +94,18 @@ class TimerService:
         )
         return event, clock
 
+    def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
+        """Hand out what is left of a key whose last row was seen, in batch execution.
+
+        Event-time timers fire as at the end of all input. Of processing-time timers those that
+        are set now; else one that sets itself anew would fire for ever.
+        """
+        if domain is TimeDomain.EVENT_TIME:
+            yield from self.advance_watermark(MAX_TIMESTAMP)
+            self._watermark = MIN_TIMESTAMP
+        elif self._backend.has_timers(domain.value):
+            yield from self._queue(domain).take_all()
+
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Hand out the processing-time timers that are due now."""
         yield from self._due(TimeDomain.PROCESSING_TIME, self._now())

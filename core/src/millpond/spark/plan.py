@@ -61,6 +61,7 @@ class OperatorPlan:
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         broadcast: the codec of broadcast rows; None where no stream is connected.
+        batch: whether rows come sorted by key, and state is kept for one key at a time.
     """
 
     uid: str
@@ -77,6 +78,7 @@ class OperatorPlan:
     watermarked: bool = False
     time_mode: TimeMode | None = None
     broadcast: BroadcastCodec | None = None
+    batch: bool = False
 
     @property
     def max_parallelism(self) -> int:

@@ -72,6 +72,10 @@ class RowCodec:
             masks.append(mask.alias(_mask_name("nulls", first)))
         return masks
 
+    def sort_columns(self, positions: Sequence[int]) -> list[Column]:
+        """Carrier columns by which rows with equal values in some columns come together."""
+        return [F.col(_carried_name(position)) for position in positions]
+
     def fillers(self) -> dict[str, Any]:
         """What stands in the carrier columns of a row that is none of the user's."""
         return {

@@ -128,6 +128,7 @@ class KeyedStream:
         event_time: str | None = None,
         order_by: str | Sequence[str] = (),
         time_mode: TimeMode | None = None,
+        execution_mode: Literal["streaming", "batch"] = "streaming",
     ) -> DataFrame:
         """Run a keyed function over the rows; returns an ordinary DataFrame.
 
@@ -144,6 +145,9 @@ class KeyedStream:
                 the watermark has moved; processing-time timers fire in whatever batch comes next.
                 ``processing-time``, the default without one: time goes on, so a query runs batch
                 after batch, and both kinds fire.
+            execution_mode: of a DataFrame that is not streaming: ``batch`` sorts the rows by key
+                and keeps state in memory for one key at a time; timers fire at the end of each
+                key. ``streaming`` keeps all keys in the configured backend.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -160,8 +164,15 @@ class KeyedStream:
             carried = codec.joined(carried, plan.rows.fillers(), rows, labels)
         if plan.watermarked:
             carried = carried.select("*", time_column())
+        if execution_mode not in ("streaming", "batch"):
+            reason = f"{execution_mode!r} is none of streaming, batch"
+            raise ConfigError("execution_mode", reason, "process(...)")
         if not df.isStreaming:
-            return _run_bounded(carried, plan)
+            batch = execution_mode == "batch"
+            return _run_bounded(carried, attrs.evolve(plan, batch=batch))
+        if execution_mode == "batch":
+            reason = "a streaming DataFrame has no end to sort for"
+            raise ConfigError("execution_mode", reason, "process(...)")
         if config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
             raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
@@ -262,5 +273,7 @@ def _run_bounded(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
         return run_partition(plan, frames)
 
     spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
+    if plan.batch:
+        spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
     result = spread.mapInPandas(partition, plan.output.output_schema())
     return result.select(*plan.output.restore())
