@@ -41,6 +41,9 @@ crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/c
 conformance: setup ## the contract tests, on every usable backend
 	$(PY) -m pytest --pyargs millpond_conformance
 
+examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folder for the real data
+	cd examples/classics && ../../$(PY) run.py $(if $(RETAIL),--retail $(RETAIL))
+
 wheels: setup ## build all wheels into dist/
 	tools/uv build --all-packages --wheel --out-dir dist
 
@@ -56,4 +59,4 @@ java:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo test soak lint format bench crash-matrix conformance wheels setup java clean
+.PHONY: help demo examples test soak lint format bench crash-matrix conformance wheels setup java clean

@@ -134,6 +134,68 @@ def test_savepoint_tables_can_be_read_edited_and_rekeyed(tmp_path):
         assert operator.output == [("a", 1), ("b", 2), ("b", 3)]
 
 
+class Raw(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Keeps bytes of its own: rows by key group, and single letters as partitions."""
+
+    def initialize_state(self, context):
+        self.by_group = dict(context.raw_keyed_inputs())
+        self.letters = context.raw_operator_inputs()
+
+    def process_element(self, row, context):
+        group = mp.assign_to_key_group(row.k, 128)
+        self.by_group[group] = self.by_group.get(group, b"") + row.k.encode()
+        self.letters.append(row.k.encode())
+
+    def snapshot_state(self, context):
+        for group, data in self.by_group.items():
+            context.raw_keyed_output.start_new_key_group(group)
+            context.raw_keyed_output.write(data[:1])
+            context.raw_keyed_output.write(data[1:])
+        for letter in self.letters:
+            context.raw_operator_output.start_new_partition()
+            context.raw_operator_output.write(letter)
+
+
+@pytest.mark.parametrize("form", ["snapshot", "savepoint"])
+def test_raw_bytes_of_a_function(tmp_path, form):
+    """By key group they follow their keys at a rescale, in partitions they are divided."""
+    with harness(Raw()) as operator:
+        for key in "abcdef":
+            operator.process({"k": key, "n": 1})
+        handle = operator.snapshot() if form == "snapshot" else operator.savepoint(tmp_path)
+    keyed, letters = {}, []
+    for subtask in range(2):
+        with harness(Raw(), restore=handle, subtask=subtask, parallelism=2) as operator:
+            function = operator._operator._function
+            assert all(group // 64 == subtask for group in function.by_group)
+            keyed.update(function.by_group)
+            assert len(function.letters) == 3
+            letters += function.letters
+    expected = {}
+    for key in "abcdef":
+        group = mp.assign_to_key_group(key, 128)
+        expected[group] = expected.get(group, b"") + key.encode()
+    assert keyed == expected
+    assert letters == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_raw_bytes_are_written_anew_each_time():
+    """What a snapshot does not write is not in it; foreign key groups are refused."""
+    with harness(Raw()) as operator:
+        operator.process({"k": "a", "n": 1})
+        operator.snapshot()
+        operator._operator._function.letters.clear()
+        operator._operator._function.by_group.clear()
+        handle = operator.snapshot()
+    with harness(Raw(), restore=handle) as operator:
+        assert operator._operator._function.letters == []
+        assert operator._operator._function.by_group == {}
+    with harness(Raw(), subtask=1, parallelism=2) as operator:
+        operator._operator._function.by_group[3] = b"x"
+        with pytest.raises(errors.UserFunctionError, match="key group 3"):
+            operator.snapshot()
+
+
 def test_a_failure_names_the_method():
     """An error in the function's own snapshot method says so."""
 

@@ -8,12 +8,16 @@ from typing import Any, ClassVar
 import attrs
 
 from millpond.backend.operatorstate import OperatorStateBackend
+from millpond.errors import KeyGroupRangeError
+from millpond.keygroups import KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
 from millpond.state import ListStateDescriptor
 
 __all__ = [
     "CheckpointedFunction",
     "ListCheckpointed",
+    "RawKeyedOutput",
+    "RawOperatorOutput",
     "SnapshotContext",
     "StateInitializationContext",
     "initialize_state",
@@ -21,6 +25,9 @@ __all__ = [
 ]
 
 _SHORTCUT = "list-checkpointed"
+_RAW_OPERATOR = ListStateDescriptor("raw-operator-stream", bytes)
+_RAW_KEYED = ListStateDescriptor("raw-keyed-stream", tuple[int, bytes])
+"""Given to all subtasks at a restore; each takes those of its key groups."""
 
 
 @attrs.frozen
@@ -38,17 +45,75 @@ class StateInitializationContext:
     is_restored: bool
     operator_state_store: OperatorStateBackend
     keyed_state_store: RuntimeContext
+    _key_groups: KeyGroupRange
+
+    def raw_operator_inputs(self) -> list[bytes]:
+        """The partitions that this subtask gets of what was written as raw operator state."""
+        return self.operator_state_store.get_list_state(_RAW_OPERATOR).get()
+
+    def raw_keyed_inputs(self) -> list[tuple[int, bytes]]:
+        """Key group and bytes of what was written as raw keyed state of this subtask's groups."""
+        stored = self.operator_state_store.get_union_list_state(_RAW_KEYED).get()
+        return [(group, data) for group, data in stored if group in self._key_groups]
 
 
-@attrs.frozen
+class RawOperatorOutput:
+    """Bytes of a function's own, in partitions that are given out anew at a rescale."""
+
+    def __init__(self) -> None:
+        self.partitions: list[bytes] = []
+
+    def start_new_partition(self) -> None:
+        """What is written from now on belongs to a further partition."""
+        self.partitions.append(b"")
+
+    def write(self, data: bytes) -> None:
+        """Append to the current partition, the first one where none was started."""
+        if not self.partitions:
+            self.start_new_partition()
+        self.partitions[-1] += data
+
+
+class RawKeyedOutput:
+    """Bytes of a function's own by key group, which rescale as keyed state does."""
+
+    def __init__(self, groups: KeyGroupRange) -> None:
+        self._groups = groups
+        self.by_group: dict[int, bytes] = {}
+        self._current: int | None = None
+
+    def start_new_key_group(self, key_group: int) -> None:
+        """What is written from now on belongs to this key group; each comes at most once.
+
+        Raises:
+            KeyGroupRangeError: it is another subtask's, or was written before.
+        """
+        if key_group not in self._groups or key_group in self.by_group:
+            reason = f"key group {key_group} is not free to write in {self._groups}"
+            raise KeyGroupRangeError(reason)
+        self.by_group[key_group] = b""
+        self._current = key_group
+
+    def write(self, data: bytes) -> None:
+        """Append to the current key group."""
+        if self._current is None:
+            raise KeyGroupRangeError("start a key group before writing to it")
+        self.by_group[self._current] += data
+
+
+@attrs.define
 class SnapshotContext:
     """What ``snapshot_state`` gets.
 
     Attributes:
         checkpoint_id: of the snapshot that is about to be taken.
+        raw_operator_output: for bytes of the function's own, in partitions.
+        raw_keyed_output: the same by key group. What is not written again is gone.
     """
 
     checkpoint_id: int
+    raw_operator_output: RawOperatorOutput
+    raw_keyed_output: RawKeyedOutput
 
 
 class CheckpointedFunction(ABC):
@@ -99,9 +164,19 @@ def initialize_state(function: Any, context: StateInitializationContext) -> None
             function.restore_state(elements)
 
 
-def snapshot_state(function: Any, store: OperatorStateBackend, checkpoint_id: int) -> None:
+def snapshot_state(
+    function: Any, store: OperatorStateBackend, checkpoint_id: int, groups: KeyGroupRange
+) -> None:
     """Have a function put its own state into the store, if it has some."""
     if isinstance(function, CheckpointedFunction):
-        function.snapshot_state(SnapshotContext(checkpoint_id))
+        context = SnapshotContext(checkpoint_id, RawOperatorOutput(), RawKeyedOutput(groups))
+        function.snapshot_state(context)
+        known = store.registered_state_names()
+        partitions = context.raw_operator_output.partitions
+        if partitions or _RAW_OPERATOR.name in known:
+            store.get_list_state(_RAW_OPERATOR).update(partitions)
+        by_group = context.raw_keyed_output.by_group
+        if by_group or _RAW_KEYED.name in known:
+            store.get_union_list_state(_RAW_KEYED).update(by_group.items())
     elif isinstance(function, ListCheckpointed):
         _list_state(function, store).update(function.snapshot_state(checkpoint_id))

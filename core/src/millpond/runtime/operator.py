@@ -61,7 +61,9 @@ class KeyedOperator:
     def open(self) -> None:
         """Have the function take over its operator state, and call its ``open``."""
         keyed = RuntimeContext(self._info, self._backend)
-        context = StateInitializationContext(self._is_restored, self._operator_state, keyed)
+        context = StateInitializationContext(
+            self._is_restored, self._operator_state, keyed, self._backend.key_group_range
+        )
         try:
             initialize_state(self._function, context)
         except Exception as error:
@@ -74,7 +76,8 @@ class KeyedOperator:
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Have the function put what must last into its operator state."""
         try:
-            snapshot_state(self._function, self._operator_state, checkpoint_id)
+            groups = self._backend.key_group_range
+            snapshot_state(self._function, self._operator_state, checkpoint_id, groups)
         except Exception as error:
             raise self._failure("snapshot_state", error) from error
 

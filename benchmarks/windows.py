@@ -1,0 +1,140 @@
+"""Windows beside Spark's own aggregation on the retail data: equal results, time side by side.
+
+Usage: windows.py FOLDER [--files 40] [--rounds 2] [--output out/bench]   (FOLDER: the CSV files)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from millpond import windows
+from millpond.spark import configure, key_by
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+SCHEMA = (
+    "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
+    "UnitPrice double, CustomerID string, Country string"
+)
+SUMS = "customer string, start bigint, end bigint, pieces bigint"
+HOUR = 3_600_000
+KINDS = {
+    "tumbling": (windows.TumblingEventTimeWindows.of(HOUR), lambda: F.window("t", "1 hour")),
+    "sliding": (
+        windows.SlidingEventTimeWindows.of(2 * HOUR, HOUR),
+        lambda: F.window("t", "2 hours", "1 hour"),
+    ),
+    "session": (
+        windows.EventTimeSessionWindows.with_gap(HOUR // 2),
+        lambda: F.session_window("t", "30 minutes"),
+    ),
+}
+CASES = ("spark", "heap", "rocksdb", "lmdb")
+
+
+def add(a: int, b: int) -> int:
+    """A sum."""
+    return a + b
+
+
+def lines_of(spark: SparkSession, source: Path, days: int) -> DataFrame:
+    """The order lines of known customers, some days a micro-batch."""
+    reader = spark.readStream.schema(SCHEMA).option("header", "true")
+    lines = reader.option("maxFilesPerTrigger", days).csv(str(source / "*.csv.gz"))
+    named = lines.where("CustomerID is not null")
+    named = named.selectExpr("CustomerID customer", "InvoiceDate t", "cast(Quantity as bigint) n")
+    return named.withWatermark("t", "1 day")
+
+
+def job(case: str, kind: str, lines: DataFrame) -> DataFrame:
+    """The aggregation, by Millpond on a backend or by Spark."""
+    assigner, column = KINDS[kind]
+    if case != "spark":
+        windowed = key_by(lines, "customer").window(assigner)
+        return windowed.reduce(add, int, "n", output=SUMS, uid="windows")
+    grouped = lines.groupBy("customer", column().alias("w")).agg(F.sum("n").alias("pieces"))
+    return grouped.select(
+        "customer",
+        F.unix_millis("w.start").alias("start"),
+        F.unix_millis("w.end").alias("end"),
+        "pieces",
+    )
+
+
+def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> tuple[float, Any]:
+    """Seconds of the whole query, and its rows."""
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        spark.conf.set("spark.millpond.checkpoint.dir", (root / "snapshots").as_uri())
+        spark.conf.set("spark.millpond.state.backend", "heap" if case == "spark" else case)
+        out = job(case, kind, lines_of(spark, source, days))
+        writer = out.writeStream.trigger(availableNow=True).format("parquet")
+        writer = writer.option("checkpointLocation", str(root / "checkpoint"))
+        started = time.perf_counter()
+        writer.option("path", str(root / "out")).start().awaitTermination()
+        seconds = time.perf_counter() - started
+        return seconds, sorted(map(tuple, spark.read.parquet(str(root / "out")).collect()))
+
+
+def main() -> None:
+    """Run all kinds and cases in turns, check that the results are equal, write JSON and a plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--days", type=int, default=20, help="files a micro-batch")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
+    )
+    configure(builder, parallelism=2)
+    spark = builder.getOrCreate()
+    seconds: dict[str, dict[str, list[float]]] = {k: {c: [] for c in CASES} for k in KINDS}
+    for turn in range(given.rounds + 1):
+        for kind in KINDS:
+            results = {}
+            for case in CASES:
+                took, results[case] = run(spark, case, kind, given.folder, given.days)
+                if turn:
+                    seconds[kind][case].append(took)
+            assert all(found == results["spark"] for found in results.values()), kind
+            if not turn:
+                print(f"{kind}: {len(results['spark'])} windows, equal in all cases", flush=True)
+    medians = {k: {c: statistics.median(s) for c, s in each.items()} for k, each in seconds.items()}
+    for kind, each in medians.items():
+        print(kind, {case: round(value, 1) for case, value in each.items()}, flush=True)
+    (given.output / "windows.json").write_text(json.dumps(medians))
+    figure, axis = plt.subplots(figsize=(8, 3.4))
+    for at, case in enumerate(CASES):
+        positions = [number + at * 0.2 for number in range(len(KINDS))]
+        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.2, label=case)
+    axis.set_xticks([number + 0.3 for number in range(len(KINDS))], list(KINDS))
+    axis.set_ylabel("seconds of the query")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(given.output / "windows.png", dpi=110)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

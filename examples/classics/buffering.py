@@ -1,0 +1,66 @@
+"""A buffering sink: rows are handed on in packets, what waits is operator state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import millpond as mp
+from data import Row
+
+TITLE = "A buffering sink with operator state"
+OUTPUT = "size int, lines array<string>"
+PACKET = 50
+WAITING = mp.ListStateDescriptor("waiting", str)
+
+
+class Packets(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Collects lines of all keys of a subtask into packets of one size."""
+
+    def initialize_state(self, context: mp.StateInitializationContext) -> None:
+        """Take over what waited when the last snapshot was taken."""
+        self.state = context.operator_state_store.get_list_state(WAITING)
+        self.waiting = self.state.get()
+
+    def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """Hand on once there are enough; a packet with the last row of all takes the rest."""
+        if row.customer != "~end":
+            self.waiting.append(row.line)
+        if len(self.waiting) >= PACKET:
+            packet, self.waiting = self.waiting, []
+            yield len(packet), packet
+
+    def snapshot_state(self, context: mp.SnapshotContext) -> None:
+        """What waits must last."""
+        self.state.update(self.waiting)
+
+
+def local(rows: list[Row]) -> list[Any]:
+    """The job in this process."""
+    return mp.local.run(Packets(), rows, key="customer")
+
+
+def spark(lines: Any, key_by: Any) -> Any:
+    """The same job over a DataFrame."""
+    return key_by(lines, "customer").process(Packets(), output=OUTPUT, uid="packets")
+
+
+def expected(rows: list[Row]) -> None:
+    """Which rows meet in a packet is the order's affair; see ``check``."""
+
+
+def check(rows: list[Row], result: list[Any]) -> None:
+    """All packets are full, no line is in two, and fewer than a packet a subtask are missing."""
+    lines = [line for _, packet in result for line in packet]
+    assert {size for size, _ in result} == {PACKET}
+    assert len(lines) == len(set(lines))
+    assert set(lines) <= {row["line"] for row in rows}
+    assert len(rows) - len(lines) < 2 * PACKET
+
+
+def draw(axis: Any, result: list[Any]) -> None:
+    """Lines that were handed on, packet by packet."""
+    sizes = [size for size, _ in result]
+    totals = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    axis.step(range(1, len(sizes) + 1), totals, where="mid")
+    axis.set(xlabel="packets", ylabel="lines handed on", title=f"packets of {PACKET} lines")

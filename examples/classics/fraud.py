@@ -1,0 +1,79 @@
+"""Fraud rules by broadcast: a limit per country that changes while orders flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import millpond as mp
+from data import Row
+
+TITLE = "Fraud rules by broadcast"
+OUTPUT = "customer string, country string, line string, beyond bigint"
+RULES = [
+    {"seq": 1, "country": "FR", "limit": 12_000},
+    {"seq": 2, "country": "DE", "limit": 90_000},
+    {"seq": 3, "country": "DE", "limit": 15_000},
+    {"seq": 4, "country": "United Kingdom", "limit": 100_000},
+]
+RULE_SCHEMA = "seq int, country string, limit bigint"
+LIMITS = mp.MapStateDescriptor("limits", str, int)
+
+
+class Limits(mp.KeyedBroadcastProcessFunction):
+    """Tells of each order line that brings a customer beyond the limit of the country."""
+
+    def open(self, context: mp.RuntimeContext) -> None:
+        """Get what each customer has spent."""
+        self.spent = context.get_state(mp.ValueStateDescriptor("spent", int, default=0))
+
+    def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """Add, and compare with the rule in force."""
+        self.spent.update(self.spent.value() + row.cents)
+        limit = context.get_broadcast_state(LIMITS).get(row.country)
+        if limit is not None and self.spent.value() > limit:
+            yield row.customer, row.country, row.line, self.spent.value() - limit
+
+    def process_broadcast_element(self, row: Any, context: mp.BroadcastContext) -> None:
+        """A rule changes."""
+        context.get_broadcast_state(LIMITS).put(row.country, row.limit)
+
+
+def local(rows: list[Row]) -> list[Any]:
+    """The job in this process."""
+    return mp.local.run(Limits(), rows, key="customer", broadcast=RULES)
+
+
+def spark(lines: Any, key_by: Any) -> Any:
+    """The same job; the rules are a stream of their own."""
+    rules = lines.sparkSession.readStream.schema(RULE_SCHEMA).json(RULES_FOLDER)
+    connected = key_by(lines, "customer").connect(rules, order_by="seq")
+    return connected.process(Limits(), output=OUTPUT, uid="limits", order_by="arrival")
+
+
+RULES_FOLDER = ""
+"""Where the rules' stream reads; the runner sets it."""
+
+
+def expected(rows: list[Row]) -> list[Any]:
+    """The same by running totals."""
+    limits = {rule["country"]: rule["limit"] for rule in RULES}
+    spent: dict[str, int] = {}
+    found = []
+    for row in rows:
+        customer = row["customer"]
+        spent[customer] = spent.get(customer, 0) + row["cents"]
+        limit = limits.get(row["country"])
+        if limit is not None and spent[customer] > limit:
+            found.append((customer, row["country"], row["line"], spent[customer] - limit))
+    return found
+
+
+def draw(axis: Any, result: list[Any]) -> None:
+    """By how much the customers went beyond their limits."""
+    most: dict[str, int] = {}
+    for customer, _, _, beyond in result:
+        most[customer] = max(most.get(customer, 0), beyond)
+    top = sorted(most.items(), key=lambda pair: -pair[1])[:15]
+    axis.barh([name for name, _ in top][::-1], [beyond / 100 for _, beyond in top][::-1])
+    axis.set(xlabel="beyond the limit", title="customers over the limit of their country")

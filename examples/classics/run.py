@@ -1,0 +1,134 @@
+"""The classic jobs, each locally and on Spark, checked, and drawn.
+
+Usage: run.py [NAME …] [--backend rocksdb] [--retail FOLDER] [--docs FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from data import END, SCHEMA, Row, made_up, retail
+from millpond.spark import configure, key_by
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+NAMES = ("sessions", "hot_items", "fraud", "dedup", "buffering")
+PARTS = 3
+
+
+def check(job: Any, rows: list[Row], result: list[Any], where: str) -> None:
+    """Compare a result with the expected one, by the job's own check where it has one."""
+    own = getattr(job, "check", None)
+    if own is not None:
+        own(rows, result)
+    else:
+        found, wanted = sorted(map(tuple, result)), sorted(job.expected(rows))
+        assert found == wanted, f"{where}: {len(found)} rows, {len(wanted)} expected"
+    print(f"{job.TITLE}, {where}: {len(result)} rows, as expected", flush=True)
+
+
+@contextmanager
+def spark_session(folder: Path, backend: str) -> Iterator[Any]:
+    """A small local session; nothing listens beyond the loopback."""
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("millpond classics")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    )
+    configure(builder, parallelism=2)
+    session = builder.getOrCreate()
+    session.conf.set("spark.millpond.state.backend", backend)
+    yield session
+    session.stop()
+
+
+def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[Any]:
+    """Stream the rows, some files one after the other, and read what came out."""
+    # The workers do not know this folder, so the job travels by value.
+    cloudpickle.register_pickle_by_value(job)
+    spark.conf.set("spark.millpond.checkpoint.dir", (folder / "snapshots").as_uri())
+    source, rules = folder / "lines", folder / "rules"
+    for target in (source, rules):
+        target.mkdir(parents=True)
+    rows = [*getattr(job, "repeated", list)(rows), END]
+    step = -(-len(rows) // PARTS)
+    for part in range(PARTS):
+        numbered = enumerate(rows[part * step : (part + 1) * step], part * step)
+        text = "\n".join(json.dumps({**row, "arrival": at}) for at, row in numbered)
+        (source / f"{part}.json").write_text(text)
+    if hasattr(job, "RULES"):
+        (rules / "0.json").write_text("\n".join(map(json.dumps, job.RULES)))
+        job.RULES_FOLDER = str(rules)
+    reader = spark.readStream.schema(f"{SCHEMA}, arrival bigint").option("maxFilesPerTrigger", 1)
+    lines = reader.json(str(source)).selectExpr("*", "timestamp_millis(ms) as t")
+    out = job.spark(lines.withWatermark("t", "14 days"), key_by)
+    writer = out.writeStream.trigger(availableNow=True).format("parquet")
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.option("path", str(folder / "out")).start().awaitTermination()
+    found = spark.read.parquet(str(folder / "out")).collect()
+    return [tuple(row) for row in found if END["customer"] not in row]
+
+
+def draw(job: Any, result: list[Any], path: Path) -> None:
+    """The job's picture."""
+    figure, axis = plt.subplots(figsize=(8, 4))
+    job.draw(axis, result)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def page(name: str) -> str:
+    """The docs page of a job: what it does, how, and its picture."""
+    job, picture = import_module(name), name.replace("_", "-")
+    source = (Path(__file__).parent / f"{name}.py").read_text()
+    text = (job.__doc__ or "").partition(": ")[2].strip()
+    head = f"# {job.TITLE}\n\n{text[0].upper()}{text[1:]}"
+    image = f"![{job.TITLE}](../images/classic-{picture}.png)"
+    how = f"`examples/classics/run.py {name}` runs it locally and on Spark, and checks both."
+    return f"{head}\n\n{image}\n\n{how} The whole job:\n\n```python no-run\n{source}```\n"
+
+
+def main() -> int:
+    """Run the named jobs, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="NAME")
+    parser.add_argument("--backend", default="rocksdb")
+    parser.add_argument("--retail", type=Path, help="the folder of the Online Retail data")
+    parser.add_argument("--docs", type=Path, help="write pages and pictures below this folder")
+    given = parser.parse_args()
+    rows = retail(given.retail) if given.retail else made_up()
+    with tempfile.TemporaryDirectory(prefix="millpond-classics-") as temporary:
+        root = Path(temporary)
+        with spark_session(root, given.backend) as spark:
+            for name in given.names:
+                job = import_module(name)
+                check(job, rows, job.local(rows), "locally")
+                result = run_on_spark(spark, job, rows, root / name)
+                check(job, rows, result, f"on Spark with {given.backend}")
+                if given.docs is not None:
+                    target = name.replace("_", "-")
+                    draw(job, result, given.docs / "images" / f"classic-{target}.png")
+                    (given.docs / "classics" / f"{target}.md").write_text(page(name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

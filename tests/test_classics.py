@@ -1,0 +1,49 @@
+"""The classic jobs: locally and on Spark they give what is expected, and the docs show them."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMES = ("sessions", "hot_items", "fraud", "dedup", "buffering")
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """The jobs' runner, with their folder importable."""
+    folder = str(ROOT / "examples" / "classics")
+    sys.path.insert(0, folder)
+    try:
+        yield import_module("run")
+    finally:
+        sys.path.remove(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_locally(runner, name):
+    """Each job's result in this process is the expected one."""
+    job, rows = import_module(name), import_module("data").made_up(600)
+    runner.check(job, rows, job.local(rows), "locally")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", NAMES)
+def test_on_spark(runner, spark, job_conf, tmp_path, name):
+    """The same job on Spark gives the same, with a backend of the three in turn."""
+    backend = ("heap", "rocksdb", "lmdb")[NAMES.index(name) % 3]
+    job_conf(state_backend=backend, parallelism=2)
+    job, rows = import_module(name), import_module("data").made_up(600)
+    runner.check(job, rows, runner.run_on_spark(spark, job, rows, tmp_path / "job"), "on Spark")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docs_show_the_jobs(runner, name, tmp_path):
+    """A page has the job's source as it stands, and its picture can be drawn."""
+    target = name.replace("_", "-")
+    assert (ROOT / "docs" / "classics" / f"{target}.md").read_text() == runner.page(name)
+    assert (ROOT / "docs" / "images" / f"classic-{target}.png").is_file()
+    job, rows = import_module(name), import_module("data").made_up(300)
+    runner.draw(job, job.local(rows), tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 5_000
