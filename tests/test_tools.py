@@ -2,6 +2,7 @@
 
 import csv
 import json
+from datetime import timedelta
 
 import millpond as mp
 import pandas as pd
@@ -173,3 +174,24 @@ def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):
     rows = as_json("savepoint", "rekey", place, again, "--max-parallelism", 4096)
     assert {row["max_parallelism"] for row in rows} == {4096}
     assert as_json("state", "get", again, "total", "k1")[0]["value"] == 55.0
+
+
+def test_state_list_counts_rows_and_expired_ones(tmp_path):
+    """Live and expired entries are told apart by the time of the look."""
+    storage = mp.checkpoint_storage((tmp_path / "ttl").as_uri())
+    now = mp.SystemClock().now()
+    clock = mp.ManualClock(now - 3_600_000)
+    ttl = mp.StateTtlConfig(timedelta(minutes=30))
+    with mp.open_keyed_backend("heap", key_type=str, place="q/ttl", clock=clock) as backend:
+        descriptor = mp.ValueStateDescriptor("seen", int).enable_time_to_live(ttl)
+        seen = backend.get_partitioned_state(descriptor)
+        for key, moment in (("old", now - 3_600_000), ("older", now - 3_500_000), ("new", now)):
+            backend.set_current_key(key)
+            clock.set(moment)
+            seen.update(1)
+        clock.set(now - 3_600_000)
+        backend.snapshot(1, storage).result()
+    (row,) = as_json("state", "list", tmp_path / "ttl", "--count")
+    assert (row["rows"], row["live"], row["expired"]) == (3, 1, 2)
+    (plain,) = as_json("state", "list", tmp_path / "ttl")
+    assert "rows" not in plain

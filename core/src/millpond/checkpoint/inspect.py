@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from millpond.backend.cleanup import live_rows
 from millpond.backend.operatorstate import FrozenState, OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.catalog import Subtask, newest_parts, read_catalog
@@ -98,6 +99,16 @@ class StoredOperator:
     def contents(self, groups: KeyGroupRange | None = None) -> Contents:
         """All its rows, or those of some key groups, in memory."""
         return read_contents(self.parts, self._shape, self.uid, groups)
+
+    def count(self, state: str, now: int) -> tuple[int, int]:
+        """How many rows a keyed state has, and how many of them have expired at a time in ms.
+
+        Of a list state with TTL a row counts as expired when no element of it is alive.
+        """
+        meta = self.state(state)
+        with self.contents() as contents:
+            rows = [row for group in contents.state_rows(meta.name) for row in group]
+        return len(rows), len(rows) - len(live_rows(meta, rows, now))
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
         """What turns a state's rows into a table's."""

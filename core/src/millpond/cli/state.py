@@ -18,6 +18,7 @@ from millpond.checkpoint.editing import edit_value
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
 from millpond.cli.jobfile import load_function
 from millpond.cli.output import as_json_option, plain, show
+from millpond.clock import SystemClock
 from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.checking import check_function
@@ -44,19 +45,26 @@ def state() -> None:
 @state.command("list")
 @click.argument("path")
 @click.option("--id", "checkpoint_id", type=int, help="Of a checkpoint directory: this id.")
+@click.option("--count", is_flag=True, help="Count rows, and those that have expired by now.")
 @as_json_option
-def list_states(path: str, checkpoint_id: int | None, *, as_json: bool) -> None:
+def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: bool) -> None:
     """List the states of all operators."""
     operators = open_stored(path, checkpoint_id)
-    rows = [row for operator in operators for row in _described(operator)]
+    rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.")
 
 
-def _described(operator: StoredOperator) -> Iterator[dict[str, Any]]:
+def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
+    rows, expired = operator.count(name, SystemClock().now())
+    return {"rows": rows, "live": rows - expired, "expired": expired}
+
+
+def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:
     common = {"operator": operator.place, "checkpoint": operator.checkpoint_id}
     for meta in operator.states:
         yield {
             **common,
+            **(_counted(operator, meta.name) if count else {}),
             "state": meta.name,
             "kind": meta.kind.value,
             "key": str(operator.key),
@@ -66,8 +74,10 @@ def _described(operator: StoredOperator) -> Iterator[dict[str, Any]]:
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
         }
     for own in operator.operator_metas():
+        rows = operator.table(own.name).num_rows if count else 0
         yield {
             **common,
+            **({"rows": rows, "live": rows, "expired": 0} if count else {}),
             "state": own.name,
             "kind": f"operator: {own.mode.value}",
             "key": "",
