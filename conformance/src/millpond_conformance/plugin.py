@@ -10,11 +10,15 @@ from typing import Any
 
 import millpond as mp
 import pytest
+from hypothesis import settings
 from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
 
-__all__ = ["BackendOpener"]
+__all__ = ["PROFILES", "BackendOpener"]
+
+PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
+"""How many examples a generated test gets, by profile."""
 
 BackendOpener = Callable[..., KeyedStateBackend]
 """Opens a fresh backend under test; keyword arguments as for ``mp.open_keyed_backend``."""
@@ -29,6 +33,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         help="run Millpond's contract tests against this backend (default: all that are usable)",
     )
+    parser.addoption(
+        "--conformance-profile",
+        choices=list(PROFILES),
+        help="how many examples Millpond's generated contract tests get",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of clauses, and how many examples generated tests get."""
+    config.addinivalue_line("markers", "clause(number): the promise that a test checks")
+    profile = config.getoption("--conformance-profile")
+    if profile:
+        name = f"millpond-{profile}"
+        settings.register_profile(
+            name, max_examples=PROFILES[profile], derandomize=profile == "quick", deadline=None
+        )
+        settings.load_profile(name)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

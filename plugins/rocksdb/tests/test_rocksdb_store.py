@@ -155,19 +155,22 @@ def test_predefined_options_are_defaults():
 
 
 def test_one_budget_for_all_stores_of_a_process(tmp_path):
-    """Memtables of several stores together stay near their share of the budget."""
+    """Memtables of several stores stay near their common share, though each may be far larger.
+
+    The limit is a soft one: memtables that are being written to files still count.
+    """
     options = RocksDBOptions.from_mapping({"memory": "12mb", "write-buffer-size": "64mb"})
     stores = [RocksDBStore(tmp_path / str(number), options) for number in range(3)]
     for store in stores:
         store.create_family("f")
     peak = 0.0
-    for number in range(3000):
+    for number in range(6000):
         for store in stores:
             store.write({"f": [(b"%06d" % number, os.urandom(4000))]})
         figures = stores[0].metrics()
         assert figures["budget_bytes"] == 12 << 20
         peak = max(peak, figures["write_buffer_bytes"])
-    assert peak <= 6 << 20
+    assert peak <= 12 << 20
     assert sum(store.metrics()["sst_bytes"] for store in stores) > 0
     for store in stores:
         store.close()

@@ -61,6 +61,7 @@ def expected(numbers):
     return dict.fromkeys(("a", "b", "c"), everything)
 
 
+@pytest.mark.clause("A1")
 def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOpener):
     """Three snapshots at once hold what was there when each was taken, whatever came later."""
     storage = SlowStorage()
@@ -83,6 +84,7 @@ def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOp
         assert contents(restored) == expected(range(number + 1))
 
 
+@pytest.mark.clause("A2")
 def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
     """Cancelling gives CancelledError and no file; work and later snapshots go on."""
     storage = SlowStorage()
@@ -103,6 +105,7 @@ def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
     assert contents(open_backend(restore=[handle])) == expected(range(2))
 
 
+@pytest.mark.clause("A3")
 def test_closing_cancels_what_runs(open_backend: BackendOpener):
     """Closing a backend ends its running snapshots; no thread and no file stays behind."""
     storage = SlowStorage()
@@ -120,6 +123,7 @@ def test_closing_cancels_what_runs(open_backend: BackendOpener):
     assert "millpond-snapshot" not in names
 
 
+@pytest.mark.clause("A4")
 def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, storage):
     """A storage that breaks off fails the snapshot only; the next one holds everything."""
     broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
@@ -132,6 +136,7 @@ def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, stor
     assert contents(open_backend(restore=[handle])) == expected(range(1))
 
 
+@pytest.mark.clause("A5")
 def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
     """After an abort the files are gone, and what was confirmed before is still whole."""
     backend = open_backend()
@@ -148,6 +153,7 @@ def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
     assert contents(open_backend(restore=[handle])) == expected(range(2))
 
 
+@pytest.mark.clause("A6")
 def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storage):
     """With one retained snapshot, files that only older ones used are deleted."""
     config = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 1})
@@ -160,6 +166,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
     assert contents(open_backend(restore=[handle])) == expected(range(5))
 
 
+@pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
     """Told that older snapshots are not needed, the files that only they used are deleted."""
     backend = open_backend(config=FULL)

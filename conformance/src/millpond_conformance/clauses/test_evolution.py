@@ -113,6 +113,7 @@ def value(declared):
     return mp.ValueStateDescriptor("state", declared)
 
 
+@pytest.mark.clause("E1")
 @pytest.mark.parametrize(
     ("stored", "values", "declared", "expected"),
     [
@@ -142,6 +143,7 @@ def test_values_are_brought_to_the_declared_type(
     assert {type(each) for each in found.values()} == {type(each) for each in expected.values()}
 
 
+@pytest.mark.clause("E2")
 @pytest.mark.parametrize(
     ("declared", "field"),
     [(str, ""), (Grown, "added"), (Renamed, "number"), (list[int], "")],
@@ -163,6 +165,7 @@ def test_what_cannot_become_the_declared_type_is_refused(
     assert read(restored, value(Order), ["a"]) == {"a": STORED}
 
 
+@pytest.mark.clause("E3")
 def test_a_number_that_is_no_exact_float_is_refused(open_backend: BackendOpener):
     """Widening never changes a value: 2**53 + 1 stays an int."""
     backend = open_backend()
@@ -175,6 +178,7 @@ def test_a_number_that_is_no_exact_float_is_refused(open_backend: BackendOpener)
     assert read(restored, value(int), ["a"]) == {"a": 2**53 + 1}
 
 
+@pytest.mark.clause("E4")
 def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: BackendOpener):
     """List elements and map values are migrated; a map key's and a namespace's type is fixed."""
     backend = open_backend()
@@ -195,6 +199,7 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
         restored.get_partitioned_state(mp.ValueStateDescriptor("spaced", int), namespace="one")
 
 
+@pytest.mark.clause("E5")
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
     """Old entries get the time of the restore."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
@@ -212,6 +217,7 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
     assert state.value() is None
 
 
+@pytest.mark.clause("E6")
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     """Entries expired at the restore are gone, the others stay for good; list elements singly."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))

@@ -39,6 +39,7 @@ MEAN = mp.AggregatingStateDescriptor("mean", Average, tuple[float, int])
 JOINED = mp.FoldingStateDescriptor("joined", "", lambda text, number: f"{text}{number}", str)
 
 
+@pytest.mark.clause("K1")
 def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
     """A list is [] when empty, keeps the order of adding, and is the caller's own."""
     backend = open_backend()
@@ -58,6 +59,7 @@ def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
     assert backend.num_state_entries() == 0
 
 
+@pytest.mark.clause("K2")
 def test_list_refuses_none_whole(open_backend: BackendOpener):
     """None as an element or argument raises NullValueError, and nothing has been added."""
     backend = open_backend()
@@ -76,6 +78,7 @@ def test_list_refuses_none_whole(open_backend: BackendOpener):
         assert state.get() == ["a"]
 
 
+@pytest.mark.clause("K3")
 def test_map_is_a_map(open_backend: BackendOpener):
     """The map methods and the dict operators do what their names say."""
     backend = open_backend()
@@ -104,6 +107,7 @@ def test_map_is_a_map(open_backend: BackendOpener):
     assert backend.num_state_entries() == 0
 
 
+@pytest.mark.clause("K4")
 def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpener):
     """A key whose map has many entries is enumerated once."""
     backend = open_backend()
@@ -114,6 +118,7 @@ def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpene
     assert backend.num_state_entries() == 3000
 
 
+@pytest.mark.clause("K5")
 def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOpener):
     """None is a map value only of an optional type; contains tells it from nothing."""
     backend = open_backend()
@@ -129,6 +134,7 @@ def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOp
     assert strict.is_empty()
 
 
+@pytest.mark.clause("K6")
 def test_map_may_change_during_iteration(open_backend: BackendOpener):
     """Removing and overwriting entries while iterating is safe, flushed or not."""
     backend = open_backend()
@@ -148,6 +154,7 @@ def test_map_may_change_during_iteration(open_backend: BackendOpener):
     assert dict(state.items()) == {number: -number for number in range(0, 4196, 2)}
 
 
+@pytest.mark.clause("K7")
 def test_map_keys_sort_and_prefixes_do_not_collide(open_backend: BackendOpener):
     """Maps of keys that are prefixes of each other stay apart."""
     backend = open_backend()
@@ -162,6 +169,7 @@ def test_map_keys_sort_and_prefixes_do_not_collide(open_backend: BackendOpener):
         assert dict(state.items()) == {key: number}
 
 
+@pytest.mark.clause("K8")
 def test_long_map_keys(open_backend: BackendOpener):
     """Map keys of 4 KiB are found by look-up and by iteration, and cleared."""
     backend = open_backend()
@@ -179,6 +187,7 @@ def test_long_map_keys(open_backend: BackendOpener):
     assert dict(state.items()) == entries
 
 
+@pytest.mark.clause("K9")
 def test_reducing(open_backend: BackendOpener):
     """A reducing state is None when empty and else the reduction."""
     backend = open_backend()
@@ -195,6 +204,7 @@ def test_reducing(open_backend: BackendOpener):
     assert state.get() is None
 
 
+@pytest.mark.clause("K10")
 def test_aggregating(open_backend: BackendOpener):
     """An aggregating state gives the function's result, None when empty."""
     backend = open_backend()
@@ -207,6 +217,7 @@ def test_aggregating(open_backend: BackendOpener):
     assert state.get() == 3.0
 
 
+@pytest.mark.clause("K11")
 def test_folding(open_backend: BackendOpener):
     """A folding state is None when empty, and else the fold from the initial value."""
     backend = open_backend()
@@ -219,6 +230,7 @@ def test_folding(open_backend: BackendOpener):
     assert state.get() == "123"
 
 
+@pytest.mark.clause("K12")
 def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
     """A fold function that changes its accumulator in place spoils no other key."""
 
@@ -235,6 +247,7 @@ def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
         assert state.get() == [1]
 
 
+@pytest.mark.clause("K13")
 @pytest.mark.parametrize(
     ("namespace", "other"),
     [("w1", "w2"), (1, -1), (Window(0, 10), Window(10, 20)), ((1, "a"), (1, "b"))],
@@ -257,6 +270,7 @@ def test_namespaces_are_apart(open_backend: BackendOpener, namespace, other):
         state.set_current_namespace(None)
 
 
+@pytest.mark.clause("K14")
 @pytest.mark.parametrize(
     ("descriptor", "values", "merged"),
     [(NAMES, ["t", "a", "b"], ["t", "a", "b"]), (LARGEST, [1, 5, 3], 5), (MEAN, [1, 2, 6], 3)],
@@ -279,6 +293,7 @@ def test_merge_namespaces(open_backend: BackendOpener, descriptor, values, merge
         state.merge_namespaces("target", None)
 
 
+@pytest.mark.clause("K15")
 def test_one_name_is_one_kind_of_state(open_backend: BackendOpener):
     """A name registered as one kind cannot be requested as another."""
     backend = open_backend()

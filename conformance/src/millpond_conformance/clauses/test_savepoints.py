@@ -48,6 +48,7 @@ def put(backend, descriptor, value):
     backend.get_partitioned_state(descriptor).update(value)
 
 
+@pytest.mark.clause("P1")
 @pytest.mark.parametrize("name", VALUES)
 def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, name):
     """A value of each type comes back exactly from a savepoint, on this backend and on heap."""
@@ -64,6 +65,7 @@ def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, 
             assert type(found) is type(value)
 
 
+@pytest.mark.clause("P2")
 def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp_path):
     """Lists, maps, namespaces and timestamps come back, by the savepoint's path as well."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
@@ -88,6 +90,7 @@ def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp
     assert restored.get_partitioned_state(fading).value() is None
 
 
+@pytest.mark.clause("P3")
 def test_a_savepoint_is_no_base(open_backend: BackendOpener, tmp_path):
     """A snapshot after a savepoint is complete by itself, and its delta covers all changes."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
@@ -105,6 +108,7 @@ def test_a_savepoint_is_no_base(open_backend: BackendOpener, tmp_path):
     assert restored.get_partitioned_state(total).value() == 2
 
 
+@pytest.mark.clause("P4")
 def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpener, tmp_path):
     """Three new subtasks together restore what two old ones saved, each only its key groups."""
     total = mp.ValueStateDescriptor("total", int)
@@ -129,6 +133,7 @@ def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpen
     assert found == {f"k{number}": number for number in range(200)}
 
 
+@pytest.mark.clause("P5")
 def test_another_max_parallelism_is_refused(open_backend: BackendOpener, tmp_path):
     """A savepoint of 128 key groups restores into 256 only after it was re-keyed."""
     total = mp.ValueStateDescriptor("total", int)

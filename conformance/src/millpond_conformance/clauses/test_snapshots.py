@@ -42,6 +42,7 @@ def expected(numbers):
     return {f"k{number}": (number, {"item": number}) for number in numbers}
 
 
+@pytest.mark.clause("S1")
 @STRATEGIES
 def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
     """A restored backend holds what the snapshot's held, and nothing that came later."""
@@ -54,6 +55,7 @@ def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy
     assert contents(restored) == expected(range(100))
 
 
+@pytest.mark.clause("S2")
 def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
     """A chain of deltas restores updates and removals in their order, and costs the changes."""
     storage = mp.checkpoint_storage("memory:deltas")
@@ -72,6 +74,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
     assert contents(open_backend(restore=[second.handle])) == expected(set(range(201)) - {7})
 
 
+@pytest.mark.clause("S3")
 def test_unconfirmed_snapshots_are_not_built_on(open_backend):
     """A snapshot after an unconfirmed one holds the changes of both."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
@@ -87,6 +90,7 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
     assert contents(open_backend(restore=[handle])) == expected(range(52))
 
 
+@pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
     """Two halves restored from one snapshot, and one whole from two, hold everything once."""
@@ -105,6 +109,7 @@ def test_scale_out_and_in(open_backend: BackendOpener, strategy):
     assert contents(open_backend(restore=handles)) == expected(range(300))
 
 
+@pytest.mark.clause("S5")
 def test_empty_snapshot(open_backend: BackendOpener):
     """Without a registered state there is no handle, and None can be restored."""
     storage = mp.checkpoint_storage("memory:empty")
@@ -112,6 +117,7 @@ def test_empty_snapshot(open_backend: BackendOpener):
     assert contents(open_backend(restore=[None])) == {}
 
 
+@pytest.mark.clause("S6")
 def test_registered_but_empty_state_has_a_handle(open_backend):
     """A state without entries is in the snapshot all the same."""
     backend = open_backend()
@@ -120,6 +126,7 @@ def test_registered_but_empty_state_has_a_handle(open_backend):
     assert [meta.name for meta in handle.states] == ["total"]
 
 
+@pytest.mark.clause("S7")
 @STRATEGIES
 def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strategy):
     """Restored state that nobody asks for is in the next snapshot."""
@@ -134,6 +141,7 @@ def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strate
     assert contents(open_backend(restore=[second])) == expected(range(30))
 
 
+@pytest.mark.clause("S8")
 def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
     """A restored state of another type raises StateMigrationError, then reads with the right."""
     backend = open_backend()
@@ -151,6 +159,7 @@ def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener)
         open_backend(restore=[handle], max_parallelism=256)
 
 
+@pytest.mark.clause("S9")
 def test_early_flushes_lose_nothing(open_backend: BackendOpener):
     """A tiny write-back buffer changes no observation and no snapshot."""
     storage = mp.checkpoint_storage("memory:tiny")

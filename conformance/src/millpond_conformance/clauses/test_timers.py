@@ -26,6 +26,7 @@ def due(backend, timestamp):
     return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
 
 
+@pytest.mark.clause("M1")
 def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
     """By time over all keys, also negative times; a timer that is set twice fires once."""
     backend = open_backend()
@@ -43,6 +44,7 @@ def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
     assert queue(backend).earliest() is None
 
 
+@pytest.mark.clause("M2")
 def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
     """Neither before nor after a flush; deleting what is not there is no error."""
     backend = open_backend()
@@ -56,6 +58,7 @@ def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
     assert due(backend, 100) == [(2, "a")]
 
 
+@pytest.mark.clause("M3")
 def test_timers_change_while_others_fire(open_backend: BackendOpener):
     """One set for a time already reached fires in the same run, a deleted one does not."""
     backend = open_backend()
@@ -72,6 +75,7 @@ def test_timers_change_while_others_fire(open_backend: BackendOpener):
     assert due(backend, 100) == [(50, "a")]
 
 
+@pytest.mark.clause("M4")
 @pytest.mark.parametrize("strategy", ["changelog", "full", "savepoint"])
 def test_timers_are_part_of_snapshots(open_backend: BackendOpener, storage, strategy):
     """A restored backend has the timers that were set, not the fired and deleted ones."""
@@ -89,6 +93,7 @@ def test_timers_are_part_of_snapshots(open_backend: BackendOpener, storage, stra
     assert queue(again).earliest() == 1 << 62
 
 
+@pytest.mark.clause("M5")
 def test_timers_follow_their_key_groups(open_backend: BackendOpener, storage):
     """Rescaled from two subtasks to three, every timer is in exactly one of them."""
     handles = []
@@ -106,6 +111,7 @@ def test_timers_follow_their_key_groups(open_backend: BackendOpener, storage):
     assert sorted(found) == [(number, f"k{number}") for number in range(100)]
 
 
+@pytest.mark.clause("M6")
 def test_timers_are_no_entries(open_backend: BackendOpener, storage):
     """They are not counted and not listed as keys of a state."""
     backend = open_backend()
@@ -116,6 +122,7 @@ def test_timers_are_no_entries(open_backend: BackendOpener, storage):
     assert open_backend(restore=[handle]).num_state_entries() == 1
 
 
+@pytest.mark.clause("M7")
 @pytest.mark.parametrize("timestamp", ["1", 1.5, None, True, 1 << 63])
 def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
     """A timestamp is an int of 64 bits; without a current key there is no timer."""
@@ -150,6 +157,7 @@ class Reminder(mp.KeyedProcessFunction):
         yield context.current_key, timestamp, context.time_domain
 
 
+@pytest.mark.clause("M8")
 def test_a_function_with_timers(backend_name, tmp_path):
     """The harness fires by watermark and clock; timers survive snapshots and savepoints."""
     event, clock = mp.TimeDomain.EVENT_TIME, mp.TimeDomain.PROCESSING_TIME
@@ -176,6 +184,7 @@ def test_a_function_with_timers(backend_name, tmp_path):
             assert two.output[2:] == [("a", 30, event)]
 
 
+@pytest.mark.clause("M9")
 def test_timers_in_the_local_runner(backend_name):
     """At the end of the rows all event-time timers fire."""
     rows = [{"k": "a", "t": 1}, {"k": "b", "t": 2}, {"k": "a", "t": 3}]
@@ -202,6 +211,7 @@ class Clocks(mp.KeyedProcessFunction):
         yield "fired", timestamp
 
 
+@pytest.mark.clause("M10")
 def test_times_and_deleted_processing_time_timers(backend_name):
     """The watermark is MIN_TIMESTAMP before the first; a deleted timer does not fire."""
     with mp.testing.KeyedOperatorHarness(

@@ -22,6 +22,7 @@ def opened(open_backend, descriptor, ttl=TTL):
     return backend, backend.get_partitioned_state(descriptor.enable_time_to_live(ttl))
 
 
+@pytest.mark.clause("T1")
 def test_value_expires_exactly(open_backend: BackendOpener, clock):
     """A value is there until timestamp + ttl, and gone at it; its entry is removed."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
@@ -33,6 +34,7 @@ def test_value_expires_exactly(open_backend: BackendOpener, clock):
     assert backend.num_state_entries() == 0
 
 
+@pytest.mark.clause("T2")
 def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
     """With ON_READ_AND_WRITE a read renews the timestamp, else it does not."""
     for ttl, expected in ((TTL, None), (ON_READ, 1)):
@@ -45,6 +47,7 @@ def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
         assert state.value() == expected
 
 
+@pytest.mark.clause("T3")
 def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock):
     """With RETURN_EXPIRED_IF_NOT_CLEANED_UP an expired value is seen once."""
     _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ONCE)
@@ -54,6 +57,7 @@ def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock)
     assert state.value() is None
 
 
+@pytest.mark.clause("T4")
 def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
     """Each element has its own timestamp."""
     _, state = opened(open_backend, mp.ListStateDescriptor("l", str))
@@ -64,6 +68,7 @@ def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
     assert state.get() == ["new", "newer"]
 
 
+@pytest.mark.clause("T5")
 def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
     """Each entry has its own timestamp, and is_empty sees expiry."""
     backend, state = opened(open_backend, mp.MapStateDescriptor("m", str, int))
@@ -78,6 +83,7 @@ def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
     assert state.is_empty()
 
 
+@pytest.mark.clause("T6")
 @pytest.mark.parametrize(
     ("descriptor", "results"),
     [
@@ -101,6 +107,7 @@ def test_accumulators_expire_as_a_whole(open_backend: BackendOpener, clock, desc
     assert state.get() == results[1]
 
 
+@pytest.mark.clause("T7")
 def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock):
     """A merge ignores expired accumulators, and list elements keep their stamps."""
     backend = open_backend()
@@ -117,6 +124,7 @@ def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock)
     assert state.get() == 2
 
 
+@pytest.mark.clause("T8")
 def test_timestamps_survive_snapshots(open_backend: BackendOpener, clock):
     """A restored value expires when it would have."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))

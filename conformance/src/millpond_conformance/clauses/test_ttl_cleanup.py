@@ -54,6 +54,7 @@ KINDS = {
 }
 
 
+@pytest.mark.clause("C1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind):
     """A few flushes after their time nothing is stored of entries that nobody has read."""
@@ -73,6 +74,7 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
     assert backend.sweep_figures()["s"].removed == stored
 
 
+@pytest.mark.clause("C2")
 def test_fresh_entries_stay(open_backend: BackendOpener, clock):
     """What was written again, or only buffered, is not taken for the old entry."""
     backend = open_backend()
@@ -89,6 +91,7 @@ def test_fresh_entries_stay(open_backend: BackendOpener, clock):
     assert state.value() == 2
 
 
+@pytest.mark.clause("C3")
 def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
     """The clean-up shortens lists in place."""
     backend = open_backend()
@@ -110,6 +113,7 @@ def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
     assert state.get() == [2]
 
 
+@pytest.mark.clause("C4")
 def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpener, clock):
     """Then expired entries stay until they are read."""
     backend = open_backend()
@@ -125,6 +129,7 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
     assert physical(backend) == 0
 
 
+@pytest.mark.clause("C5")
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
     """A flush looks at a bounded number of entries, and goes on where the last one ended."""
     backend = open_backend()
@@ -143,6 +148,7 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
         assert backend.sweep_figures()["s"].visited < 20_000
 
 
+@pytest.mark.clause("C6")
 def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendOpener, clock):
     """After a pass over live entries the next one waits for the oldest of them."""
     backend = open_backend()
@@ -160,6 +166,7 @@ def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendO
     assert backend.sweep_figures()["s"].visited == seen
 
 
+@pytest.mark.clause("C7")
 @pytest.mark.parametrize("form", ["full", "savepoint"])
 def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clock, storage, form):
     """They are filtered as they are written, of states that nobody has requested too."""
@@ -186,6 +193,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
     assert taken(restored).rows_written == 1
 
 
+@pytest.mark.clause("C8")
 def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
     """What the clean-up has removed stays removed after a restore of base and deltas."""
     backend = open_backend()

@@ -9,6 +9,7 @@ from millpond_conformance.plugin import BackendOpener
 SPENT = mp.ValueStateDescriptor("spent", float)
 
 
+@pytest.mark.clause("V1")
 def test_value_is_kept_per_key(open_backend: BackendOpener):
     """What one key stores, no other key sees."""
     backend = open_backend()
@@ -21,6 +22,7 @@ def test_value_is_kept_per_key(open_backend: BackendOpener):
     assert state.value() == 1.5
 
 
+@pytest.mark.clause("V2")
 def test_values_survive_a_flush(open_backend: BackendOpener):
     """A flushed value is read back; so is an overwritten and a removed one."""
     backend = open_backend()
@@ -32,6 +34,7 @@ def test_values_survive_a_flush(open_backend: BackendOpener):
         assert state.value() == step
 
 
+@pytest.mark.clause("V3")
 def test_update_none_clears(open_backend: BackendOpener):
     """update(None) leaves nothing behind, not even an entry."""
     backend = open_backend()
@@ -43,6 +46,7 @@ def test_update_none_clears(open_backend: BackendOpener):
     assert backend.num_state_entries() == 0
 
 
+@pytest.mark.clause("V4")
 def test_default_is_copied_for_each_read(open_backend: BackendOpener):
     """Changing a default that was read changes no later read."""
     backend = open_backend()
@@ -52,6 +56,7 @@ def test_default_is_copied_for_each_read(open_backend: BackendOpener):
     assert state.value() == ["a"]
 
 
+@pytest.mark.clause("V5")
 def test_isolation_of_values(open_backend: BackendOpener):
     """Mutating what was handed to update, or what value returned, changes nothing stored."""
     backend = open_backend()
@@ -66,6 +71,7 @@ def test_isolation_of_values(open_backend: BackendOpener):
     assert state.value() == {"x": [1]}
 
 
+@pytest.mark.clause("V6")
 def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpener):
     """A value of another type raises StateTypeError that names the state, and changes nothing."""
     backend = open_backend()
@@ -77,6 +83,7 @@ def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpen
     assert state.value() == 1.0
 
 
+@pytest.mark.clause("V7")
 def test_keys_are_checked(open_backend: BackendOpener):
     """A null key, a key of a wrong type and a missing key are three clear errors."""
     backend = open_backend()
@@ -89,6 +96,7 @@ def test_keys_are_checked(open_backend: BackendOpener):
         backend.set_current_key(7)
 
 
+@pytest.mark.clause("V8")
 def test_foreign_key_group_is_refused(open_backend: BackendOpener):
     """A key of another subtask's key group cannot be selected."""
     group = mp.assign_to_key_group("alice", 128)
@@ -98,6 +106,7 @@ def test_foreign_key_group_is_refused(open_backend: BackendOpener):
         backend.set_current_key("alice")
 
 
+@pytest.mark.clause("V9")
 def test_keys_are_enumerated_once(open_backend: BackendOpener):
     """keys() gives each key with data once, keys_and_namespaces() its pairs."""
     backend = open_backend()
@@ -115,6 +124,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
     assert list(backend.keys("unknown")) == []
 
 
+@pytest.mark.clause("V10")
 def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
     """apply_to_all_keys visits each key once, may clear and update, and restores the key."""
     backend = open_backend()
@@ -134,6 +144,7 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
     assert state.value() == 5.0
 
 
+@pytest.mark.clause("V11")
 @pytest.mark.parametrize("size", [0, 1, 510, 511, 512, 4096])
 def test_keys_of_any_length(open_backend: BackendOpener, size: int):
     """Keys up to 4 KiB work, also two that differ only in their last byte."""
@@ -150,6 +161,7 @@ def test_keys_of_any_length(open_backend: BackendOpener, size: int):
     assert sorted(backend.keys("spent")) == sorted(keys)
 
 
+@pytest.mark.clause("V12")
 def test_values_of_8_mib(open_backend: BackendOpener):
     """A value of 8 MiB is stored, snapshotted and restored."""
     backend = open_backend()
@@ -161,6 +173,7 @@ def test_values_of_8_mib(open_backend: BackendOpener):
     assert state.value() == blob
 
 
+@pytest.mark.clause("V13")
 def test_integers_are_exact(open_backend: BackendOpener):
     """Integers are exact at any size as values, and refused beyond 64 bits as keys."""
     backend = open_backend(key_type=int)
@@ -174,6 +187,7 @@ def test_integers_are_exact(open_backend: BackendOpener):
         backend.set_current_key(2**63)
 
 
+@pytest.mark.clause("V14")
 def test_closed_backend(open_backend: BackendOpener):
     """After close every use raises BackendClosedError, and close may be called again."""
     backend = open_backend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint, entry_points
 
 import click
 
@@ -17,7 +18,26 @@ from millpond.errors import MillpondError
 __all__ = ["main"]
 
 
-@click.group()
+class _Commands(click.Group):
+    """Millpond's commands, and those that other distributions announce by an entry point."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_announced()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        announced = _announced()
+        if own is None and cmd_name in announced:
+            found: click.Command = announced[cmd_name].load()
+            return found
+        return own
+
+
+def _announced() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="millpond.commands")}
+
+
+@click.group(cls=_Commands)
 @click.version_option(__version__)
 def commands() -> None:
     """Flink's state model for PySpark, with pluggable state backends."""

@@ -1,0 +1,20 @@
+"""Errors of the kit itself."""
+
+from __future__ import annotations
+
+import attrs
+from millpond.errors import MillpondError
+
+__all__ = ["HarnessError"]
+
+
+@attrs.define(eq=False, slots=False)
+class HarnessError(MillpondError):
+    """The kit could not run, so nothing was found out about the backend."""
+
+    backend: str
+    reason: str
+
+    def sentence(self) -> str:
+        """The message."""
+        return f"The kit could not run against {self.backend!r}: {self.reason}"

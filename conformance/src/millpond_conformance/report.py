@@ -1,0 +1,186 @@
+"""What a run of the kit has found: verdicts by clause, as JSON, as text, and beside another run."""
+
+from __future__ import annotations
+
+import enum
+import json
+import platform
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+from millpond.errors import ConfigError
+from millpond.plugins import get_registry
+
+from millpond_conformance.specification import SPECIFICATION_VERSION, all_clauses
+
+__all__ = ["ClauseResult", "Environment", "Report", "Verdict", "difference", "read_report"]
+
+FORMAT_VERSION = 1
+
+
+class Verdict(enum.Enum):
+    """What a clause or a run has come to, the worst first."""
+
+    FAIL = "FAIL"
+    ERROR = "ERROR"
+    INCOMPLETE = "INCOMPLETE"
+    XPASS = "XPASS"
+    PASS = "PASS"  # noqa: S105 - a verdict
+
+    @classmethod
+    def worst(cls, verdicts: Iterable[Verdict]) -> Verdict:
+        """The worst of some verdicts; INCOMPLETE where there is none at all."""
+        given = set(verdicts)
+        return next((verdict for verdict in cls if verdict in given), cls.INCOMPLETE)
+
+
+@attrs.frozen
+class ClauseResult:
+    """One clause's verdict.
+
+    Attributes:
+        cases: how many cases ran.
+        seconds: how long they took together.
+        message: of what failed, with the shrunk program where there is one.
+    """
+
+    number: str
+    verdict: Verdict
+    cases: int
+    seconds: float
+    message: str = ""
+
+
+@attrs.frozen
+class Environment:
+    """On what the run was made."""
+
+    kit: str
+    specification: str
+    core: str
+    plugin: str
+    native: str
+    python: str
+    platform: str
+
+    @classmethod
+    def of(cls, backend: str) -> Environment:
+        """The versions of everything that matters, for a backend."""
+        registry = get_registry()
+        resolution = registry.resolve(backend)
+        plugin = f"{resolution.distribution} {resolution.version}".strip()
+        return cls(
+            kit=_version("millpond-conformance"),
+            specification=SPECIFICATION_VERSION,
+            core=_version("millpond"),
+            plugin=plugin or resolution.target,
+            native=registry.load(resolution).native_version(),
+            python=sys.version.split()[0],
+            platform=platform.platform(),
+        )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@attrs.frozen
+class Report:
+    """A run against one backend.
+
+    Attributes:
+        profile: ``quick``, ``standard`` or ``soak``.
+        partial: whether only some clauses were asked for; then there is no certificate.
+        results: by clause, in the specification's order.
+    """
+
+    backend: str
+    profile: str
+    partial: bool
+    seconds: float
+    environment: Environment
+    results: tuple[ClauseResult, ...]
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all clauses; one of the specification that did not run is incomplete."""
+        found = [result.verdict for result in self.results]
+        missing = {clause.number for clause in all_clauses()} - {r.number for r in self.results}
+        return Verdict.worst([*found, *([Verdict.INCOMPLETE] if missing else [])])
+
+    @property
+    def passed(self) -> int:
+        """How many clauses have passed."""
+        return sum(result.verdict is Verdict.PASS for result in self.results)
+
+    def badge(self) -> str:
+        """One line to show: specification, how many of how many, the verdict."""
+        partial = " · partial" if self.partial else ""
+        return (
+            f"spec {self.environment.specification} · {self.passed}/{len(all_clauses())} · "
+            f"{self.verdict.value}{partial}"
+        )
+
+    def to_json(self) -> str:
+        """The whole report."""
+        tree = {"verdict": self.verdict.value, **_CONVERTER.unstructure(self)}
+        return json.dumps(tree, indent=1)
+
+    def to_text(self) -> str:
+        """A page for a terminal: what did not pass, then the sum."""
+        lines = [
+            f"{result.number:4} {result.verdict.value}: {_promise(result.number)}"
+            + (f"\n     {result.message}" if result.message else "")
+            for result in self.results
+            if result.verdict is not Verdict.PASS
+        ]
+        environment = self.environment
+        about = (
+            f"{self.backend} ({environment.plugin}; {environment.native or 'no native library'})"
+        )
+        lines.append(f"{about}: {self.badge()} in {self.seconds:.0f} s, profile {self.profile}")
+        return "\n".join(lines)
+
+
+def _promise(number: str) -> str:
+    return next((c.promise for c in all_clauses() if c.number == number), "no such clause any more")
+
+
+_CONVERTER = cattrs.Converter()
+_CONVERTER.register_unstructure_hook(Verdict, lambda verdict: verdict.value)
+_CONVERTER.register_structure_hook(Verdict, lambda value, _: Verdict(value))
+
+
+def read_report(path: str | Path) -> Report:
+    """Read a report's JSON; ConfigError where it is none."""
+    try:
+        tree: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        tree.pop("verdict")
+        return _CONVERTER.structure(tree, Report)
+    except (OSError, ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+        raise ConfigError(str(path), f"it is no report: {error}", "conformance") from error
+
+
+def difference(before: Report, after: Report) -> list[dict[str, str]]:
+    """The clauses whose verdicts differ between two reports; ``-`` where one has not run."""
+    old = {result.number: result.verdict.value for result in before.results}
+    new = {result.number: result.verdict.value for result in after.results}
+    return [
+        {
+            "clause": clause.number,
+            "before": old.get(clause.number, "-"),
+            "after": new.get(clause.number, "-"),
+            "promise": clause.promise,
+        }
+        for clause in all_clauses()
+        if old.get(clause.number, "-") != new.get(clause.number, "-")
+    ]

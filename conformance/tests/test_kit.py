@@ -1,0 +1,104 @@
+"""The kit itself: its specification, its verdicts, its reports and its command."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.cli.main import commands
+from millpond_conformance.command import conformance
+from millpond_conformance.page import to_html
+from millpond_conformance.report import (
+    ClauseResult,
+    Environment,
+    Report,
+    Verdict,
+    difference,
+    read_report,
+)
+from millpond_conformance.specification import CHAPTERS, all_clauses, page
+
+DOCS = Path(__file__).parents[2] / "docs"
+VERSIONS = Environment("1", "0.1", "1", "mine 1", "", "3.11", "here")
+
+
+def report(**verdicts):
+    """A report in which all clauses have passed but those that are named."""
+    results = tuple(
+        ClauseResult(c.number, verdicts.get(c.number, Verdict.PASS), 1, 0.1, "<why>")
+        for c in all_clauses()
+        if verdicts.get(c.number, Verdict.PASS) is not None
+    )
+    return Report("mine", "quick", False, 1.0, VERSIONS, results)
+
+
+def test_every_test_is_a_clause_and_every_clause_in_the_docs():
+    """Numbers are unique and without gaps, promises are sentences, the page is up to date."""
+    numbers = [clause.number for clause in all_clauses()]
+    for letter in CHAPTERS:
+        mine = [number for number in numbers if number[0] == letter]
+        assert mine == [f"{letter}{at + 1}" for at in range(len(mine))]
+        assert mine
+    assert all(clause.promise.endswith(".") for clause in all_clauses())
+    assert (DOCS / "specification.md").read_text() == page()
+    assert re.findall(r"^\* \*\*(\w+)\*\*", page(), re.MULTILINE) == numbers
+
+
+def test_verdicts_are_a_lattice():
+    """The worst counts, and nothing at all is incomplete."""
+    assert report().verdict is Verdict.PASS
+    assert report(V1=Verdict.XPASS).verdict is Verdict.XPASS
+    assert report(V1=Verdict.XPASS, V2=None).verdict is Verdict.INCOMPLETE
+    assert report(V1=Verdict.ERROR, V2=None).verdict is Verdict.ERROR
+    assert report(V1=Verdict.ERROR, V2=Verdict.FAIL).verdict is Verdict.FAIL
+    assert Verdict.worst([]) is Verdict.INCOMPLETE
+
+
+def test_reports_are_written_read_and_compared(tmp_path):
+    """A report comes back from its JSON; a difference names the clauses; nonsense is refused."""
+    before, after = report(), report(K3=Verdict.FAIL, M1=None)
+    (tmp_path / "a.json").write_text(before.to_json())
+    assert read_report(tmp_path / "a.json") == before
+    rows = {row["clause"]: (row["before"], row["after"]) for row in difference(before, after)}
+    assert rows == {"K3": ("PASS", "FAIL"), "M1": ("PASS", "-")}
+    (tmp_path / "b.json").write_text(after.to_json())
+    shown = CliRunner().invoke(conformance, ["diff", *map(str, tmp_path.glob("*.json")), "--json"])
+    assert {row["clause"] for row in json.loads(shown.output)} == {"K3", "M1"}
+    (tmp_path / "c.json").write_text("[]")
+    with pytest.raises(errors.ConfigError, match="no report"):
+        read_report(tmp_path / "c.json")
+
+
+def test_badge_text_and_page_tell_the_same(tmp_path):
+    """All of them say how many clauses have passed; the page escapes what it shows."""
+    found = report(K3=Verdict.FAIL)
+    count = f"{len(all_clauses()) - 1}/{len(all_clauses())}"
+    assert found.badge() == f"spec 0.1 · {count} · FAIL"
+    assert "K3   FAIL" in found.to_text()
+    assert count in found.to_text()
+    assert count in to_html([found])
+    assert "&lt;why&gt;" in to_html([found])
+    assert "<why>" not in to_html([found])
+
+
+def run(*arguments):
+    """The command in this process."""
+    return CliRunner().invoke(commands, ["conformance", *arguments])
+
+
+def test_a_partial_run_is_labelled():
+    """Some clauses of a sound backend pass, but that is no certificate."""
+    result = run("heap", "--profile", "quick", "--clause", "V1", "--clause", "E", "--json")
+    assert result.exit_code == 0, result.output
+    tree = json.loads(result.output)
+    assert (tree["verdict"], tree["partial"]) == ("INCOMPLETE", True)
+    assert {each["verdict"] for each in tree["results"]} == {"PASS"}
+    assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
+
+
+def test_wrong_arguments_are_refused():
+    """An unknown backend or clause is named."""
+    assert isinstance(run("papyrus").exception, errors.PluginNotFoundError)
+    assert isinstance(run("heap", "--clause", "Z9").exception, errors.ConfigError)
