@@ -38,8 +38,14 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
 	$(PY) tests/crash_matrix.py --markdown docs/crash-matrix.md
 
-conformance: setup ## the contract tests, on every usable backend
-	$(PY) -m pytest --pyargs millpond_conformance
+conformance: setup ## the specification on every backend; a page of reports under out/conformance
+	@mkdir -p out/conformance
+	for name in heap rocksdb lmdb; do \
+	  .venv/bin/millpond conformance $$name --report out/conformance/$$name.json || exit 1; done
+	.venv/bin/millpond conformance html out/conformance/index.html out/conformance/*.json
+
+kill-matrix: setup ## the kit against backends that are wrong on purpose; writes docs/kill-matrix.md
+	cd tests && ../$(PY) sabotage.py --all-clauses --markdown ../docs/kill-matrix.md
 
 examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folder for the real data
 	cd examples/classics && ../../$(PY) run.py $(if $(RETAIL),--retail $(RETAIL))
@@ -59,4 +65,4 @@ java:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples test soak lint format bench crash-matrix conformance wheels setup java clean
+.PHONY: help demo examples test soak lint format bench crash-matrix conformance kill-matrix wheels setup java clean

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from millpond import errors
+from millpond_conformance.newbackend import write_tree
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,6 +82,42 @@ def test_it_passes_the_contract_tests(installed):
               "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT / "conformance"))  # fmt: skip
     assert " passed" in out
     assert "skipped" not in out
+
+
+def test_its_own_tests_pass(installed, tmp_path):
+    """What the template hooks up, one call of the kit, runs under pytest."""
+    test = ROOT / "examples/sqlite-backend/tests/test_conformance.py"
+    out = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
+              "--rootdir", str(tmp_path), str(test))  # fmt: skip
+    assert "1 passed" in out
+
+
+def test_the_command_proves_it(installed):
+    """``millpond conformance`` gives it a certificate in the quick profile."""
+    code = "import sys; from millpond.cli.main import main; sys.argv[1:] = sys.argv[1:]; main()"
+    out = run(installed, "-c", code, "conformance", "sqlite", "--profile", "quick", "--json")
+    report = json.loads(out)
+    assert report["verdict"] == "PASS"
+    assert report["environment"]["plugin"].startswith("millpond-sqlite ")
+
+
+def test_the_example_is_what_the_template_makes(tmp_path):
+    """``millpond new-backend sqlite`` writes the example, file by file."""
+    written = write_tree("sqlite", tmp_path / "made")
+    example = ROOT / "examples/sqlite-backend"
+    for path in written:
+        relative = path.relative_to(tmp_path / "made")
+        assert path.read_text() == (example / relative).read_text(), relative
+    assert len(written) == 5
+
+
+def test_senseless_names_of_backends_are_refused(tmp_path):
+    """A name must be a package's; a folder that exists is not overwritten."""
+    for name in ("My-Store", "", "1st", "a" * 40):
+        with pytest.raises(errors.ConfigError, match="lower-case"):
+            write_tree(name, tmp_path / "x")
+    with pytest.raises(errors.ConfigError, match="exists"):
+        write_tree("good", tmp_path)
 
 
 def test_a_spark_job_runs_on_it(installed, tmp_path):

@@ -73,9 +73,11 @@ def expected(rows: list[Row]) -> list[Any]:
 def draw(axis: Any, result: list[Any]) -> None:
     """The hottest item's lines over time, by country."""
     begin = min(each[1] for each in result)
-    for country in sorted({each[0] for each in result})[:5]:
+    most = {country: max(r[4] for r in result if r[0] == country) for country, *_ in result}
+    for country in sorted(most, key=lambda country: -most[country])[:5]:
         first = sorted((end, n) for c, end, rank, _, n in result if c == country and rank == 1)
         hours = [(end - begin) / HOUR for end, _ in first]
         axis.plot(hours, [n for _, n in first], marker="o", label=country)
     axis.set(xlabel="hours", ylabel="lines of the hottest item", title="hot items of a day")
+    axis.set_yscale("log")
     axis.legend()

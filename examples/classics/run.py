@@ -82,8 +82,8 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     writer = out.writeStream.trigger(availableNow=True).format("parquet")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     writer.option("path", str(folder / "out")).start().awaitTermination()
-    found = spark.read.parquet(str(folder / "out")).collect()
-    return [tuple(row) for row in found if END["customer"] not in row]
+    found = map(tuple, spark.read.parquet(str(folder / "out")).collect())
+    return [row for row in found if END["customer"] not in row]
 
 
 def draw(job: Any, result: list[Any], path: Path) -> None:
@@ -109,7 +109,7 @@ def page(name: str) -> str:
 def main() -> int:
     """Run the named jobs, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--backend", default="rocksdb")
     parser.add_argument("--retail", type=Path, help="the folder of the Online Retail data")
     parser.add_argument("--docs", type=Path, help="write pages and pictures below this folder")
@@ -118,7 +118,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="millpond-classics-") as temporary:
         root = Path(temporary)
         with spark_session(root, given.backend) as spark:
-            for name in given.names:
+            for name in given.names or NAMES:
                 job = import_module(name)
                 check(job, rows, job.local(rows), "locally")
                 result = run_on_spark(spark, job, rows, root / name)

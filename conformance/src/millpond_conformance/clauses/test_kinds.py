@@ -189,15 +189,18 @@ def test_long_map_keys(open_backend: BackendOpener):
 
 @pytest.mark.clause("K9")
 def test_reducing(open_backend: BackendOpener):
-    """A reducing state is None when empty and else the reduction."""
+    """A reducing state is None when empty, and else each element reduced once, in their order."""
     backend = open_backend()
     state = backend.get_partitioned_state(LARGEST)
     backend.set_current_key("k")
     assert state.get() is None
+    joined = backend.get_partitioned_state(mp.ReducingStateDescriptor("joined", str.__add__, str))
     for value in (3, 9, 4):
         state.add(value)
+        joined.add(str(value))
         backend.flush()
     assert state.get() == 9
+    assert joined.get() == "394"
     with pytest.raises(errors.NullValueError):
         state.add(None)
     state.clear()

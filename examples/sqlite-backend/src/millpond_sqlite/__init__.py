@@ -1,4 +1,4 @@
-"""An example of a third-party state backend: SQLite as an ordered byte store."""
+"""The state backend ``sqlite``: an ordered byte store that becomes a backend by its base class."""
 
 from __future__ import annotations
 
