@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
-PICTURES = ("throughput.png", "growth.png", "checkpoints.png", "ttl.png", "wrappers.png")
+PICTURES = (
+    "throughput.png",
+    "growth.png",
+    "checkpoints.png",
+    "ttl.png",
+    "wrappers.png",
+    "windows.png",
+)
 HEAD = """# Benchmarks
 
 `make bench` measures everything on this page and writes tables, JSON and plots under `out/bench`;
@@ -67,6 +74,95 @@ subtasks one after the other.
 {speed}
 """
 
+WINDOWS = """
+## Windows
+
+Windows over some months of the Online Retail data, 20 days a micro-batch, beside Spark's own
+aggregation with its RocksDB provider; the results are compared row by row and equal
+(`benchmarks/windows.py FOLDER`). Seconds of a whole query, medians.
+
+![seconds of windows](images/windows.png)
+
+| windows | Spark | heap | RocksDB | LMDB |
+|---|---:|---:|---:|---:|
+{windows}
+"""
+WRAPPERS = """
+## Wrappers
+
+A read-modify-write of an int, its share of the flush included (`benchmarks/wrappers.py`); cases
+take turns, medians. *Plain again* is the same as *plain*: what differs between the two is noise.
+
+![cost of wrappers](images/wrappers.png)
+
+| case | heap | RocksDB | LMDB |
+|---|---:|---:|---:|
+{wrappers}
+"""
+TTL = """
+## Clean-up of expired entries
+
+Twenty thousand new keys a day that nobody reads again, five days to live, over 100 simulated days
+(`benchmarks/ttl.py`). Stored entries by live ones, and bytes by those of a fresh store with the
+live entries alone; the worst of all days.
+
+![stored by live](images/ttl.png)
+
+| backend | entries | bytes |
+|---|---:|---:|
+{ttl}
+"""
+QUERIES = """
+## Queryable state
+
+A client with a million keys, 20,000 queries by random key (`benchmarks/queries.py`).
+
+| backend | opening s | median ms | p99 ms | worst ms |
+|---|---:|---:|---:|---:|
+{queries}
+"""
+
+
+def further(folder: Path) -> str:
+    """The sections of the other benchmarks."""
+
+    def read(name: str) -> Any:
+        return json.loads((folder / f"{name}.json").read_text())
+
+    windows, wrappers, ttl, queries = map(read, ("windows", "wrappers", "ttl", "queries"))
+    backends = ("heap", "rocksdb", "lmdb")
+    rows = {
+        "windows": [
+            f"| {kind} | " + " | ".join(f"{each[case]:.1f}" for case in ("spark", *backends)) + " |"
+            for kind, each in windows.items()
+        ],
+        "wrappers": [
+            f"| {case} | "
+            + " | ".join(
+                f"{wrappers[b][case]:,.0f} ns ({wrappers[b][case] / wrappers[b]['plain'] - 1:+.0%})"
+                for b in backends
+            )
+            + " |"
+            for case in wrappers["heap"]
+        ],
+        "ttl": [ttl_row(name, ttl["samples"][name], ttl["fresh"][name]) for name in backends],
+        "queries": [
+            f"| {name} | {q['open_s']:.1f} | {q['p50_ms']:.3f} | {q['p99_ms']:.3f} "
+            f"| {q['max_ms']:.3f} |"
+            for name, q in queries.items()
+        ],
+    }
+    text = WINDOWS + WRAPPERS + TTL + QUERIES
+    return text.format(**{name: "\n".join(lines) for name, lines in rows.items()})
+
+
+def ttl_row(name: str, samples: list[dict[str, Any]], fresh: int) -> str:
+    """The worst ratios of one backend, once the first entries have expired."""
+    late = [sample for sample in samples if sample["day"] > 5]
+    entries = max(sample["stored"] / sample["live"] for sample in late)
+    size = f"{max(sample['bytes'] for sample in late) / fresh:.2f}" if fresh else "–"
+    return f"| {name} | {entries:.2f} | {size} |"
+
 
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """The rows of the first table."""
@@ -114,7 +210,8 @@ def main(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     stored = json.loads((folder / "checkpoints.json").read_text())
     parts = [HEAD, *comparison(results["compared"]), FLOOR, *growth(results["grown"])]
-    (DOCS / "benchmarks.md").write_text("\n".join([*parts, checkpoints(stored)]))
+    text = "\n".join([*parts, checkpoints(stored)]) + further(folder)
+    (DOCS / "benchmarks.md").write_text(text)
     for picture in PICTURES:
         shutil.copy(folder / picture, DOCS / "images" / picture)
 

@@ -499,6 +499,302 @@ def timers_everywhere(backend: Any) -> None:
     around(backend, "load_rows", load)
 
 
+# ------------------------------------------------------------------ less obvious wrongs
+
+
+@mutant("a key is listed once for each of its map entries", "K4")
+def key_per_map_entry(backend: Any) -> None:
+    def keys(original: Any, registered: Any) -> Iterator[Any]:
+        for key, namespace in original(registered):
+            yield key, namespace
+            if registered.map_key_codec is not None:
+                yield key, namespace
+
+    around(backend, "_addresses", keys)
+
+
+@mutant("values above a megabyte are cut", "V12")
+def cut_values(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "update", lambda o, v: o(v[: 1 << 20] if isinstance(v, (bytes, str)) else v))
+
+    on_states(backend, change, "value")
+
+
+@mutant("a snapshot of nothing has a handle", "S5")
+def handle_of_nothing(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        from millpond import ValueStateDescriptor
+
+        backend.get_partitioned_state(ValueStateDescriptor("phantom", int))
+        return original(number, storage, version)
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("each flush drops one entry", "S9")
+def leaky_flushes(backend: Any) -> None:
+    def flush(original: Any, version: Any = None) -> None:
+        for table in backend._tables.values():
+            for group in getattr(table, "_groups", {}).values():
+                for by_key in group.values():
+                    if len(by_key) > 0:
+                        by_key.popitem()
+                        return original(version)
+        return original(version)
+
+    around(backend, "flush", flush)
+
+
+@mutant("cancelling is ignored", "A2")
+def uncancellable(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        future = original(number, storage, version)
+        future.cancel = lambda: True
+        return future
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("a failed snapshot breaks the next one", "A4")
+def failure_lasts(backend: Any) -> None:
+    failed: list[int] = []
+
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        future = original(number, storage, version)
+        if failed or future.exception() is not None:
+            failed.append(number)
+            future._exception = future.exception() or RuntimeError("still broken")
+            future._result = None
+        return future
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("outdated files are kept whatever the retention says", "A6")
+def no_retention(backend: Any) -> None:
+    def strategy(original: Any, name: str) -> Any:
+        found = original(name)
+        found._drop_outdated = lambda: None
+        return found
+
+    around(backend, "strategy", strategy)
+
+
+@mutant("text loses its last character in a restore", "P1 P2")
+def restored_text_is_cut(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        original(name, [(key, value[:-1] if value else value) for key, value in rows])
+
+    around(backend, "load_rows", load)
+
+
+@mutant("any number of key groups is restored", "P5")
+def any_max_parallelism(backend: Any) -> None:
+    class Anything(int):
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = int.__hash__
+
+    backend.max_parallelism = Anything(backend.max_parallelism)
+
+
+@mutant("incompatible types are taken for compatible", "E2")
+def all_types_fit(backend: Any) -> None:
+    def migration(original: Any, stored: Any, fresh: Any) -> Any:
+        try:
+            return original(stored, fresh)
+        except MillpondError:
+            return None
+
+    around(backend, "_migration", migration)
+
+
+@mutant("rows that cannot be migrated are dropped", "E3")
+def unmigratable_rows_go(backend: Any) -> None:
+    def rows(original: Any, name: str, migrate: Any) -> None:
+        def careless(data: bytes) -> bytes | None:
+            try:
+                return migrate(data)
+            except MillpondError:
+                return None
+
+        original(name, careless)
+
+    around(backend, "migrate_rows", rows)
+
+
+@mutant("map keys may change their type", "E4")
+def map_keys_change(backend: Any) -> None:
+    all_types_fit(backend)
+
+
+@mutant("TTL switched on or off is not noticed", "E5 E6")
+def ttl_switch_unnoticed(backend: Any) -> None:
+    def migration(original: Any, stored: Any, fresh: Any) -> Any:
+        return None if stored.ttl != fresh.meta.ttl else original(stored, fresh)
+
+    around(backend, "_migration", migration)
+
+
+@mutant("every read renews a value", "T2")
+def reads_renew(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        if state is not raw:
+            state._touch_on_read = True
+
+    on_states(backend, change, "value")
+
+
+@mutant("expired values are returned for ever", "T3")
+def expired_for_ever(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw.clear = lambda: None
+
+    on_states(backend, change, "value")
+
+
+@mutant("an accumulator keeps its first stamp", "T6")
+def stamps_stay(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def add(original: Any, value: Any) -> None:
+            before = raw.get_internal()
+            original(value)
+            after = raw.get_internal()
+            if before is not None and after is not None and state is not raw:
+                raw.update_internal((after[0], before[1]))
+
+        around(raw, "add", add)
+
+    on_states(backend, change, "reducing", "aggregating", "folding")
+
+
+@mutant("a merge takes expired accumulators", "T7")
+def expired_are_merged(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def combine(a: Any, b: Any) -> Any:
+            return (max(a[0], b[0]), a[1]) if isinstance(a, tuple) else max(a, b)
+
+        raw._combine = combine
+
+    on_states(backend, change, "reducing")
+
+
+@mutant("a restore stamps everything anew", "T8")
+def restored_anew(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        meta = backend.restored.get(name)
+        if meta is not None and meta.ttl:
+            rows = [(key, (5).to_bytes(8, "big") + value[8:]) for key, value in rows]
+        original(name, rows)
+
+    around(backend, "load_rows", load)
+
+
+@mutant("a switched-off clean-up sweeps all the same", "C4")
+def sweeps_anyway(backend: Any) -> None:
+    def plan(original: Any, fresh: Any) -> None:
+        from millpond import CleanupStrategies
+        from millpond.backend.cleanup import Sweep
+
+        original(fresh)
+        if fresh.meta.ttl:
+            table = backend._tables[fresh.meta.name]
+            backend._sweeps[fresh.meta.name] = Sweep(
+                fresh.meta, CleanupStrategies(), 0, table.sweep
+            )
+
+    around(backend, "_plan_cleanup", plan)
+
+
+@mutant("each flush begins a pass anew", "C6")
+def restless_sweeps(backend: Any) -> None:
+    def remove(original: Any) -> None:
+        for sweep in backend._sweeps.values():
+            sweep._next = 0
+        original()
+
+    around(backend, "remove_expired", remove)
+
+
+@mutant("full snapshots hold expired entries", "C7")
+def expired_in_snapshots(backend: Any) -> None:
+    def freeze(original: Any) -> Any:
+        view = original()
+        view.live_rows = view.rows
+        return view
+
+    around(backend, "freeze", freeze)
+
+
+@mutant("what the sweep removes is not in the deltas", "C8")
+def silent_sweeps(backend: Any) -> None:
+    def change(table: Any) -> None:
+        def sweep(original: Any, limit: int, expiry: Expiry) -> Any:
+            changed, table.changed = table.changed, None
+            try:
+                return original(limit, expiry)
+            finally:
+                table.changed = changed
+
+        around(table, "sweep", sweep)
+
+    on_tables(backend, change)
+
+
+@mutant("timers that are set while others fire wait for the next time", "M3")
+def late_timers_wait(backend: Any) -> None:
+    def queue(original: Any, *arguments: Any) -> Any:
+        found = original(*arguments)
+        found.due = lambda limit: iter(list(type(found).due(found, limit)))
+        return found
+
+    around(backend, "timer_queue", queue)
+
+
+@mutant("timers count as entries", "M6")
+def timers_are_counted(backend: Any) -> None:
+    around(
+        backend,
+        "_count_entries",
+        lambda original: original() + sum(len(q._rows._rows) for _, q in backend._timers.values()),
+    )
+
+
+@mutant("any timestamp is taken", "M7")
+def any_timestamp(backend: Any) -> None:
+    def queue(original: Any, *arguments: Any) -> Any:
+        found = original(*arguments)
+
+        def register(timestamp: Any, namespace: Any) -> None:
+            if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+                type(found).register(
+                    found, max(-(1 << 63), min(timestamp, (1 << 63) - 1)), namespace
+                )
+
+        found.register = register
+        return found
+
+    around(backend, "timer_queue", queue)
+
+
+@mutant("event-time timers fire never", "M8 M9")
+def event_time_stands_still(backend: Any) -> None:
+    backend.has_timers = lambda domain: False
+
+
+@mutant("processing-time timers cannot be deleted", "M10")
+def clock_timers_stay(backend: Any) -> None:
+    def queue(original: Any, domain: str, *arguments: Any) -> Any:
+        found = original(domain, *arguments)
+        if domain == "processing-time":
+            found.delete = lambda timestamp, namespace: None
+        return found
+
+    around(backend, "timer_queue", queue)
+
+
 # ------------------------------------------------------------------ the matrix
 
 

@@ -1,14 +1,21 @@
 """The kit itself: its specification, its verdicts, its reports and its command."""
 
+import contextlib
 import json
 import re
+from datetime import date
 from pathlib import Path
 
+import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.cli.main import commands
+from millpond.cli.verdicts import remember_verdict
+from millpond_conformance.audit import audit
 from millpond_conformance.command import conformance
+from millpond_conformance.errors import HarnessError
+from millpond_conformance.ledger import judged, read_ledger
 from millpond_conformance.page import to_html
 from millpond_conformance.report import (
     ClauseResult,
@@ -81,6 +88,68 @@ def test_badge_text_and_page_tell_the_same(tmp_path):
     assert count in to_html([found])
     assert "&lt;why&gt;" in to_html([found])
     assert "<why>" not in to_html([found])
+
+
+LEDGER = """
+[[failure]]
+clause = "K3"
+reason = "maps are being rewritten, issue 12"
+expires = 2100-01-01
+"""
+
+
+def test_known_failures_cap_the_verdict(tmp_path):
+    """A known failure makes a run conditional; one that passes is an unexpected pass."""
+    (tmp_path / "ledger.toml").write_text(LEDGER)
+    ledger = read_ledger(tmp_path / "ledger.toml", date(2026, 1, 1))
+    failed = [judged(result, ledger) for result in report(K3=Verdict.FAIL).results]
+    assert Verdict.worst(result.verdict for result in failed) is Verdict.CONDITIONAL
+    passed = [judged(result, ledger) for result in report().results]
+    assert Verdict.worst(result.verdict for result in passed) is Verdict.XPASS
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("K3", "Z1"), "no such clause"),
+        (("2100", "2020"), "has expired"),
+        (("maps are being rewritten, issue 12", " "), "give a reason"),
+        (("reason", "because"), "no ledger"),
+        (("[[failure]]", "[[failure"), "no ledger"),
+    ],
+)
+def test_a_stale_ledger_is_refused(tmp_path, change, message):
+    """Unknown clauses, expired entries and entries without a reason are named."""
+    (tmp_path / "ledger.toml").write_text(LEDGER.replace(*change))
+    with pytest.raises(errors.ConfigError, match=message):
+        read_ledger(tmp_path / "ledger.toml", date(2026, 1, 1))
+
+
+def test_a_broken_opening_is_the_harness_error(monkeypatch):
+    """Backends that share their entries are not judged clause by clause."""
+    shared = []
+
+    def open_shared(*arguments, **options):
+        if not shared:
+            shared.append(contextlib.nullcontext(mp_open("heap", key_type=str)))
+        return shared[0]
+
+    mp_open = mp.open_keyed_backend
+    audit("heap")
+    monkeypatch.setattr(mp, "open_keyed_backend", open_shared)
+    with pytest.raises(HarnessError, match="share their entries"):
+        audit("heap")
+    shared[0].__enter__().close()
+
+
+def test_the_last_verdict_is_shown(tmp_path, monkeypatch):
+    """``millpond backends`` tells what the kit has found last; nothing where it has not run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
+    assert {row["conformance"] for row in rows} == {""}
+    remember_verdict("heap", report(K3=Verdict.FAIL).to_json())
+    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
+    assert {row["name"]: row["conformance"] for row in rows}["heap"] == "FAIL (quick)"
 
 
 def run(*arguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,7 +13,9 @@ import pytest
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
+from millpond_conformance.audit import audit
 from millpond_conformance.errors import HarnessError
+from millpond_conformance.ledger import KnownFailure, judged
 from millpond_conformance.plugin import PROFILES
 from millpond_conformance.report import ClauseResult, Environment, Report, Verdict
 from millpond_conformance.specification import all_clauses
@@ -77,6 +79,7 @@ def run(
     profile: str = "standard",
     clauses: Sequence[str] = (),
     report: Callable[[str, int, int], None] = lambda number, done, total: None,  # noqa: ARG005
+    ledger: Mapping[str, KnownFailure] | None = None,
 ) -> Report:
     """Run the specification's clauses against a backend.
 
@@ -86,6 +89,7 @@ def run(
         clauses: numbers of clauses, or letters of chapters; all by default. A partial run gives no
             certificate.
         report: called with the clause's number and how many cases are done.
+        ledger: known failures by clause; with them the best verdict is CONDITIONAL.
 
     Raises:
         PluginError: the backend cannot be used.
@@ -98,6 +102,7 @@ def run(
         )
     get_registry().load(get_registry().resolve(backend))
     only = _chosen(clauses)
+    audit(backend)
     collector = _Collector(only, report)
     arguments = [
         "--pyargs",
@@ -117,7 +122,8 @@ def run(
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise HarnessError(backend, " ".join(output.getvalue().split())[-600:])
     seconds = time.perf_counter() - started
-    results = tuple(_results(collector.cases, only))
+    found = _results(collector.cases, only)
+    results = tuple(judged(result, ledger or {}) for result in found)
     return Report(backend, profile, bool(only), seconds, Environment.of(backend), results)
 
 

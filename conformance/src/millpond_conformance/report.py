@@ -30,6 +30,7 @@ class Verdict(enum.Enum):
     ERROR = "ERROR"
     INCOMPLETE = "INCOMPLETE"
     XPASS = "XPASS"
+    CONDITIONAL = "CONDITIONAL"
     PASS = "PASS"  # noqa: S105 - a verdict
 
     @classmethod

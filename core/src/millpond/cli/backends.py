@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from millpond.cli.verdicts import last_verdict
 from millpond.config import Config
 from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
 
@@ -49,11 +50,13 @@ def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
         "status": status.value,
         "reason": reason,
         "native": native,
+        "conformance": last_verdict(record.name),
     }
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    table = Table("name", "distribution", "version", "native", "capabilities", "status", "reason")
+    headings = ("name", "distribution", "version", "native", "capabilities", "conformance")
+    table = Table(*headings, "status", "reason")
     for row in rows:
         colour = _COLOURS.get(row["status"], "magenta")
         table.add_row(
@@ -62,6 +65,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
             row["version"],
             row["native"],
             ", ".join(row["capabilities"]),
+            row["conformance"],
             f"[{colour}]{row['status']}[/]",
             row["reason"],
         )

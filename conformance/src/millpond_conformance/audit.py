@@ -1,0 +1,40 @@
+"""A look at how the backend opens before any clause runs: if that is wrong, all would be."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import millpond as mp
+
+from millpond_conformance.errors import HarnessError
+
+__all__ = ["audit"]
+
+_DESCRIPTOR = mp.ValueStateDescriptor("audit", int)
+
+
+def audit(backend: str) -> None:
+    """Check that backends open empty, and that two of them share nothing.
+
+    Raises:
+        HarnessError: they do not, so nothing can be found out by the clauses.
+    """
+    with tempfile.TemporaryDirectory(prefix="millpond-audit-") as temporary, ExitStack() as stack:
+        states = []
+        for number in range(2):
+            opened = stack.enter_context(
+                mp.open_keyed_backend(
+                    backend, key_type=str, directory=Path(temporary) / str(number)
+                )
+            )
+            opened.set_current_key("k")
+            states.append(opened.get_partitioned_state(_DESCRIPTOR))
+        if any(state.value() is not None for state in states):
+            raise HarnessError(backend, "a backend in a fresh directory is not empty")
+        states[0].update(1)
+        if states[0].value() != 1:
+            raise HarnessError(backend, "what was written cannot be read back at once")
+        if states[1].value() is not None:
+            raise HarnessError(backend, "two backends in two directories share their entries")

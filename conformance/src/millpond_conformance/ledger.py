@@ -1,0 +1,76 @@
+"""Known failures: clauses that a backend does not keep yet, each with a reason and an end."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import attrs
+import cattrs
+from millpond.errors import ConfigError
+
+from millpond_conformance.report import ClauseResult, Verdict
+from millpond_conformance.specification import all_clauses
+
+__all__ = ["KnownFailure", "judged", "read_ledger"]
+
+
+@attrs.frozen
+class KnownFailure:
+    """One entry.
+
+    Attributes:
+        clause: its number.
+        reason: why it fails, with the issue where there is one.
+        expires: the day from which on it counts as a failure again.
+    """
+
+    clause: str
+    reason: str
+    expires: date
+
+
+def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
+    """The entries of a TOML file, ``[[failure]]`` each, by clause.
+
+    Raises:
+        ConfigError: the file cannot be read, names no clause, gives no reason, or is out of date.
+    """
+    place = str(path)
+    try:
+        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        converter = cattrs.Converter(forbid_extra_keys=True)
+        converter.register_structure_hook(date, lambda value, _: value)
+        entries = [converter.structure(entry, KnownFailure) for entry in tree.get("failure", [])]
+    except (OSError, ValueError, TypeError, cattrs.BaseValidationError) as error:
+        raise ConfigError(place, f"it is no ledger: {error}", "conformance") from error
+    known = {clause.number for clause in all_clauses()}
+    for entry in entries:
+        if entry.clause not in known:
+            raise ConfigError(entry.clause, "there is no such clause (any more)", place)
+        if not entry.reason.strip():
+            raise ConfigError(entry.clause, "give a reason", place)
+        if type(entry.expires) is not date or entry.expires <= today:
+            reason = f"the entry has expired on {entry.expires}: mend the backend"
+            raise ConfigError(entry.clause, reason, place)
+    return {entry.clause: entry for entry in entries}
+
+
+def judged(result: ClauseResult, ledger: Mapping[str, KnownFailure]) -> ClauseResult:
+    """A clause's result in the light of the ledger.
+
+    A known failure makes the run CONDITIONAL; a known failure that passes is an XPASS, so that the
+    entry is taken out.
+    """
+    entry = ledger.get(result.number)
+    if entry is None:
+        return result
+    if result.verdict in (Verdict.FAIL, Verdict.ERROR):
+        message = f"known until {entry.expires}: {entry.reason}"
+        return attrs.evolve(result, verdict=Verdict.CONDITIONAL, message=message)
+    if result.verdict is Verdict.PASS:
+        message = "it passes; take it out of the ledger"
+        return attrs.evolve(result, verdict=Verdict.XPASS, message=message)
+    return result
