@@ -167,6 +167,15 @@ def test_a_partial_run_is_labelled():
     assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
 
 
+@pytest.mark.parametrize("wrapped", ["ttl", "metrics", "both"])
+def test_wrappers_change_nothing(wrapped):
+    """Every clause holds with the core's wrappers around every state."""
+    result = run("heap", "--profile", "quick", "--wrapped", wrapped, "--json")
+    assert result.exit_code == 0, result.output
+    tree = json.loads(result.output)
+    assert (tree["verdict"], tree["wrapped"]) == ("PASS", wrapped)
+
+
 def test_wrong_arguments_are_refused():
     """An unknown backend or clause is named."""
     assert isinstance(run("papyrus").exception, errors.PluginNotFoundError)

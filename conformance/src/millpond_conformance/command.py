@@ -13,7 +13,7 @@ from millpond.cli.verdicts import remember_verdict
 from millpond_conformance.engine import run
 from millpond_conformance.ledger import read_ledger
 from millpond_conformance.page import write_page
-from millpond_conformance.plugin import PROFILES
+from millpond_conformance.plugin import PROFILES, WRAPPERS
 from millpond_conformance.report import Verdict, difference, read_report
 from millpond_conformance.specification import all_clauses, page
 
@@ -42,6 +42,7 @@ def conformance() -> None:
 @click.option("--clause", "clauses", multiple=True, help="Only this clause or chapter.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write the report as JSON.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
+@click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
 @as_json_option
 def run_kit(
     backend: str,
@@ -49,6 +50,7 @@ def run_kit(
     clauses: tuple[str, ...],
     report: Path | None,
     ledger: Path | None,
+    wrapped: str,
     *,
     as_json: bool,
 ) -> None:
@@ -59,12 +61,12 @@ def run_kit(
         if not as_json and sys.stderr.isatty():
             click.echo(f"\r{number:4} {done}/{total}", nl=False, err=True)
 
-    found = run(backend, profile, clauses, progress, known)
+    found = run(backend, profile, clauses, progress, known, wrapped)
     if sys.stderr.isatty() and not as_json:
         click.echo("\r" + " " * 20 + "\r", nl=False, err=True)
     if report is not None:
         report.write_text(found.to_json(), encoding="utf-8")
-    if not found.partial:
+    if not found.partial and wrapped == "none":
         remember_verdict(backend, found.to_json())
     click.echo(found.to_json() if as_json else found.to_text())
     good = {Verdict.PASS, Verdict.CONDITIONAL}

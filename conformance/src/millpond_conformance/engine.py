@@ -80,6 +80,7 @@ def run(
     clauses: Sequence[str] = (),
     report: Callable[[str, int, int], None] = lambda number, done, total: None,  # noqa: ARG005
     ledger: Mapping[str, KnownFailure] | None = None,
+    wrapped: str = "none",
 ) -> Report:
     """Run the specification's clauses against a backend.
 
@@ -90,6 +91,7 @@ def run(
             certificate.
         report: called with the clause's number and how many cases are done.
         ledger: known failures by clause; with them the best verdict is CONDITIONAL.
+        wrapped: ``ttl``, ``metrics`` or ``both``: the core's wrappers around every state.
 
     Raises:
         PluginError: the backend cannot be used.
@@ -113,6 +115,7 @@ def run(
         "--import-mode=importlib",
         f"--backend={backend}",
         f"--conformance-profile={profile}",
+        f"--conformance-wrapped={wrapped}",
         "--override-ini=addopts=",
         "--override-ini=filterwarnings=",
     ]
@@ -124,7 +127,8 @@ def run(
     seconds = time.perf_counter() - started
     found = _results(collector.cases, only)
     results = tuple(judged(result, ledger or {}) for result in found)
-    return Report(backend, profile, bool(only), seconds, Environment.of(backend), results)
+    place = Environment.of(backend)
+    return Report(backend, profile, bool(only), seconds, place, results, wrapped)
 
 
 def _chosen(wanted: Sequence[str]) -> frozenset[str]:

@@ -15,7 +15,12 @@ from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
 
-__all__ = ["PROFILES", "BackendOpener"]
+from millpond_conformance.wrapping import give_time_to_live, with_metrics
+
+__all__ = ["PROFILES", "WRAPPERS", "BackendOpener"]
+
+WRAPPERS = ("none", "ttl", "metrics", "both")
+"""What may stand around every state: a TTL that nothing outlives, metrics of every call."""
 
 PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
 """How many examples a generated test gets, by profile."""
@@ -39,10 +44,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how many examples Millpond's generated contract tests get",
     )
 
+    parser.addoption(
+        "--conformance-wrapped",
+        choices=WRAPPERS,
+        default="none",
+        help="run the contract tests with every state inside these wrappers",
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker of clauses, and how many examples generated tests get."""
     config.addinivalue_line("markers", "clause(number): the promise that a test checks")
+    config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
     profile = config.getoption("--conformance-profile")
     if profile:
         name = f"millpond-{profile}"
@@ -72,8 +85,17 @@ def storage() -> CheckpointStorage:
 
 
 @pytest.fixture
+def wrapped(request: pytest.FixtureRequest) -> str:
+    """What stands around every state; no TTL in a clause that switches TTL itself."""
+    wanted = str(request.config.getoption("--conformance-wrapped"))
+    if request.node.get_closest_marker("switches_ttl") is None:
+        return wanted
+    return {"ttl": "none", "both": "metrics"}.get(wanted, wanted)
+
+
+@pytest.fixture
 def open_backend(
-    backend_name: str, tmp_path: Path, clock: mp.ManualClock
+    backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
 ) -> Iterator[BackendOpener]:
     """Opens backends under test in directories of their own; they are closed at the end."""
     with ExitStack() as stack:
@@ -88,6 +110,11 @@ def open_backend(
                 "clock": clock,
                 **options,
             }
-            return stack.enter_context(mp.open_keyed_backend(backend_name, **arguments))
+            if wrapped in ("metrics", "both"):
+                arguments["config"] = with_metrics(arguments.get("config") or mp.Config())
+            opened = stack.enter_context(mp.open_keyed_backend(backend_name, **arguments))
+            if wrapped in ("ttl", "both"):
+                give_time_to_live(opened)
+            return opened
 
         yield open_one

@@ -101,6 +101,7 @@ class Report:
         profile: ``quick``, ``standard`` or ``soak``.
         partial: whether only some clauses were asked for; then there is no certificate.
         results: by clause, in the specification's order.
+        wrapped: which of the core's wrappers stood around every state.
     """
 
     backend: str
@@ -109,6 +110,7 @@ class Report:
     seconds: float
     environment: Environment
     results: tuple[ClauseResult, ...]
+    wrapped: str = "none"
     format_version: int = FORMAT_VERSION
 
     @property

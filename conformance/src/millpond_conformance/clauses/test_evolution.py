@@ -200,6 +200,7 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 
 
 @pytest.mark.clause("E5")
+@pytest.mark.switches_ttl
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
     """Old entries get the time of the restore."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
@@ -218,6 +219,7 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 
 
 @pytest.mark.clause("E6")
+@pytest.mark.switches_ttl
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     """Entries expired at the restore are gone, the others stay for good; list elements singly."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))

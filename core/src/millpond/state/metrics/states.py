@@ -108,7 +108,7 @@ def _looked_at(
         elapsed = time.perf_counter_ns() - start
         if latency.enabled:
             registry.histogram(f"{name}_ns", latency.history_size).update(elapsed)
-        size = None if size_of is None else size_of(arguments, result)
+        size = None if size_of is None else size_of((*arguments, *options.values()), result)
         if size is not None:
             registry.histogram(f"{name}_bytes", history).update(size)
         return result
@@ -132,10 +132,17 @@ def _sizer(
         return len(serialize(value))
 
     if operation in _RETURNS_VALUE:
-        return lambda _, result: bytes_of(result)
+        # A map's default is no value of its type.
+        return lambda arguments, result: (
+            None if _is_one_of(result, arguments[1:]) else bytes_of(result)
+        )
     if operation in _TAKES_VALUE:
         return lambda arguments, _: bytes_of(arguments[-1])
     return None
+
+
+def _is_one_of(value: Any, others: tuple[Any, ...]) -> bool:
+    return any(value is other for other in others)
 
 
 def wrap_with_metrics(

@@ -171,14 +171,22 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
-        self._raw.put(key, (value, self._now()))
+        self._put_all({key: value})
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
+        if entries is None:
+            raise NullValueError("the map of entries")
+        self._put_all(entries)
+
+    def _put_all(self, entries: Mapping[Any, Any]) -> None:
         now = self._now()
-        self._raw.put_all(
-            None if entries is None else {key: (value, now) for key, value in entries.items()}
-        )
+        try:
+            self._raw.put_all({key: (value, now) for key, value in entries.items()})
+        except StateTypeError as error:
+            if None in entries.values():
+                raise NullValueError("a map value of this type", error.place) from None
+            raise
 
     def remove(self, key: Any) -> None:
         """See the interface."""

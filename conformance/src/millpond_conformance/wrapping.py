@@ -1,0 +1,41 @@
+"""Putting the core's own wrappers around every state that a clause asks for."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import millpond as mp
+from millpond.backend import KeyedStateBackend
+from millpond.config import TrackConfig
+
+__all__ = ["give_time_to_live", "with_metrics"]
+
+_FOR_EVER = mp.StateTtlConfig(timedelta(days=365_000))
+
+
+def with_metrics(config: mp.Config) -> mp.Config:
+    """The configuration with every call of every state looked at."""
+    every = TrackConfig(enabled=True, sample_interval=1)
+    evolve: Any = attrs.evolve  # mypy 2.4 fails on it for a class with an __init__ of its own
+    state = evolve(config.state, latency_track=every, size_track=every)
+    changed: mp.Config = evolve(config, state=state)
+    return changed
+
+
+def give_time_to_live(backend: KeyedStateBackend) -> None:
+    """Have each state without TTL get one that nothing outlives.
+
+    States that cannot have a TTL, those with a default value and queryable ones, are left alone.
+    """
+    plain: Any = backend.get_partitioned_state
+
+    def get(descriptor: Any, *arguments: Any, **options: Any) -> Any:
+        free = descriptor.ttl_config is None and descriptor.query_name is None
+        if free and getattr(descriptor, "default", None) is None:
+            descriptor = copy.copy(descriptor).enable_time_to_live(_FOR_EVER)
+        return plain(descriptor, *arguments, **options)
+
+    setattr(backend, "get_partitioned_state", get)  # noqa: B010 - mypy refuses to assign a method
