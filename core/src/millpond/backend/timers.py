@@ -22,7 +22,7 @@ from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec, SerializerSnapshot
 
 if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
+    from millpond.backend.keycontext import KeyContext
 
 __all__ = [
     "MemoryTimerRows",
@@ -101,7 +101,7 @@ class TimerRows(ABC):
 class TimerQueue:
     """The timers of one time domain of a backend; works on its current key."""
 
-    def __init__(self, backend: KeyedStateBackend, namespaces: KeyCodec, rows: TimerRows) -> None:
+    def __init__(self, backend: KeyContext, namespaces: KeyCodec, rows: TimerRows) -> None:
         self._backend = backend
         self._namespaces = namespaces
         self._rows = rows
