@@ -1,0 +1,227 @@
+"""Wrong with snapshots, restores, savepoints and types that change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.backend import KeyedStateBackend
+from millpond.errors import MillpondError
+from millpond.keygroups import KeyGroupRange
+from sabotage_tools import around, mutant, on_tables
+
+
+@mutant("a restore keeps only half of the key groups", "S1 S4")
+def half_a_restore(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        original(name, [row for row in rows if row[0][0] % 2])
+
+    around(backend, "load_rows", load)
+
+
+@mutant("deltas forget removals", "S2")
+def deltas_without_removals(backend: Any) -> None:
+    def add(original: Any, listener: Any) -> None:
+        def filtered(batch: Any) -> None:
+            listener({n: [r for r in rows if r[1] is not None] for n, rows in batch.items()})
+
+        original(filtered)
+
+    around(backend, "add_change_listener", add)
+
+
+@mutant("snapshots build on ones that were not confirmed", "S3")
+def unconfirmed_bases(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        future = original(number, storage, version)
+        future.result()
+        KeyedStateBackend.notify_checkpoint_complete(backend, number)
+        return future
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("what nobody has requested is left out of the next snapshot", "S7")
+def unrequested_is_lost(backend: Any) -> None:
+    around(
+        backend,
+        "state_metas",
+        lambda original: [m for m in original() if m.name in backend._registered],
+    )
+
+
+@mutant("states without entries are left out", "S6")
+def empty_states_are_lost(backend: Any) -> None:
+    around(
+        backend,
+        "state_metas",
+        lambda original: original() if backend.num_state_entries() else [],
+    )
+
+
+@mutant("restored state may have any type", "S8")
+def any_type_restored(backend: Any) -> None:
+    backend._migration = lambda stored, fresh: None
+
+
+@mutant("a snapshot reads what is written later", "A1")
+def live_snapshots(backend: Any) -> None:
+    def change(table: Any) -> None:
+        table.freeze = lambda: table._groups
+
+    on_tables(backend, change)
+
+
+@mutant("an aborted snapshot leaves its files", "A5")
+def aborted_files_stay(backend: Any) -> None:
+    backend.notify_checkpoint_aborted = lambda number: None
+
+
+@mutant("subsumed snapshots are never deleted", "A7")
+def subsumed_files_stay(backend: Any) -> None:
+    backend.notify_checkpoint_subsumed = lambda number: None
+
+
+@mutant("closing does not end running snapshots", "A3")
+def snapshots_outlive_the_backend(backend: Any) -> None:
+    backend.close = backend._close
+
+
+@mutant("a savepoint is taken for a base", "P3")
+def savepoint_as_base(backend: Any) -> None:
+    def savepoint(original: Any, number: int, storage: Any) -> Any:
+        future = original(number, storage)
+        future.result()
+        for strategy in backend._strategies or ():
+            strategy.start(strategy.confirmed)
+        return future
+
+    around(backend, "savepoint", savepoint)
+
+
+@mutant("a savepoint of other key groups is restored as it is", "P4")
+def foreign_groups_restored(backend: Any) -> None:
+    whole = KeyGroupRange(0, backend.max_parallelism - 1)
+    if len(backend.key_group_range) < len(whole):
+        backend.key_group_range = KeyGroupRange(
+            max(0, backend.key_group_range.start - 1), backend.key_group_range.end
+        )
+
+
+@mutant("what a type change needs is left undone", "E1")
+def no_migration(backend: Any) -> None:
+    backend.migrate_rows = lambda name, migrate: None
+
+
+@mutant("a snapshot of nothing has a handle", "S5")
+def handle_of_nothing(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        from millpond import ValueStateDescriptor
+
+        backend.get_partitioned_state(ValueStateDescriptor("phantom", int))
+        return original(number, storage, version)
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("each flush drops one entry", "S9")
+def leaky_flushes(backend: Any) -> None:
+    def flush(original: Any, version: Any = None) -> None:
+        for table in backend._tables.values():
+            for group in getattr(table, "_groups", {}).values():
+                for by_key in group.values():
+                    if len(by_key) > 0:
+                        by_key.popitem()
+                        return original(version)
+        return original(version)
+
+    around(backend, "flush", flush)
+
+
+@mutant("cancelling is ignored", "A2")
+def uncancellable(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        future = original(number, storage, version)
+        future.cancel = lambda: True
+        return future
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("a failed snapshot breaks the next one", "A4")
+def failure_lasts(backend: Any) -> None:
+    taken: list[Any] = []
+
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        if any(each.done() and not each.cancelled() and each.exception() for each in taken):
+            raise RuntimeError("still broken")
+        taken.append(original(number, storage, version))
+        return taken[-1]
+
+    around(backend, "snapshot", snapshot)
+
+
+@mutant("outdated files are kept whatever the retention says", "A6")
+def no_retention(backend: Any) -> None:
+    def strategy(original: Any, name: str) -> Any:
+        found = original(name)
+        found._drop_outdated = lambda: None
+        return found
+
+    around(backend, "strategy", strategy)
+
+
+@mutant("text loses its last character in a restore", "P1 P2")
+def restored_text_is_cut(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        original(name, [(key, value[:-1] if value else value) for key, value in rows])
+
+    around(backend, "load_rows", load)
+
+
+@mutant("any number of key groups is restored", "P5")
+def any_max_parallelism(backend: Any) -> None:
+    class Anything(int):
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = int.__hash__
+
+    backend.max_parallelism = Anything(backend.max_parallelism)
+
+
+@mutant("incompatible types are taken for compatible", "E2")
+def all_types_fit(backend: Any) -> None:
+    def migration(original: Any, stored: Any, fresh: Any) -> Any:
+        try:
+            return original(stored, fresh)
+        except MillpondError:
+            return None
+
+    around(backend, "_migration", migration)
+
+
+@mutant("rows that cannot be migrated are dropped", "E3")
+def unmigratable_rows_go(backend: Any) -> None:
+    def rows(original: Any, name: str, migrate: Any) -> None:
+        def careless(data: bytes) -> bytes | None:
+            try:
+                return migrate(data)
+            except MillpondError:
+                return None
+
+        original(name, careless)
+
+    around(backend, "migrate_rows", rows)
+
+
+@mutant("map keys may change their type", "E4")
+def map_keys_change(backend: Any) -> None:
+    all_types_fit(backend)
+
+
+@mutant("TTL switched on or off is not noticed", "E5 E6")
+def ttl_switch_unnoticed(backend: Any) -> None:
+    def migration(original: Any, stored: Any, fresh: Any) -> Any:
+        return None if stored.ttl != fresh.meta.ttl else original(stored, fresh)
+
+    around(backend, "_migration", migration)

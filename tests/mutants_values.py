@@ -1,0 +1,235 @@
+"""Wrong with values, keys and kinds of state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millpond.types import VOID_NAMESPACE
+from sabotage_tools import around, mutant, on_states, on_tables
+
+
+@mutant("all keys are one", "V1 G1")
+def one_key_for_all(backend: Any) -> None:
+    around(backend, "_select", lambda original, key, group: original("k", group * 0))
+
+
+@mutant("what was flushed is gone", "V2 S1")
+def flush_loses_everything(backend: Any) -> None:
+    def flush(original: Any, version: Any = None) -> None:
+        original(version)
+        for table in backend._tables.values():
+            for group in getattr(table, "_groups", {}).values():
+                group.clear()
+
+    around(backend, "flush", flush)
+
+
+@mutant("update(None) changes nothing", "V3")
+def none_is_ignored(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "update", lambda original, value: None if value is None else original(value))
+
+    on_states(backend, change, "value")
+
+
+@mutant("the default is shared by all reads", "V4")
+def shared_default(backend: Any) -> None:
+    on_states(backend, lambda state, raw: setattr(raw, "_copy", lambda v: v), "value")
+
+
+@mutant("update keeps the caller's object", "V5")
+def aliased_writes(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw.update = lambda value: raw._table.put(raw._namespace, value)
+
+    on_states(backend, change, "value")
+
+
+@mutant("values of any type are taken", "V6")
+def unchecked_values(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw.update = lambda value: raw._table.put(raw._namespace, value)
+
+    on_states(backend, change, "value")
+
+
+@mutant("None is a key like any other", "V7")
+def null_keys(backend: Any) -> None:
+    around(
+        backend,
+        "set_current_key",
+        lambda original, key: original("None" if key is None else key),
+    )
+
+
+@mutant("keys of other subtasks are taken", "V8")
+def foreign_key_groups(backend: Any) -> None:
+    around(
+        backend,
+        "set_current_key_and_group",
+        lambda original, key, group: original(
+            key, group if group in backend.key_group_range else backend.key_group_range.start
+        ),
+    )
+
+
+@mutant("keys are listed twice", "V9")
+def keys_twice(backend: Any) -> None:
+    def keys(original: Any, registered: Any) -> Iterator[Any]:
+        yield from original(registered)
+        yield from original(registered)
+
+    around(backend, "_addresses", keys)
+
+
+@mutant("apply_to_all_keys leaves its last key behind", "V10")
+def key_left_behind(backend: Any) -> None:
+    def apply(
+        original: Any, descriptor: Any, function: Any, namespace: Any = VOID_NAMESPACE
+    ) -> None:
+        last = []
+        original(descriptor, lambda k, s: (last.append(k), function(k, s))[1], namespace)
+        if last:
+            backend.set_current_key(last[-1])
+
+    around(backend, "apply_to_all_keys", apply)
+
+
+@mutant("keys are cut to 64 characters", "V11")
+def short_keys(backend: Any) -> None:
+    around(backend, "_select", lambda original, key, group: original(key[:64], group))
+
+
+@mutant("ints go through a float", "V13")
+def inexact_ints(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "update", lambda o, v: o(int(float(v)) if type(v) is int else v))
+
+    on_states(backend, change, "value")
+
+
+@mutant("a closed backend goes on", "V14")
+def works_when_closed(backend: Any) -> None:
+    def close(original: Any) -> None:
+        original()
+        backend._closed = False
+
+    around(backend, "close", close)
+
+
+@mutant("lists come in reverse", "K1")
+def reversed_lists(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "get", lambda original: original()[::-1])
+
+    on_states(backend, change, "list")
+
+
+@mutant("add_all adds what comes before a None", "K2")
+def half_an_add_all(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def add_all(values: Any) -> None:
+            for value in values:
+                raw.add(value)
+
+        raw.add_all = add_all
+
+    on_states(backend, change, "list")
+
+
+@mutant("removed map entries come back", "K3 K6")
+def resurrected_entries(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw.remove = lambda key: None
+
+    on_states(backend, change, "map")
+
+
+@mutant("a None in a map is nothing", "K5")
+def none_in_a_map_is_nothing(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw.contains = lambda key: raw.get(key) is not None
+
+    on_states(backend, change, "map")
+
+
+@mutant("map keys are cut to 8 characters", "K7 K8")
+def prefix_collisions(backend: Any) -> None:
+    def change(table: Any) -> None:
+        if hasattr(table, "prepare_key"):
+            around(table, "prepare_key", lambda original, key: original(key[:2]))
+
+    on_tables(backend, change)
+
+
+@mutant("the first element is reduced with itself", "K9")
+def reduced_twice(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "add", lambda o, v: (o(v), raw.get() is not None and o(v))[0])
+
+    on_states(backend, change, "reducing")
+
+
+@mutant("an aggregate is its accumulator", "K10")
+def bare_accumulators(backend: Any) -> None:
+    on_states(backend, lambda s, raw: setattr(raw, "_result", lambda acc: acc), "aggregating")
+
+
+@mutant("an empty fold is its initial value", "K11")
+def empty_folds_are_initial(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "get", lambda original: raw._initial if original() is None else original())
+
+    on_states(backend, change, "folding")
+
+
+@mutant("all keys fold into one initial value", "K12")
+def shared_initial_value(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def accumulate(accumulator: Any, value: Any) -> Any:
+            return raw._fold(raw._initial if accumulator is None else accumulator, value)
+
+        raw._accumulate = accumulate
+
+    on_states(backend, change, "folding")
+
+
+@mutant("namespaces are ignored", "K13")
+def ignored_namespaces(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "_prepare", lambda original, namespace: original(namespace) and "same")
+
+    on_states(backend, change)
+
+
+@mutant("merged sources stay", "K14")
+def sources_stay(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        raw._table.remove = lambda namespace: None
+
+    on_states(backend, change, "list", "reducing", "aggregating")
+
+
+@mutant("one name may be two kinds", "K15")
+def two_kinds(backend: Any) -> None:
+    backend._check_redeclared = lambda known, fresh: None
+
+
+@mutant("a key is listed once for each of its map entries", "K4")
+def key_per_map_entry(backend: Any) -> None:
+    def keys(original: Any, registered: Any) -> Iterator[Any]:
+        for key, namespace in original(registered):
+            yield key, namespace
+            if registered.map_key_codec is not None:
+                yield key, namespace
+
+    around(backend, "_addresses", keys)
+
+
+@mutant("values above a megabyte are cut", "V12")
+def cut_values(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "update", lambda o, v: o(v[: 1 << 20] if isinstance(v, (bytes, str)) else v))
+
+    on_states(backend, change, "value")

@@ -1,0 +1,70 @@
+"""What mutants are made of: the gallery, and ways to spoil a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond_heap.factory import HeapStateBackend
+
+Spoil = Callable[[KeyedStateBackend], None]
+GALLERY: dict[str, Mutant] = {}
+
+
+class Mutant(StateBackend):
+    """The heap backend, spoiled after it was made."""
+
+    capabilities = frozenset({Capability.IN_PROCESS_COPY})
+
+    def __init__(self, name: str, wrong: str, clauses: str, spoil: Spoil) -> None:
+        self.name = name
+        self.wrong, self.clauses, self.spoil = wrong, clauses.split(), spoil
+
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """A backend with something wrong."""
+        backend = HeapStateBackend().create_keyed_backend(parameters)
+        self.spoil(backend)
+        return backend
+
+
+def mutant(wrong: str, clauses: str) -> Callable[[Spoil], Spoil]:
+    """Add a mutant to the gallery: what is wrong with it, and the clauses that should catch it."""
+
+    def add(spoil: Spoil) -> Spoil:
+        GALLERY[spoil.__name__] = Mutant(spoil.__name__, wrong, clauses, spoil)
+        return spoil
+
+    return add
+
+
+def around(target: Any, method: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a method by ``wrapper(original, *arguments)``."""
+    original = getattr(target, method)
+    setattr(target, method, lambda *given, **named: wrapper(original, *given, **named))
+
+
+def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> None:
+    """Change each raw state that is made, of some kinds or of all."""
+
+    def made(original: Any, registered: Any) -> Any:
+        state = original(registered)
+        raw = state
+        while hasattr(raw, "_raw"):
+            raw = raw._raw
+        if not kinds or registered.descriptor.kind.value in kinds:
+            change(state, raw)
+        return state
+
+    around(backend, "_make_state", made)
+
+
+def on_tables(backend: Any, change: Callable[[Any], None]) -> None:
+    """Change each table that is made."""
+
+    def made(original: Any, registered: Any) -> Any:
+        table = original(registered)
+        change(table)
+        return table
+
+    around(backend, "_create_table", made)
