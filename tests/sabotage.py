@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import mutants_resources
 import mutants_snapshots
 import mutants_time
 import mutants_values
@@ -23,7 +24,7 @@ from sabotage_tools import GALLERY
 
 __all__ = ["GALLERY", "Kill", "judge", "markdown"]
 
-CHAPTERS = (mutants_values, mutants_snapshots, mutants_time)
+CHAPTERS = (mutants_values, mutants_snapshots, mutants_time, mutants_resources)
 """Importing them has filled the gallery."""
 
 

@@ -33,6 +33,7 @@ CHAPTERS = {
     "T": "Time to live",
     "C": "Clean-up of expired entries",
     "M": "Timers",
+    "R": "Resources and processes",
     "G": "Generated programs",
 }
 """The chapters by the letter of their clauses, in their order."""

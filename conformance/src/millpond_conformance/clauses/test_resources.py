@@ -1,0 +1,169 @@
+"""What a backend takes and gives back: files, threads, bytes; and other processes."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import millpond as mp
+import pytest
+from millpond.backend import Capability, KeyedBackendParameters
+from millpond.plugins import get_registry
+from millpond.types import key_codec_for
+
+from millpond_conformance.plugin import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+PEOPLE = 2000
+
+
+def open_files() -> int:
+    """How many file descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def fill(backend, count: int) -> None:
+    """A value for each of some keys."""
+    state = backend.get_partitioned_state(TOTAL)
+    for number in range(count):
+        backend.set_current_key(f"k{number}")
+        state.update(number)
+
+
+@pytest.mark.clause("R1")
+def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
+    """After many backends were opened, used and closed there are no more files and threads."""
+
+    def use(number: int) -> None:
+        with mp.open_keyed_backend(
+            backend_name, key_type=str, directory=tmp_path / str(number)
+        ) as backend:
+            fill(backend, 20)
+            backend.snapshot(1, storage).result()
+
+    for number in range(3):
+        use(number)
+    files, threads = open_files(), threading.active_count()
+    for number in range(3, 20):
+        use(number)
+    assert open_files() <= files
+    assert threading.active_count() <= threads
+
+
+@pytest.mark.clause("R2")
+def test_a_snapshot_costs_what_has_changed(open_backend: BackendOpener, storage):
+    """After one of many entries was changed, an incremental snapshot writes one row."""
+    backend = open_backend()
+    fill(backend, PEOPLE)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    backend.set_current_key("k7")
+    backend.get_partitioned_state(TOTAL).update(-1)
+    result = backend.snapshot(2, storage).result()
+    assert result.rows_written == 1
+    assert result.bytes_written < 4096
+
+
+CHILD = """
+import json, pickle, sys
+import millpond as mp
+name, directory, handle = sys.argv[1:]
+with open(handle, "rb") as file:
+    known = pickle.load(file)
+with mp.open_keyed_backend(name, key_type=str, directory=directory, restore=[known]) as backend:
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("total", int))
+    values = []
+    for key in ("k0", "k7", "k19", "nobody"):
+        backend.set_current_key(key)
+        values.append(state.value())
+print(json.dumps(values))
+"""
+
+
+def in_a_child(*arguments: str, code: str = CHILD) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh process that finds the same modules."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(  # noqa: S603 - the kit's own code
+        command, capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.clause("R3")
+@pytest.mark.parametrize("by", ["name", "target"])
+def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
+    """A handle survives pickling; the backend is found there by name or by module and attribute."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+    backend = open_backend()
+    fill(backend, 20)
+    handle = backend.snapshot(1, storage).result().handle
+    (tmp_path / "handle").write_bytes(pickle.dumps(handle))
+    resolution = get_registry().resolve(backend_name)
+    name = backend_name if by == "name" else resolution.target
+    if by == "target" and ":" not in name:
+        factory = type(get_registry().load(resolution))
+        name = f"{factory.__module__}:{factory.__qualname__}"
+    done = in_a_child(name, str(tmp_path / "child"), str(tmp_path / "handle"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [0, 7, 19, None]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from millpond_conformance.clauses.test_resources import open_at, TOTAL
+backend = open_at(sys.argv[1], Path(sys.argv[2]), ())
+backend.set_current_key("k")
+backend.get_partitioned_state(TOTAL).update(1)
+backend.flush("v1")
+backend.get_partitioned_state(TOTAL).update(2)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def open_at(name: str, directory: Path, versions: tuple[str, ...]):
+    """A backend that may take over some versions which it finds in a directory."""
+    registry = get_registry()
+    parameters = KeyedBackendParameters(
+        key_codec=key_codec_for(str),
+        max_parallelism=128,
+        key_group_range=mp.KeyGroupRange(0, 127),
+        clock=mp.ManualClock(0),
+        config=mp.Config(),
+        registry=registry,
+        directory=directory,
+        reuse_versions=frozenset(versions),
+    )
+    return registry.load(registry.resolve(name)).create_keyed_backend(parameters)
+
+
+@pytest.mark.clause("R4")
+def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path):
+    """Reopened, a store is at the version that was flushed, with what it held then, or empty."""
+    done = in_a_child(backend_name, str(tmp_path), code=KILLED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with open_at(backend_name, tmp_path, ("v1",)) as backend:
+        backend.set_current_key("k")
+        found = backend.get_partitioned_state(TOTAL).value()
+        assert (backend.version, found) in (("v1", 1), (None, None))
+
+
+@pytest.mark.clause("R5")
+def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
+    """With the capability a closed store is found again at its version, without it never."""
+    declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
+    with open_at(backend_name, tmp_path, ()) as backend:
+        fill(backend, 20)
+        backend.flush("v1")
+    with open_at(backend_name, tmp_path, ("v1",)) as again:
+        again.set_current_key("k7")
+        found = again.get_partitioned_state(TOTAL).value()
+        kept = Capability.LOCAL_COPY in declared
+        assert (again.version, found) == (("v1", 7) if kept else (None, None))
+    with open_at(backend_name, tmp_path, ("v2",)) as other:
+        assert other.version is None
+        assert other.num_state_entries() == 0
