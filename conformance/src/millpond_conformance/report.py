@@ -82,7 +82,7 @@ class Environment:
             plugin=plugin or resolution.target,
             native=registry.load(resolution).native_version(),
             python=sys.version.split()[0],
-            platform=platform.platform(),
+            platform=f"{platform.system()} {platform.machine()}",
         )
 
 
