@@ -20,6 +20,7 @@ def test_backends_as_json():
     found = {row["name"]: row for row in rows}
     assert set(found) >= {"heap", "rocksdb", "lmdb"}
     keys = {"name", "distribution", "version", "capabilities", "status", "reason", "native"}
+    keys |= {"conformance"}
     assert all(set(row) == keys for row in rows)
     assert found["rocksdb"]["native"].startswith("rocksdict")
     assert found["lmdb"]["capabilities"] == ["local-copy"]
