@@ -8,8 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -19,6 +18,7 @@ from millpond.backend.cleanup import SweepFigures
 from millpond.backend.registration import RegisteredState, StateRegistry
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.view import StateView
+from millpond.closing import Closeable
 from millpond.errors import ConfigError
 from millpond.state.descriptors import StateDescriptor
 from millpond.types import VOID_NAMESPACE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyedStateBackend", "RegisteredState"]
 
 
-class KeyedStateBackend(StateRegistry):
+class KeyedStateBackend(StateRegistry, Closeable):
     """Keyed state of one subtask; a context manager.
 
     Note for implementers: ``_select`` is called for every record, the tables' methods for
@@ -215,17 +215,6 @@ class KeyedStateBackend(StateRegistry):
         for strategy in self._strategies or ():
             strategy.close()
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @abstractmethod
     def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:

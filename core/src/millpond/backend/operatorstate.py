@@ -10,12 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import attrs
 
 from millpond.backend.compat import refusal
+from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
     NullValueError,
@@ -192,7 +192,7 @@ class BroadcastState(MapState[Any, Any]):
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
-class OperatorStateBackend:
+class OperatorStateBackend(Closeable):
     """The operator state of one subtask; a context manager.
 
     Args:
@@ -293,17 +293,6 @@ class OperatorStateBackend:
         self._closed = True
         self._states.clear()
         self._restored.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _same(data: bytes) -> bytes:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import attrs
 
@@ -22,6 +21,7 @@ from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.committed import last_batch, query_id
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.closing import Closeable
 from millpond.errors import BackendClosedError, MillpondError, StateNameError
 from millpond.runtime.opening import open_keyed_backend
 from millpond.state import (
@@ -131,7 +131,7 @@ class _Replica:
         return done
 
 
-class QueryableStateClient:
+class QueryableStateClient(Closeable):
     """Answers queries by key from the last committed version; a context manager.
 
     Args:
@@ -179,17 +179,6 @@ class QueryableStateClient:
             replica.backend.close()
         self._replicas = []
         self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---------------------------------------------------------------- versions
 
