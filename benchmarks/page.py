@@ -90,8 +90,9 @@ aggregation with its RocksDB provider; the results are compared row by row and e
 WRAPPERS = """
 ## Wrappers
 
-A read-modify-write of an int, its share of the flush included (`benchmarks/wrappers.py`); cases
-take turns, medians. *Plain again* is the same as *plain*: what differs between the two is noise.
+A read-modify-write of an int, its share of the flush included (`benchmarks/wrappers.py`), in
+processor time; cases take turns, medians, ratios within rounds. *Plain again* is the same as
+*plain*: what differs between the two is noise.
 
 ![cost of wrappers](images/wrappers.png)
 
@@ -139,11 +140,11 @@ def further(folder: Path) -> str:
         "wrappers": [
             f"| {case} | "
             + " | ".join(
-                f"{wrappers[b][case]:,.0f} ns ({wrappers[b][case] / wrappers[b]['plain'] - 1:+.0%})"
+                f"{wrappers['ns'][b][case]:,.0f} ns ({wrappers['more'][b][case]:+.0%})"
                 for b in backends
             )
             + " |"
-            for case in wrappers["heap"]
+            for case in wrappers["ns"]["heap"]
         ],
         "ttl": [ttl_row(name, ttl["samples"][name], ttl["fresh"][name]) for name in backends],
         "queries": [

@@ -94,6 +94,7 @@ class Sweep:
         meta: the state.
         strategies: how its descriptor wants it.
         now: the time in ms; nothing is buffered yet.
+        fresh: whether nothing is stored yet either, so that nothing can expire for a while.
         step: looks at so many rows and removes what has expired; says how many it has looked
             at, how many it has removed, and whether it has come to the end.
     """
@@ -104,13 +105,15 @@ class Sweep:
         strategies: CleanupStrategies,
         now: int,
         step: Callable[[int, Expiry], tuple[int, int, bool]],
+        *,
+        fresh: bool = False,
     ) -> None:
         self._meta = meta
         self._strategies = strategies
         self._step = step
         self._begun: int | None = None
         self._oldest: int | None = None
-        self._next = 0
+        self._next = now + (meta.ttl_ms or 0) if fresh else 0
         self._last_flush = now
         self.figures = SweepFigures()
 

@@ -117,9 +117,9 @@ class StateRegistry(KeyContext):
             self._sweeps.pop(name, None)
         else:
             table: Any = self._tables[name]
-            self._sweeps[name] = Sweep(
-                fresh.meta, ttl.cleanup, self.parameters.clock.now(), table.sweep
-            )
+            now = self.parameters.clock.now()
+            new = name not in self.restored and name not in self._registered
+            self._sweeps[name] = Sweep(fresh.meta, ttl.cleanup, now, table.sweep, fresh=new)
 
     def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
         """A state in use can be declared again with other functions, not with another type."""
