@@ -8,6 +8,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import CheckpointStreamFactory, StreamStateHandle
+from millpond.checkpoint.memory import MemoryStorage
 from moto.server import ThreadedMotoServer
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -187,3 +188,13 @@ def test_a_local_file_appears_whole(tmp_path):
     assert not (tmp_path / "a" / "file").exists()
     sink.commit()
     assert [path.name for path in Path(tmp_path, "a").iterdir()] == ["file"]
+
+
+def test_a_private_storage_goes_with_its_last_reference():
+    """Nobody else finds its files, and they take no memory once nothing refers to it."""
+    storage = MemoryStorage.private()
+    storage.write("a/b", [b"x"])
+    assert mp.checkpoint_storage(storage.uri).read_all("a/b") == b"x"
+    uri = storage.uri
+    del storage
+    assert mp.checkpoint_storage(uri).list("") == []

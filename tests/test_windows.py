@@ -288,3 +288,18 @@ def test_rows_without_event_time_are_refused():
     function = summed(windows.window(windows.TumblingEventTimeWindows.of(10)))
     with harness(function) as operator, pytest.raises(errors.UserFunctionError, match="event time"):
         operator.process({"k": "a", "n": 1})
+
+
+class Names(Total):
+    """The names of an aggregate, none of them wanted."""
+
+    def get_result(self, accumulator):
+        return []
+
+
+def test_an_empty_result_is_a_result():
+    """A window whose aggregate comes to an empty list fires all the same."""
+    function = windows.window(windows.TumblingEventTimeWindows.of(10 * SECOND)).aggregate(
+        Names(), int
+    )
+    assert run(function, [row("a", 1)]) == [("a", 0, 10_000, [])]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
 
 _STAMP = struct.Struct(">q")
-_PROGRESS = struct.Struct(">qqq")
+_PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
 """Rows looked at in a flush that has changed nothing, so that idle states are cleaned too."""
@@ -111,40 +111,38 @@ class Sweep:
         self._meta = meta
         self._strategies = strategies
         self._step = step
-        self._begun: int | None = None
-        self._oldest: int | None = None
+        self._oldest: int | None = None  # of the pass that is under way
         self._next = now + (meta.ttl_ms or 0) if fresh else 0
         self._last_flush = now
         self.figures = SweepFigures()
 
     def progress(self) -> bytes:
         """How far the clean-up is, for a store that outlives the process."""
-        begun, oldest = (-1 if moment is None else moment for moment in (self._begun, self._oldest))
-        return _PROGRESS.pack(begun, oldest, self._next)
+        return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._next)
 
     def resume(self, progress: bytes) -> None:
         """Go on where another process has stopped."""
-        begun, oldest, self._next = _PROGRESS.unpack(progress)
-        self._begun, self._oldest = (None if at == -1 else at for at in (begun, oldest))
+        under_way, oldest, self._next = _PROGRESS.unpack(progress)
+        self._oldest = oldest if under_way else None
 
     def run(self, changed: int, now: int) -> None:
         """Go on for as many rows as a bundle with so many changed entries allows."""
         bundle_began, self._last_flush = self._last_flush, now
-        if self._begun is None:
+        if self._oldest is None:
             if now < self._next:
                 return
             # Entries that are still buffered will not be seen; they are as old as the bundle.
-            self._begun, self._oldest = now, bundle_began
+            self._oldest = bundle_began
         wanted = self._strategies.incremental_size * changed
         expiry = Expiry(self._meta, now)
         visited, removed, ended = self._step(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
         self.figures.visited += visited
         self.figures.removed += removed
-        if expiry.oldest is not None and self._oldest is not None:
+        if expiry.oldest is not None:
             self._oldest = min(self._oldest, expiry.oldest)
-        if ended and self._oldest is not None and self._meta.ttl_ms is not None:
-            self._next = self._oldest + self._meta.ttl_ms
-            self._begun = None
+        if ended:
+            self._next = self._oldest + (self._meta.ttl_ms or 0)
+            self._oldest = None
             self.figures.passes += 1
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
+import weakref
 from typing import ClassVar
 from urllib.parse import parse_qs
 
@@ -29,6 +31,13 @@ class MemoryStorage(CheckpointStorage):
         self.uri = uri
         self._name, _, query = uri.partition("?")
         self._limit = _limit(uri, query)
+
+    @classmethod
+    def private(cls) -> MemoryStorage:
+        """A storage of a name that nobody guesses, whose files go when it goes."""
+        storage = cls(f"memory:{uuid.uuid4().hex}")
+        weakref.finalize(storage, cls._roots.pop, storage._name, None)
+        return storage
 
     @property
     def _files(self) -> dict[str, bytes]:

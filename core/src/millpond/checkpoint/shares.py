@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from millpond.backend.operatorstate import FrozenState
 from millpond.checkpoint.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.operatorstate import (
     read_operator_state,
     redistribute_operator_state,
@@ -15,13 +15,12 @@ from millpond.checkpoint.operatorstate import (
 )
 from millpond.checkpoint.savepoint.metadata import SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.operator_tables import read_operator_states
-from millpond.checkpoint.storage import checkpoint_storage
 
 __all__ = ["frozen_operator_state", "operator_state_share"]
 
 
 def operator_state_share(
-    handles: Sequence[KeyedStateHandle | SavepointHandle | OperatorStateHandle],
+    handles: Sequence[KeyedStateHandle | SavepointHandle],
     uid: str,
     subtask: int,
     parallelism: int,
@@ -29,7 +28,7 @@ def operator_state_share(
     """What one subtask restores of the operator state in some snapshots.
 
     Args:
-        handles: the old subtasks' snapshots, in their order; savepoints, whole operator states.
+        handles: the old subtasks' snapshots, in their order, or savepoints.
         uid: the operator, for savepoints.
         subtask: the new subtask, from 0.
         parallelism: how many new subtasks there are.
@@ -41,8 +40,6 @@ def operator_state_share(
     for handle in handles:
         if isinstance(handle, SavepointHandle):
             old += _of_savepoint(handle, uid)
-        elif isinstance(handle, OperatorStateHandle):
-            old.append(handle)
         else:
             old += handle.operator_state or [None]
     return redistribute_operator_state(old, parallelism)[subtask] if any(old) else []
@@ -53,7 +50,7 @@ def _of_savepoint(handle: SavepointHandle, uid: str) -> list[OperatorStateHandle
     operator = read_savepoint(handle).operator(uid, uid or "operator state")
     if not operator.operator_states:
         return []
-    storage = checkpoint_storage(f"memory:savepoint-{uuid.uuid4().hex}")
+    storage = MemoryStorage.private()
     found: list[Any] = [
         write_operator_state(operator.uid, handle.checkpoint_id, storage, states).result().handle
         for states in read_operator_states(handle, operator)

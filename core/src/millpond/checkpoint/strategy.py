@@ -62,6 +62,7 @@ class SnapshotStrategy(ABC):
         """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
         self.confirmed = restored
         self._running.clear()
+        self._operator_state.clear()
         self._drop_outdated()
 
     def notify_complete(self, checkpoint_id: int) -> None:
@@ -118,8 +119,9 @@ class SnapshotStrategy(ABC):
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
         backend = self._backend
-        if backend.operator_state is not None:
-            self._operator_state[checkpoint_id] = backend.operator_state.freeze()
+        frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
+        if frozen:
+            self._operator_state[checkpoint_id] = frozen
         return KeyedStateHandle(
             checkpoint_id=checkpoint_id,
             version=backend.version or "",
@@ -133,7 +135,7 @@ class SnapshotStrategy(ABC):
 
     def is_empty(self, blank: KeyedStateHandle) -> bool:
         """Whether the subtask has no state of any kind, so that there is nothing to write."""
-        return not blank.states and not self._operator_state.get(blank.checkpoint_id)
+        return not blank.states and blank.checkpoint_id not in self._operator_state
 
     def with_files(
         self,

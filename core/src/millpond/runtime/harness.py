@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from os import PathLike
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
     SavepointStrategy,
-    checkpoint_storage,
     locate_savepoint,
 )
+from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.shares import operator_state_share
 from millpond.clock import ManualClock
+from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
@@ -35,7 +34,7 @@ from millpond.runtime.rows import as_row, key_selector
 __all__ = ["KeyedOperatorHarness"]
 
 
-class KeyedOperatorHarness:
+class KeyedOperatorHarness(Closeable):
     """One subtask of a keyed function in this process; a context manager.
 
     Args:
@@ -75,7 +74,7 @@ class KeyedOperatorHarness:
         self.clock = ManualClock(clock_ms)
         self._select = key_selector(key)
         self._checkpoint_id = 0
-        self._storage = checkpoint_storage(f"memory:harness-{uuid.uuid4().hex}")
+        self._storage = MemoryStorage.private()
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
         handles: Any = [restore] if single else list(restore or ())  # type: ignore[arg-type]
         old = [restorable(handle) for handle in handles if handle is not None]
@@ -103,12 +102,8 @@ class KeyedOperatorHarness:
         self._operator.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the function, then the backend."""
         with self._resources:
             self._operator.close()
 

@@ -108,20 +108,15 @@ class KeyedOperator:
             raise self._failure("process_broadcast_element", error) from error
 
     def process_all(
-        self,
-        keys: Iterable[Any],
-        groups: Iterable[int],
-        rows: Iterable[Any],
-        timestamps: Iterable[int | None],
-        output: list[Any],
+        self, rows: Iterable[tuple[Any, int, Any, int | None]], output: list[Any]
     ) -> None:
-        """Process rows whose keys are checked and whose key groups are known: the hot path."""
+        """Process rows, each with its checked key, key group and timestamp: the hot path."""
         context = self._context
         select = self._backend.set_current_key_and_group
         process = self._function.process_element
         extend = output.extend
         try:
-            for key, group, row, timestamp in zip(keys, groups, rows, timestamps, strict=False):
+            for key, group, row, timestamp in rows:
                 select(key, group)
                 context.current_key = key
                 context.timestamp = timestamp

@@ -100,4 +100,5 @@ class MetricsListener(StreamingQueryListener):
             _LOG.warning("the figures of a batch could not be read", exc_info=True)
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing to do."""
+        """Forget the query; all its batches were told of before."""
+        self._checkpoints.pop(str(event.id), None)

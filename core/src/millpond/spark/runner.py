@@ -83,7 +83,7 @@ class SubtaskRunner:
                 frames = self._broadcast(self._plan.broadcast, frames, output)
             for columns, groups in self._batches(frames):
                 with collector_paused():
-                    self._process(columns, groups, output)
+                    self.operator.process_all(self._keyed_rows(columns, groups), output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
                     output = []
@@ -101,10 +101,8 @@ class SubtaskRunner:
             if self._plan.broadcast is not None:
                 frames = self._broadcast(self._plan.broadcast, frames, output)
             rows = (row for batch in self._decoded(frames) for row in self._keyed_rows(*batch))
-            for key, mine in groupby(rows, key=itemgetter(0)):
-                for _, group, row, timestamp in self._ordered(mine):
-                    self.rows_in += 1
-                    self.operator.process_all((key,), (group,), (row,), (timestamp,), output)
+            for _, mine in groupby(rows, key=itemgetter(0)):
+                self.operator.process_all(self._ordered(mine), output)
                 self.operator.end_key(output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
@@ -116,10 +114,14 @@ class SubtaskRunner:
     def _keyed_rows(
         self, columns: list[list[Any]], groups: list[int]
     ) -> Iterable[tuple[Any, int, Any, int | None]]:
+        """A frame's rows, each with its checked key, key group and timestamp."""
+        if not groups:
+            return ()
+        self.rows_in += len(groups)
         rows = self._plan.rows.rows(columns)
         return zip(self._keys(columns), groups, rows, self._timestamps(columns), strict=False)
 
-    def _ordered(self, rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    def _ordered(self, rows: Iterable[Any]) -> Iterable[Any]:
         """One key's rows in the order that was asked for."""
         positions = self._plan.order_by
         if not positions:
@@ -168,14 +170,6 @@ class SubtaskRunner:
         keys = [[nulls_first(value) for value in columns[at]] for at in self._plan.order_by]
         order = sorted(range(len(groups)), key=list(zip(*keys, strict=True)).__getitem__)
         return [[column[at] for at in order] for column in columns], [groups[at] for at in order]
-
-    def _process(self, columns: list[list[Any]], groups: list[int], output: list[Any]) -> None:
-        if not groups:
-            return
-        self.rows_in += len(groups)
-        keys = self._keys(columns)
-        rows = self._plan.rows.rows(columns)
-        self.operator.process_all(keys, groups, rows, self._timestamps(columns), output)
 
     def _keys(self, columns: list[list[Any]]) -> list[Any]:
         parts = [columns[position] for position in self._plan.key_positions]

@@ -164,7 +164,8 @@ def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend:
             config=plan.config,
             place=plan.uid,
         )
-    name = f"{plan.resolution.target}" if ":" in plan.resolution.target else plan.resolution.name
+    target = plan.resolution.target
+    name = target if ":" in target else plan.resolution.name
     return open_keyed_backend(
         name,
         key_type=codec,

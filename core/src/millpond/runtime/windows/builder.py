@@ -1,4 +1,4 @@
-"""``millpond.window(…)``: windows as a keyed function, step by step as in PyFlink."""
+"""``millpond.windows.window(…)``: windows as a keyed function, step by step as in PyFlink."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from millpond.state import (
     ListStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    StateKind,
 )
 
 __all__ = [
@@ -108,6 +109,10 @@ class WindowContents:
     descriptor: StateDescriptor
     select: Callable[[Any], Any]
     function: ProcessWindowFunction
+
+    def is_empty(self, held: Any) -> bool:
+        """Whether the state holds nothing, so that there is nothing to fire."""
+        return not held if self.descriptor.kind is StateKind.LIST else held is None
 
 
 def as_window_function(given: WindowFunction | None) -> ProcessWindowFunction:

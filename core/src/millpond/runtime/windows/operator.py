@@ -58,9 +58,9 @@ class _TriggerContext:
 class WindowOperator(KeyedProcessFunction):
     """Assigns rows to windows, fires them, and drops them when they are over.
 
-    Made by ``millpond.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a window is
-    over once the time reaches its end plus the allowed lateness; a row all of whose windows are
-    over is late.
+    Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
+    window is over once the time reaches its end plus the allowed lateness; a row all of whose
+    windows are over is late.
     """
 
     timer_namespace: ClassVar[Any] = TimeWindow
@@ -244,7 +244,7 @@ class WindowOperator(KeyedProcessFunction):
         self._state.set_current_namespace(namespace)
         if TriggerResult.FIRE in result:
             held = self._state.get()
-            if held is not None and held != []:
+            if not self._contents.is_empty(held):
                 key, window = context.current_key, self._window_context(at)
                 yield from self._contents.function.process(key, window, held)
                 self._state.set_current_namespace(namespace)
