@@ -115,16 +115,16 @@ class KeyedOperator:
         select = self._backend.set_current_key_and_group
         process = self._function.process_element
         extend = output.extend
-        try:
-            for key, group, row, timestamp in rows:
-                select(key, group)
-                context.current_key = key
-                context.timestamp = timestamp
+        for key, group, row, timestamp in rows:
+            select(key, group)
+            context.current_key = key
+            context.timestamp = timestamp
+            try:
                 result = process(row, context)
                 if result is not None:
                     extend(result)
-        except Exception as error:
-            raise self._failure("process_element", error) from error
+            except Exception as error:
+                raise self._failure("process_element", error) from error
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
         """Raise the watermark to a moment in ms and fire what is due."""
