@@ -19,10 +19,9 @@ from typing import Any
 
 import matplotlib as mpl
 import millpond as mp
-from millpond.backend import Capability, KeyedBackendParameters
+from millpond.backend import Capability
 from millpond.backend.bytestore import ByteStoreBackend
-from millpond.plugins import get_registry
-from millpond.types import key_codec_for
+from millpond_conformance.opening import open_at
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -31,24 +30,6 @@ DAY = 86_400_000
 TTL_DAYS = 5
 BATCHES = 10
 BACKENDS = ("heap", "rocksdb", "lmdb")
-
-
-def open_backend(name: str, folder: Path, clock: mp.ManualClock, version: str | None) -> Any:
-    """A backend of one subtask, at a version of its local copy."""
-    config = mp.Config()
-    registry = get_registry(config.plugins)
-    resolution = registry.resolve(name)
-    parameters = KeyedBackendParameters(
-        key_codec=key_codec_for(str),
-        max_parallelism=128,
-        key_group_range=mp.KeyGroupRange(0, 127),
-        clock=clock,
-        config=config,
-        registry=registry,
-        directory=folder,
-        reuse_versions=frozenset([version] if version else []),
-    )
-    return registry.load(resolution).create_keyed_backend(parameters)
 
 
 def state_of(backend: Any) -> Any:
@@ -90,20 +71,21 @@ def fresh_bytes(name: str, live: int) -> int:
     """Bytes of a store that has never held anything but the live entries."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        backend = open_backend(name, folder, mp.ManualClock(0), None)
+        backend = open_at(name, folder)
         step = max(1, live // (BATCHES * TTL_DAYS))
         for first in range(0, live, step):
             put(backend, range(first, first + step))
             backend.flush(str(first))
         backend.close()
-        return stored_bytes(open_backend(name, folder, mp.ManualClock(0), str(first)))
+        with open_at(name, folder, [str(first)]) as reopened:
+            return stored_bytes(reopened)
 
 
 def simulate(name: str, days: int, keys: int) -> Iterator[dict[str, Any]]:
     """A sample at the end of each day."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, clock, version, number = Path(temporary), mp.ManualClock(0), None, 0
-        backend = open_backend(name, folder, clock, None)
+        backend = open_at(name, folder, clock=clock)
         reopens = Capability.LOCAL_COPY in backend.capabilities
         for day in range(days):
             for batch in range(BATCHES):
@@ -114,7 +96,7 @@ def simulate(name: str, days: int, keys: int) -> Iterator[dict[str, Any]]:
                 backend.flush(version)
                 if reopens:
                     backend.close()
-                    backend = open_backend(name, folder, clock, version)
+                    backend = open_at(name, folder, [version], clock)
                     assert backend.version == version
                     state_of(backend)
             yield {

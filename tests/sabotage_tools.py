@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.backend import KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond_heap.factory import HeapStateBackend
 
 Spoil = Callable[[KeyedStateBackend], None]
@@ -15,7 +15,7 @@ GALLERY: dict[str, Mutant] = {}
 class Mutant(StateBackend):
     """The heap backend, spoiled after it was made."""
 
-    capabilities = frozenset({Capability.IN_PROCESS_COPY})
+    capabilities = HeapStateBackend.capabilities
 
     def __init__(self, name: str, wrong: str, clauses: str, spoil: Spoil) -> None:
         self.name = name

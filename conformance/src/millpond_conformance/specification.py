@@ -33,6 +33,8 @@ CHAPTERS = {
     "T": "Time to live",
     "C": "Clean-up of expired entries",
     "M": "Timers",
+    "O": "Operator state",
+    "F": "Ownership",
     "R": "Resources and processes",
     "G": "Generated programs",
 }

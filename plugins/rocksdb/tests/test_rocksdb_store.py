@@ -8,9 +8,7 @@ import sys
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend import KeyedBackendParameters
-from millpond.plugins import get_registry
-from millpond.types import key_codec_for
+from millpond_conformance.opening import open_at
 from millpond_rocksdb.memory import arena_block_size
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
@@ -93,37 +91,20 @@ def test_wrong_options(tmp_path, options, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def open_at(tmp_path, versions):
-    """A RocksDB backend that may take over these versions."""
-    registry = get_registry()
-    return registry.backend("rocksdb").create_keyed_backend(
-        KeyedBackendParameters(
-            key_codec=key_codec_for(str),
-            max_parallelism=128,
-            key_group_range=mp.KeyGroupRange(0, 127),
-            clock=mp.ManualClock(0),
-            config=mp.Config(),
-            registry=registry,
-            directory=tmp_path,
-            reuse_versions=frozenset(versions),
-        )
-    )
-
-
 def test_only_the_wanted_version_is_taken_over(tmp_path):
     """A directory at another version, or changed since its version was named, starts empty."""
     total = mp.ValueStateDescriptor("total", int)
-    with open_at(tmp_path, ()) as backend:
+    with open_at("rocksdb", tmp_path, ()) as backend:
         backend.set_current_key("k")
         backend.get_partitioned_state(total).update(1)
         backend.flush("v1")
-    with open_at(tmp_path, {"v1"}) as backend:
+    with open_at("rocksdb", tmp_path, {"v1"}) as backend:
         assert backend.version == "v1"
         backend.set_current_key("k")
         assert backend.get_partitioned_state(total).value() == 1
         backend.get_partitioned_state(total).update(2)
         backend.flush()
-    with open_at(tmp_path, {"v1"}) as backend:
+    with open_at("rocksdb", tmp_path, {"v1"}) as backend:
         assert backend.version is None
         backend.set_current_key("k")
         assert backend.get_partitioned_state(total).value() is None
@@ -131,10 +112,10 @@ def test_only_the_wanted_version_is_taken_over(tmp_path):
 
 def test_a_broken_local_copy_is_replaced(tmp_path):
     """A store that cannot be opened is deleted and made anew, for it is only a copy."""
-    with open_at(tmp_path, ()) as backend:
+    with open_at("rocksdb", tmp_path, ()) as backend:
         backend.flush("v1")
     (tmp_path / "rocksdb" / "CURRENT").write_text("garbage")
-    with open_at(tmp_path, {"v1"}) as backend:
+    with open_at("rocksdb", tmp_path, {"v1"}) as backend:
         assert backend.version is None
 
 

@@ -6,6 +6,7 @@ import uuid
 
 import millpond as mp
 import pytest
+from millpond.backend import Capability
 from millpond.checkpoint.memory import MemoryStorage
 
 from millpond_conformance.plugin import BackendOpener
@@ -30,9 +31,7 @@ class SlowStorage(MemoryStorage):
 
 def runs_alone(backend):
     """Whether snapshots of this backend run while work goes on."""
-    view = backend.freeze()
-    view.close()
-    return view.detached
+    return Capability.ASYNC_SNAPSHOT in backend.capabilities
 
 
 def write(backend, number):
@@ -181,3 +180,40 @@ def test_a_subsumption_frees_files_before_the_retention_does(open_backend: Backe
         file.path for file in handle.files
     ]
     assert contents(open_backend(restore=[handle])) == expected(range(3))
+
+
+@pytest.mark.clause("A8")
+def test_snapshots_run_in_the_background_where_declared(open_backend: BackendOpener):
+    """With the capability a snapshot returns before it is written, without it never."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    write(backend, 0)
+    if not runs_alone(backend):
+        storage.gate.set()
+    future = backend.snapshot(1, storage)
+    assert future.done() is not runs_alone(backend)
+    storage.gate.set()
+    handle = future.result(30).handle
+    assert not future.cancel()
+    assert contents(open_backend(restore=[handle])) == expected(range(1))
+
+
+@pytest.mark.clause("A9")
+def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, storage):
+    """Repeated, late and unknown confirmations and aborts delete and change nothing."""
+    backend = open_backend()
+    handles = []
+    for number in range(1, 4):
+        write(backend, number)
+        handles.append(backend.snapshot(number, storage).result().handle)
+        backend.notify_checkpoint_complete(number)
+    files = storage.list("")
+    for number in (3, 1, 99):
+        backend.notify_checkpoint_complete(number)
+    for number in (3, 2, 99):
+        backend.notify_checkpoint_aborted(number)
+    assert storage.list("") == files
+    write(backend, 4)
+    handles.append(backend.snapshot(4, storage).result().handle)
+    for at, handle in enumerate(handles):
+        assert contents(open_backend(restore=[handle])) == expected(range(1, at + 2))

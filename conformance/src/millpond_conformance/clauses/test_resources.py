@@ -1,21 +1,19 @@
 """What a backend takes and gives back: files, threads, bytes; and other processes."""
 
 import json
-import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import millpond as mp
 import pytest
-from millpond.backend import Capability, KeyedBackendParameters
+from millpond.backend import Capability
 from millpond.plugins import get_registry
-from millpond.types import key_codec_for
 
+from millpond_conformance.opening import open_at
 from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.processes import in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000
@@ -68,6 +66,10 @@ def test_a_snapshot_costs_what_has_changed(open_backend: BackendOpener, storage)
     assert result.bytes_written < 4096
 
 
+WITHOUT_METADATA = """
+import importlib.metadata
+importlib.metadata.entry_points = lambda **wanted: importlib.metadata.EntryPoints(())
+"""
 CHILD = """
 import json, pickle, sys
 import millpond as mp
@@ -84,19 +86,13 @@ print(json.dumps(values))
 """
 
 
-def in_a_child(*arguments: str, code: str = CHILD) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process that finds the same modules."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(  # noqa: S603 - the kit's own code
-        command, capture_output=True, text=True, check=False, env=environment
-    )
-
-
 @pytest.mark.clause("R3")
 @pytest.mark.parametrize("by", ["name", "target"])
 def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
-    """A handle survives pickling; the backend is found there by name or by module and attribute."""
+    """A handle survives pickling; the backend is found there by name, or without any metadata.
+
+    Without entry points, as where modules were shipped in a bare zip, by module and attribute.
+    """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     backend = open_backend()
     fill(backend, 20)
@@ -107,7 +103,8 @@ def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp
     if by == "target" and ":" not in name:
         factory = type(get_registry().load(resolution))
         name = f"{factory.__module__}:{factory.__qualname__}"
-    done = in_a_child(name, str(tmp_path / "child"), str(tmp_path / "handle"))
+    code = WITHOUT_METADATA * (by == "target") + CHILD
+    done = in_a_child(code, name, str(tmp_path / "child"), str(tmp_path / "handle"))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [0, 7, 19, None]
 
@@ -115,7 +112,8 @@ def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from millpond_conformance.clauses.test_resources import open_at, TOTAL
+from millpond_conformance.clauses.test_resources import TOTAL
+from millpond_conformance.opening import open_at
 backend = open_at(sys.argv[1], Path(sys.argv[2]), ())
 backend.set_current_key("k")
 backend.get_partitioned_state(TOTAL).update(1)
@@ -125,26 +123,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def open_at(name: str, directory: Path, versions: tuple[str, ...]):
-    """A backend that may take over some versions which it finds in a directory."""
-    registry = get_registry()
-    parameters = KeyedBackendParameters(
-        key_codec=key_codec_for(str),
-        max_parallelism=128,
-        key_group_range=mp.KeyGroupRange(0, 127),
-        clock=mp.ManualClock(0),
-        config=mp.Config(),
-        registry=registry,
-        directory=directory,
-        reuse_versions=frozenset(versions),
-    )
-    return registry.load(registry.resolve(name)).create_keyed_backend(parameters)
-
-
 @pytest.mark.clause("R4")
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path):
     """Reopened, a store is at the version that was flushed, with what it held then, or empty."""
-    done = in_a_child(backend_name, str(tmp_path), code=KILLED)
+    done = in_a_child(KILLED, backend_name, str(tmp_path))
     assert done.returncode == -signal.SIGKILL, done.stderr
     with open_at(backend_name, tmp_path, ("v1",)) as backend:
         backend.set_current_key("k")

@@ -17,4 +17,7 @@ class Capability(enum.Enum):
     """The open backend may be kept in the process between two tasks: it locks nothing."""
 
     PER_STATE_OPTIONS = "per-state-options"
-    """Options can be given for a single state."""
+    """Options can be given for a single state, under ``state.<name>.``."""
+
+    ASYNC_SNAPSHOT = "async-snapshot"
+    """A view may be read by another thread while work goes on, so snapshots do not stop it."""

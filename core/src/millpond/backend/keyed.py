@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
+from millpond.backend.ownership import close_in_forked_children
 from millpond.backend.registration import RegisteredState, StateRegistry
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.view import StateView
@@ -37,13 +38,17 @@ class KeyedStateBackend(StateRegistry, Closeable):
     every access; everything else is rare. Override ``_unselect`` and ``_close`` as needed.
     """
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset()
-
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         super().__init__(parameters)
         self.version: str | None = None
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
+        close_in_forked_children(self)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the backend's factory declares."""
+        return self.parameters.capabilities
 
     # ---------------------------------------------------------------- figures
 
@@ -215,6 +220,11 @@ class KeyedStateBackend(StateRegistry, Closeable):
         for strategy in self._strategies or ():
             strategy.close()
         self._close()
+
+    def disown(self) -> None:
+        """Be closed in this process, which has inherited the backend, and release nothing."""
+        self._closed = True
+        self.forget_key()
 
     @abstractmethod
     def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:

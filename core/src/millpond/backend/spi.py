@@ -84,6 +84,7 @@ class KeyedBackendParameters:
         reuse_versions: versions of the state which, found in the directory, may be taken over;
             anything else that lies there is deleted.
         options: what stands in configuration under ``backend.<name>.``.
+        capabilities: what the factory declares.
         place: how errors and logs call the opened backend.
     """
 
@@ -96,6 +97,7 @@ class KeyedBackendParameters:
     directory: Path | None = None
     reuse_versions: frozenset[str] = frozenset()
     options: Mapping[str, Any] = attrs.field(factory=dict)
+    capabilities: frozenset[Capability] = frozenset()
     place: str = ""
 
 

@@ -21,11 +21,7 @@ class StateView(ABC):
 
     Attributes:
         metas: all states, registered or only restored.
-        detached: whether the backend may change while the view is read. Where it is false,
-            the view is read at once.
     """
-
-    detached = True
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self.metas: tuple[StateMeta, ...] = tuple(backend.state_metas())

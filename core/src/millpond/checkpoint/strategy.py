@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from millpond.backend.capabilities import Capability
 from millpond.backend.operatorstate import FrozenState
 from millpond.backend.view import StateView
 from millpond.checkpoint.handles import (
@@ -105,7 +106,8 @@ class SnapshotStrategy(ABC):
         self, checkpoint_id: int, work: Callable[[SnapshotTask], SnapshotResult], view: StateView
     ) -> SnapshotTask:
         """Run the second part of a snapshot over a frozen view, which is closed at its end."""
-        task = run_snapshot(work, view.close, background=view.detached)
+        background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
+        task = run_snapshot(work, view.close, background=background)
         self._running[checkpoint_id] = task
         return task
 

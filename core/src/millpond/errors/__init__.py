@@ -33,6 +33,7 @@ from millpond.errors.snapshots import (
 )
 from millpond.errors.state import (
     BackendClosedError,
+    DirectoryInUseError,
     KeyGroupRangeError,
     MaxParallelismError,
     NoCurrentKeyError,
@@ -51,6 +52,7 @@ __all__ = [
     "BackendMismatchError",
     "ConfigError",
     "CorruptSnapshotError",
+    "DirectoryInUseError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "MillpondError",

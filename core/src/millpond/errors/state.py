@@ -8,6 +8,7 @@ from millpond.errors.base import MillpondError
 
 __all__ = [
     "BackendClosedError",
+    "DirectoryInUseError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "NoCurrentKeyError",
@@ -132,6 +133,21 @@ class BackendClosedError(MillpondError):
 
     def sentence(self) -> str:
         return f"The backend {self.backend!r} is closed. Open it again to go on."
+
+
+@attrs.define(eq=False, slots=False)
+class DirectoryInUseError(MillpondError):
+    """A backend was to be opened in a directory that another open backend works in."""
+
+    backend: str
+    directory: str
+
+    def sentence(self) -> str:
+        return (
+            f"The backend {self.backend!r} cannot be opened in {self.directory}: another open "
+            "backend, of this process or another one, works there. Close that one, or give each "
+            "a directory of its own."
+        )
 
 
 @attrs.define(eq=False, slots=False)

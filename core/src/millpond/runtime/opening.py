@@ -8,7 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from millpond.backend import KeyedBackendParameters, KeyedStateBackend
+import attrs
+
+from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
 from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.backend.singlekey import SingleKeyBackend
 from millpond.checkpoint import (
@@ -24,7 +26,7 @@ from millpond.checkpoint.operatorstate import (
 )
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config
-from millpond.errors import RestoreError
+from millpond.errors import RestoreError, UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import Resolution, get_registry
 from millpond.types import key_codec_for
@@ -119,8 +121,17 @@ def open_batch_backend(
 
 
 def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-    """Make the backend of a resolution; see ``StateBackend.create_keyed_backend``."""
-    return parameters.registry.load(resolution).create_keyed_backend(parameters)
+    """Make the backend of a resolution; see ``StateBackend.create_keyed_backend``.
+
+    Raises:
+        UnsupportedCapabilityError: there are options for a single state, and the backend does
+            not declare that it knows such.
+    """
+    factory = parameters.registry.load(resolution)
+    if "state" in parameters.options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
+        raise UnsupportedCapabilityError(resolution.name, Capability.PER_STATE_OPTIONS.value)
+    given = attrs.evolve(parameters, capabilities=factory.capabilities)
+    return factory.create_keyed_backend(given)
 
 
 def restorable(given: Any) -> KeyedStateHandle | SavepointHandle:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend, WriteBatch
-from millpond.backend.capabilities import Capability
 
 __all__ = ["SqliteKeyedStateBackend", "SqliteStore"]
 
@@ -79,7 +78,6 @@ class SqliteKeyedStateBackend(ByteStoreBackend):
     """Keyed state in SQLite."""
 
     name: ClassVar[str] = "sqlite"
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
 
     def open_store(self, directory: Path) -> ByteStore:
         """See the base class."""

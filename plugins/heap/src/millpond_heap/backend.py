@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
-from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.spi import KeyedBackendParameters
@@ -30,7 +29,6 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     """
 
     name: ClassVar[str] = "heap"
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.IN_PROCESS_COPY})
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         super().__init__(parameters)

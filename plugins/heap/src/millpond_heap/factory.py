@@ -22,7 +22,9 @@ class HeapStateBackend(StateBackend):
     """Keeps state as objects in dictionaries: the fastest, as long as it fits into memory."""
 
     name: ClassVar[str] = "heap"
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.IN_PROCESS_COPY})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.IN_PROCESS_COPY, Capability.ASYNC_SNAPSHOT}
+    )
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """See the base class."""

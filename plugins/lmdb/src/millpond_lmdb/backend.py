@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend
-from millpond.backend.capabilities import Capability
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.config import structure_options
 
@@ -24,7 +23,6 @@ class LmdbKeyedStateBackend(ByteStoreBackend):
     """Keyed state in LMDB."""
 
     name: ClassVar[str] = LmdbStateBackend.name
-    capabilities: ClassVar[frozenset[Capability]] = LmdbStateBackend.capabilities
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self._options = structure_options(

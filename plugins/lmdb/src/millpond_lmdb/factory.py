@@ -13,7 +13,9 @@ class LmdbStateBackend(StateBackend):
     """Keeps state in LMDB: fast reads, quick to open, best where state fits the page cache."""
 
     name: ClassVar[str] = "lmdb"
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.LOCAL_COPY, Capability.ASYNC_SNAPSHOT}
+    )
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """See the base class."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend, end_of_prefix
-from millpond.backend.capabilities import Capability
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import CorruptSnapshotError
@@ -28,7 +27,6 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB."""
 
     name: ClassVar[str] = RocksDBStateBackend.name
-    capabilities: ClassVar[frozenset[Capability]] = RocksDBStateBackend.capabilities
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self._options = RocksDBOptions.from_mapping(parameters.options)

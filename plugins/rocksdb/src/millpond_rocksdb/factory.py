@@ -18,7 +18,7 @@ class RocksDBStateBackend(StateBackend):
 
     name: ClassVar[str] = "rocksdb"
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS}
+        {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS, Capability.ASYNC_SNAPSHOT}
     )
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:

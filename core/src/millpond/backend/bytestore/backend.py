@@ -21,6 +21,7 @@ from millpond.backend.changes import Change
 from millpond.backend.cleanup import PROGRESS_BYTES
 from millpond.backend.compat import CellMigration
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.ownership import DirectoryLock
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerRows
@@ -47,9 +48,9 @@ class ByteStoreBackend(KeyedStateBackend):
     """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        super().__init__(parameters)
         if parameters.directory is None:
             raise ConfigError("directory", f"the backend {self.name!r} needs a directory")
+        super().__init__(parameters)
         self.prefix: bytes | None = None
         self._prefix_bytes = key_group_prefix_bytes(parameters.max_parallelism)
         self._group_prefixes = {
@@ -62,7 +63,12 @@ class ByteStoreBackend(KeyedStateBackend):
         self.store_reads = 0
         self._store_writes = 0
         parameters.directory.mkdir(parents=True, exist_ok=True)
-        self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
+        self._lock = DirectoryLock(self.name, parameters.directory)
+        try:
+            self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
+        except BaseException:
+            self._lock.close()
+            raise
         self._families = set(self.store.families())
 
     # ---------------------------------------------------------------- what a subclass adds
@@ -254,3 +260,4 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def _close(self) -> None:
         self.store.close()
+        self._lock.close()

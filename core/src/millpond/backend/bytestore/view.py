@@ -27,7 +27,6 @@ class ByteStoreView(StateView):
     def __init__(self, backend: KeyedStateBackend, store: ByteStore) -> None:
         super().__init__(backend)
         self._reader = store.reader()
-        self.detached = self._reader is not None
         self._source: ByteStore | StoreReader = self._reader or store
         self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
 
