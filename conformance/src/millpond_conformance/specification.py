@@ -36,6 +36,8 @@ CHAPTERS = {
     "O": "Operator state",
     "F": "Ownership",
     "R": "Resources and processes",
+    "X": "Options and capabilities",
+    "W": "The core's wrappers",
     "G": "Generated programs",
 }
 """The chapters by the letter of their clauses, in their order."""

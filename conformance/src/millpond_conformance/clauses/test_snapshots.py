@@ -1,5 +1,8 @@
 """Snapshots and restore."""
 
+import json
+import re
+
 import millpond as mp
 import pytest
 from millpond import errors
@@ -172,3 +175,98 @@ def test_early_flushes_lose_nothing(open_backend: BackendOpener):
     handle = backend.snapshot(2, storage).result().handle
     assert contents(backend) == expected(range(80))
     assert contents(open_backend(restore=[handle])) == expected(range(80))
+
+
+def parts_of(handles, count, open_backend):
+    """Backends of some subtasks, restored from the snapshots of others."""
+    return [
+        open_backend(restore=handles, key_group_range=mp.key_group_range(128, count, subtask))
+        for subtask in range(count)
+    ]
+
+
+@pytest.mark.clause("S10")
+def test_uneven_rescales(open_backend: BackendOpener, storage):
+    """From one subtask to three, two, five and one again, every entry is in exactly one."""
+    origin = open_backend()
+    fill(origin, 0, 60)
+    handles = [origin.snapshot(1, storage).result().handle]
+    for number, count in enumerate((3, 2, 5, 1), 2):
+        parts = parts_of(handles, count, open_backend)
+        found = [contents(part) for part in parts]
+        assert sum(map(len, found)) == 60
+        assert {key: held for each in found for key, held in each.items()} == expected(range(60))
+        handles = [part.snapshot(number, storage).result().handle for part in parts]
+
+
+@pytest.mark.clause("S11")
+def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
+    """An older snapshot gives the older state, is built on, and the newer one stays whole."""
+    backend = open_backend()
+    handles = []
+    for number in range(1, 4):
+        fill(backend, 10 * number, 10 * number + 10)
+        handles.append(backend.snapshot(number, storage).result().handle)
+        backend.notify_checkpoint_complete(number)
+    older = open_backend(restore=[handles[0]])
+    assert contents(older) == expected(range(10, 20))
+    fill(older, 90, 95)
+    branch = older.snapshot(4, storage).result().handle
+    assert contents(open_backend(restore=[branch])) == expected([*range(10, 20), *range(90, 95)])
+    assert contents(open_backend(restore=[handles[2]])) == expected(range(10, 40))
+
+
+@pytest.mark.clause("S12")
+def test_damage_is_found(open_backend: BackendOpener, tmp_path):
+    """A snapshot with a changed, a cut or a missing file raises an error that names the file."""
+    root = tmp_path / "snapshots"
+    backend = open_backend()
+    fill(backend, 0, 50)
+    handle = backend.snapshot(1, mp.checkpoint_storage(root.as_uri())).result().handle
+    assert handle.files
+    for file in handle.files:
+        path = root / file.path
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for damaged in (changed, whole[:middle], b"", None):
+            path.unlink()
+            if damaged is not None:
+                path.write_bytes(damaged)
+            with pytest.raises(errors.MillpondError, match=re.escape(path.name)):
+                open_backend(restore=[handle])
+            path.write_bytes(whole)
+    assert contents(open_backend(restore=[handle])) == expected(range(50))
+
+
+@pytest.mark.clause("S13")
+def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
+    """A snapshot whose format is newer than the core's is refused by an error with both numbers."""
+    backend = open_backend()
+    fill(backend, 0, 5)
+    handle = backend.snapshot(1, storage).result().handle
+    tree = json.loads(handle.to_json())
+    newer = json.dumps({**tree, "format_version": tree["format_version"] + 1})
+    with pytest.raises(errors.ApiVersionError, match=str(tree["format_version"] + 1)):
+        mp.KeyedStateHandle.from_json(newer, storage)
+    same = mp.KeyedStateHandle.from_json(json.dumps(tree), storage)
+    assert contents(open_backend(restore=[same])) == expected(range(5))
+
+
+@pytest.mark.clause("S14")
+def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
+    """Each strategy that the backend offers restores bases, changes and halves exactly."""
+    for strategy in open_backend().strategy_names():
+        backend = open_backend(config=config(strategy))
+        fill(backend, 0, 40)
+        backend.snapshot(1, storage).result()
+        backend.notify_checkpoint_complete(1)
+        fill(backend, 40, 50)
+        backend.set_current_key("k0")
+        backend.get_partitioned_state(TOTAL).clear()
+        backend.get_partitioned_state(BASKET).clear()
+        handle = backend.snapshot(2, storage).result().handle
+        assert contents(open_backend(restore=[handle])) == expected(range(1, 50)), strategy
+        halves = [contents(part) for part in parts_of([handle], 2, open_backend)]
+        assert halves[0] | halves[1] == expected(range(1, 50)), strategy
+        assert not halves[0].keys() & halves[1].keys(), strategy

@@ -139,3 +139,38 @@ def test_timestamps_survive_snapshots(open_backend: BackendOpener, clock):
     assert again.value() == 1
     clock.set(10)
     assert again.value() is None
+
+
+LONG_MAX = (1 << 63) - 1
+
+
+@pytest.mark.clause("T9")
+def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
+    """Where timestamp + ttl is beyond 64 bits, a value stays, with and without a flush."""
+    endless = mp.StateTtlConfig(timedelta.max)
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int), endless)
+    clock.set(LONG_MAX - 1000)
+    state.update(1)
+    clock.set(LONG_MAX - 1)
+    assert state.value() == 1
+    backend.flush()
+    backend.flush()
+    assert state.value() == 1
+
+
+@pytest.mark.clause("T10")
+def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
+    """A value written later than now lives its whole time; what has expired does not come back."""
+    backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
+    clock.set(100)
+    state.update(1)
+    clock.set(50)
+    backend.flush()
+    assert state.value() == 1
+    clock.set(109)
+    assert state.value() == 1
+    clock.set(110)
+    assert state.value() is None
+    clock.set(100)
+    backend.flush()
+    assert state.value() is None

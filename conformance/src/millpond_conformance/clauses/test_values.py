@@ -1,11 +1,16 @@
 """Value states, keys, and the isolation rule."""
 
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+
 import millpond as mp
 import pytest
 from millpond import errors
 
 from millpond_conformance.plugin import BackendOpener
 
+TOTAL = mp.ValueStateDescriptor("total", int)
 SPENT = mp.ValueStateDescriptor("spent", float)
 
 
@@ -201,3 +206,69 @@ def test_closed_backend(open_backend: BackendOpener):
         backend.set_current_key("alice")
     with pytest.raises(errors.BackendClosedError):
         backend.get_partitioned_state(SPENT)
+
+
+KEYS = {
+    str: ["", "a", "a\0", "\0", "ä", "\U0001f600", "a" * 300],
+    int: [0, 1, -1, 255, 256, -(1 << 63), (1 << 63) - 1],
+    bytes: [b"", b"\0", b"\0\0", b"\xff", b"\xff\0"],
+    bool: [False, True],
+    tuple[str, int]: [("", 0), ("a", -1), ("a", 1), ("a\0", 0), ("b", -(1 << 63))],
+    datetime: [datetime(1, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)],
+}
+
+
+@pytest.mark.clause("V15")
+@pytest.mark.parametrize("key_type", list(KEYS), ids=str)
+def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
+    """Keys of each type are told apart and listed, before and after a restore."""
+    backend = open_backend(key_type=key_type)
+    keys = KEYS[key_type]
+    state = backend.get_partitioned_state(TOTAL)
+    for number, key in enumerate(keys):
+        backend.set_current_key(key)
+        state.update(number)
+    restored = open_backend(
+        key_type=key_type, restore=[backend.snapshot(1, storage).result().handle]
+    )
+    for each in (backend, restored):
+        held = each.get_partitioned_state(TOTAL)
+        assert sorted(each.keys("total")) == sorted(keys)
+        for number, key in enumerate(keys):
+            each.set_current_key(key)
+            assert held.value() == number
+
+
+ODD = {
+    float: [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308],
+    str: ["", "\0", "ä\u0301", "\U0001f600", "line\nline"],
+    bytes: [b"", b"\0", b"\xff" * 3],
+    int: [0, -1, 1 << 100, -(1 << 100)],
+    bool: [False, True],
+    list[int]: [[], [0], [-1, 1]],
+    dict[str, list[int]]: [{}, {"": []}, {"a": [1]}],
+    datetime: [datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)],
+    Decimal: [Decimal("0.00"), Decimal("-1E+3"), Decimal("0.1")],
+}
+
+
+@pytest.mark.clause("V16")
+@pytest.mark.parametrize("value_type", list(ODD), ids=str)
+def test_odd_values(open_backend: BackendOpener, storage, value_type):
+    """Empty, zero, infinite and extreme values are values, and come back as they were."""
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("odd", value_type)
+    state = backend.get_partitioned_state(descriptor)
+    for number, value in enumerate(ODD[value_type]):
+        backend.set_current_key(f"k{number}")
+        state.update(value)
+    backend.flush()
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    for each in (backend, restored):
+        held = each.get_partitioned_state(descriptor)
+        assert len(list(each.keys("odd"))) == len(ODD[value_type])
+        for number, value in enumerate(ODD[value_type]):
+            each.set_current_key(f"k{number}")
+            found = held.value()
+            assert type(found) is type(value)
+            assert repr(found) == repr(value)

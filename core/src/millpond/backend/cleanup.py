@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
 
 _STAMP = struct.Struct(">q")
+_NEVER = (1 << 63) - 1
 _PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
@@ -112,9 +113,12 @@ class Sweep:
         self._strategies = strategies
         self._step = step
         self._oldest: int | None = None  # of the pass that is under way
-        self._next = now + (meta.ttl_ms or 0) if fresh else 0
+        self._next = self._expiry_of(now) if fresh else 0
         self._last_flush = now
         self.figures = SweepFigures()
+
+    def _expiry_of(self, stamp: int) -> int:
+        return min(stamp + (self._meta.ttl_ms or 0), _NEVER)
 
     def progress(self) -> bytes:
         """How far the clean-up is, for a store that outlives the process."""
@@ -141,7 +145,7 @@ class Sweep:
         if expiry.oldest is not None:
             self._oldest = min(self._oldest, expiry.oldest)
         if ended:
-            self._next = self._oldest + (self._meta.ttl_ms or 0)
+            self._next = self._expiry_of(self._oldest)
             self._oldest = None
             self.figures.passes += 1
 

@@ -168,14 +168,21 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     def strategy(self, name: str) -> SnapshotStrategy:
         """A snapshot strategy of this backend by its name; ConfigError where there is none."""
+        for strategy in self._known_strategies():
+            if strategy.name == name:
+                return strategy
+        names = ", ".join(self.strategy_names())
+        raise ConfigError("state.snapshot.strategy", f"{name!r} is none of: {names}")
+
+    def strategy_names(self) -> list[str]:
+        """The names of all snapshot strategies of this backend, sorted."""
+        return sorted(strategy.name for strategy in self._known_strategies())
+
+    def _known_strategies(self) -> list[SnapshotStrategy]:
         if self._strategies is None:
             found = self.parameters.registry.hook.millpond_snapshot_strategies(backend=self)
             self._strategies = [strategy for group in found for strategy in group]
-        for strategy in self._strategies:
-            if strategy.name == name:
-                return strategy
-        names = ", ".join(sorted(strategy.name for strategy in self._strategies))
-        raise ConfigError("state.snapshot.strategy", f"{name!r} is none of: {names}")
+        return self._strategies
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed: later ones may build on it."""

@@ -1,0 +1,84 @@
+"""What a backend says of its options and capabilities, and that it goes by the core's wrappers."""
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.backend import Capability
+from millpond.plugins import get_registry
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+SCORES = mp.MapStateDescriptor("scores", str, int)
+ITEMS = mp.ListStateDescriptor("items", int)
+SUM = mp.ReducingStateDescriptor("sum", int.__add__, int)
+
+
+def factory_of(backend_name):
+    """The backend's factory."""
+    return get_registry().load(get_registry().resolve(backend_name))
+
+
+def opened_with(backend_name, directory, options):
+    """The backend with options of its own."""
+    name = get_registry().resolve(backend_name).name
+    config = mp.Config(backend={name: options})
+    return mp.open_keyed_backend(backend_name, key_type=str, directory=directory, config=config)
+
+
+@pytest.mark.clause("X1")
+def test_an_unknown_option_is_refused(backend_name, tmp_path):
+    """An option that the backend does not know raises ConfigError by its name; nothing is made."""
+    with pytest.raises(errors.ConfigError, match="no-such-option"):
+        opened_with(backend_name, tmp_path, {"no-such-option": 1})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.clause("X2")
+def test_options_of_a_single_state(backend_name, tmp_path):
+    """With the capability they are read, and a wrong one is named; without they are refused."""
+    declared = Capability.PER_STATE_OPTIONS in factory_of(backend_name).capabilities
+    wanted = errors.ConfigError if declared else errors.UnsupportedCapabilityError
+    named = "no-such-option" if declared else "per-state-options"
+    with pytest.raises(wanted, match=named):
+        opened_with(backend_name, tmp_path, {"state": {"total": {"no-such-option": 1}}})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.clause("X3")
+def test_what_is_declared(backend_name):
+    """Only the core's capabilities are declared, and the native library, if any, has a version."""
+    factory = factory_of(backend_name)
+    assert isinstance(factory.capabilities, frozenset)
+    assert all(isinstance(capability, Capability) for capability in factory.capabilities)
+    assert isinstance(factory.native_version(), str)
+
+
+@pytest.mark.clause("W1")
+@pytest.mark.parametrize("interval", [1, 3])
+def test_metrics_add_up(backend_name, tmp_path, interval):
+    """Calls that the metrics count are those that were made, of each kind of state."""
+    config = mp.Config(
+        {"state.latency-track.enabled": True, "state.latency-track.sample-interval": interval}
+    )
+    with mp.open_keyed_backend(
+        backend_name, key_type=str, directory=tmp_path, config=config
+    ) as backend:
+        states = [backend.get_partitioned_state(each) for each in (TOTAL, SCORES, ITEMS, SUM)]
+        total, scores, items, added = states
+        for number in range(10):
+            backend.set_current_key(f"k{number % 3}")
+            total.update(number)
+            total.value()
+            scores.put("a", number)
+            items.add(number)
+            added.add(number)
+            if number % 2:
+                scores.get("a")
+                items.get()
+        made = {"total.update": 10, "total.value": 10, "scores.put": 10, "scores.get": 5}
+        made |= {"items.add": 10, "items.get": 5, "sum.add": 10}
+        counted = {name: count for name, count in backend.metrics.calls().items() if count}
+        assert counted == made
+        sampled = {
+            name: histogram.count for name, histogram in backend.metrics.histograms().items()
+        }
+        assert sampled == {f"{name}_ns": -(-count // interval) for name, count in made.items()}
