@@ -1,10 +1,11 @@
 """What the wrappers cost: a read-modify-write of a value state with and without them.
 
-The cases take turns in rounds, since the machine's speed drifts. A figure is the median of all
-rounds, a ratio the median of the rounds' own ratios to their two plain cases. Processor time is
-measured.
+Each case is a process of its own; they take turns, a pass over all keys each, in an order that
+moves on with every round, since the machine's speed drifts; and all that several times, since two
+processes of the same case differ as well. A figure is the median of all rounds, a ratio the
+median of the rounds' own ratios to their two plain cases. Processor time is measured.
 
-Usage: wrappers.py [--rounds 9] [--keys 20000] [--output out/bench]
+Usage: wrappers.py [--repeats 8] [--rounds 20] [--keys 4000] [--output out/bench]
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import statistics
 import tempfile
 import time
 from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
-PASSES = 3
+WARM_UP = 5
 CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "plain": (False, {}),
     "plain again": (False, {}),
@@ -39,41 +42,74 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
 }
 
 
-def run(backend: str, keys: int, *, ttl: bool, options: dict[str, Any]) -> float:
-    """Nanoseconds of one read-modify-write, its share of a flush included."""
+def opened(backend: str, folder: str, *, ttl: bool, options: dict[str, Any]) -> tuple[Any, Any]:
+    """A backend and its state."""
     descriptor = mp.ValueStateDescriptor("total", int)
     if ttl:
         descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(days=1)))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mp.open_keyed_backend(
-            backend,
-            key_type=int,
-            directory=folder,
-            clock=mp.ManualClock(0),
-            config=mp.Config(options),
-        ) as opened,
-    ):
-        state = opened.get_partitioned_state(descriptor)
-        groups = [mp.assign_to_key_group(key, 128) for key in range(keys)]
-        gc.collect()
-        gc.disable()
-        started = time.process_time_ns()
-        for _ in range(PASSES):
-            for key, group in enumerate(groups):
-                opened.set_current_key_and_group(key, group)
-                state.update((state.value() or 0) + 1)
-            opened.flush(None)
-        elapsed = time.process_time_ns() - started
-        gc.enable()
-        return elapsed / (PASSES * keys)
+    made = mp.open_keyed_backend(
+        backend,
+        key_type=int,
+        directory=folder,
+        clock=mp.ManualClock(0),
+        config=mp.Config(options),
+    )
+    return made, made.get_partitioned_state(descriptor)
+
+
+def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
+    """Nanoseconds of one read-modify-write, its share of a flush included."""
+    started = time.process_time_ns()
+    for key, group in enumerate(groups):
+        opened.set_current_key_and_group(key, group)
+        state.update((state.value() or 0) + 1)
+    opened.flush(None)
+    return (time.process_time_ns() - started) / len(groups)
+
+
+def serve(connection: Connection, backend: str, keys: int, case: str) -> None:
+    """Do a pass whenever asked to, and say how long it took; False ends it.
+
+    A process for each case, as in a worker: within one, the interpreter's inline caches would
+    see the states of all cases and help none.
+    """
+    ttl, options = CASES[case]
+    groups = [mp.assign_to_key_group(key, 128) for key in range(keys)]
+    with tempfile.TemporaryDirectory() as folder:
+        made, state = opened(backend, folder, ttl=ttl, options=options)
+        with made:
+            gc.disable()
+            while connection.recv():
+                took = one_pass(made, state, groups)
+                gc.collect()
+                connection.send(took)
+
+
+def measure(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
+    """The samples of each case: a process for each, which take turns pass by pass."""
+    context = get_context("spawn")
+    connections = {}
+    for name in CASES:
+        connections[name], other = context.Pipe()
+        context.Process(target=serve, args=(other, backend, keys, name), daemon=True).start()
+    samples: dict[str, list[float]] = {name: [] for name in CASES}
+    order = list(CASES)
+    for number in range(rounds + WARM_UP):
+        first = number % len(order)
+        for name in order[first:] + order[:first]:
+            connections[name].send(True)
+            samples[name].append(connections[name].recv())
+    for connection in connections.values():
+        connection.send(False)
+    return {name: each[WARM_UP:] for name, each in samples.items()}
 
 
 def main() -> None:
     """Measure, print a table, write JSON and a plot."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--keys", type=int, default=4000)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
@@ -81,9 +117,9 @@ def main() -> None:
     ratios: dict[str, dict[str, float]] = {}
     for backend in BACKENDS:
         samples: dict[str, list[float]] = {name: [] for name in CASES}
-        for _ in range(given.rounds):
-            for name, (ttl, options) in CASES.items():
-                samples[name].append(run(backend, given.keys, ttl=ttl, options=options))
+        for _ in range(given.repeats):
+            for name, more in measure(backend, given.keys, given.rounds).items():
+                samples[name] += more
         medians[backend] = {name: statistics.median(each) for name, each in samples.items()}
         plain = [(a + b) / 2 for a, b in zip(samples["plain"], samples["plain again"], strict=True)]
         for name, median in medians[backend].items():

@@ -29,7 +29,7 @@ def opened(tmp_path):
         made = mp.open_keyed_backend(
             backend,
             key_type=str,
-            directory=tmp_path,
+            directory=tmp_path / backend,
             clock=mp.ManualClock(0),
             config=mp.Config(options),
         )

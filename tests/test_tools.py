@@ -179,7 +179,7 @@ def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):
 def test_state_list_counts_rows_and_expired_ones(tmp_path):
     """Live and expired entries are told apart by the time of the look."""
     storage = mp.checkpoint_storage((tmp_path / "ttl").as_uri())
-    now = mp.SystemClock().now()
+    now = mp.SystemClock().now_ms
     clock = mp.ManualClock(now - 3_600_000)
     ttl = mp.StateTtlConfig(timedelta(minutes=30))
     with mp.open_keyed_backend("heap", key_type=str, place="q/ttl", clock=clock) as backend:

@@ -15,7 +15,7 @@ from millpond_conformance.ledger import read_ledger
 from millpond_conformance.page import write_page
 from millpond_conformance.plugin import PROFILES, WRAPPERS
 from millpond_conformance.report import Verdict, difference, read_report
-from millpond_conformance.specification import all_clauses, page
+from millpond_conformance.specification import MANIFEST, all_clauses, manifest, page
 
 __all__ = ["conformance"]
 
@@ -43,6 +43,7 @@ def conformance() -> None:
 @click.option("--report", type=click.Path(path_type=Path), help="Write the report as JSON.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
 @click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
+@click.option("--seed", type=int, help="Of the generated programs; in each report.")
 @as_json_option
 def run_kit(
     backend: str,
@@ -51,6 +52,7 @@ def run_kit(
     report: Path | None,
     ledger: Path | None,
     wrapped: str,
+    seed: int | None,
     *,
     as_json: bool,
 ) -> None:
@@ -61,7 +63,7 @@ def run_kit(
         if not as_json and sys.stderr.isatty():
             click.echo(f"\r{number:4} {done}/{total}", nl=False, err=True)
 
-    found = run(backend, profile, clauses, progress, known, wrapped)
+    found = run(backend, profile, clauses, progress, known, wrapped, seed)
     if sys.stderr.isatty() and not as_json:
         click.echo("\r" + " " * 20 + "\r", nl=False, err=True)
     if report is not None:
@@ -70,7 +72,7 @@ def run_kit(
         remember_verdict(backend, found.to_json())
     click.echo(found.to_json() if as_json else found.to_text())
     good = {Verdict.PASS, Verdict.CONDITIONAL}
-    if not {result.verdict for result in found.results} <= good:
+    if not {result.verdict for result in found.gating} <= good:
         sys.exit(1)
 
 
@@ -95,7 +97,10 @@ def html(target: Path, reports: tuple[Path, ...]) -> None:
 
 @conformance.command()
 @click.argument("target", type=click.Path(path_type=Path))
-def specification(target: Path) -> None:
+@click.option("--seal", is_flag=True, help="For a release of the kit: write its manifest too.")
+def specification(target: Path, *, seal: bool) -> None:
     """Write the specification to TARGET, a page of Markdown."""
     target.write_text(page(), encoding="utf-8")
+    if seal:
+        MANIFEST.write_text(manifest(), encoding="utf-8")
     click.echo(f"{len(all_clauses())} clauses written to {target}")

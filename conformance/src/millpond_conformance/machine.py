@@ -106,7 +106,7 @@ class BackendMachine(RuleBasedStateMachine):
     def stamp(self, key: str, space: str, value: int) -> None:
         """Set a value that expires."""
         self._state("stamped", key, space).update(value)
-        self._model.stamped[key, space] = (value, self._clock.now())
+        self._model.stamped[key, space] = (value, self._clock.now_ms)
 
     @rule(key=keys, space=spaces, more=st.lists(numbers, max_size=3))
     def extend(self, key: str, space: str, more: list[int]) -> None:
@@ -173,7 +173,7 @@ class BackendMachine(RuleBasedStateMachine):
         """Take a snapshot that counts."""
         handle = self._snapshot()
         self._backend.notify_checkpoint_complete(self._number)
-        self._confirmed.append((handle, copy.deepcopy(self._model), self._clock.now()))
+        self._confirmed.append((handle, copy.deepcopy(self._model), self._clock.now_ms))
 
     @rule(abort=st.booleans())
     def lose(self, abort: bool) -> None:  # noqa: FBT001 - hypothesis names it
@@ -225,7 +225,7 @@ class BackendMachine(RuleBasedStateMachine):
     @invariant()
     def reads_agree(self) -> None:
         """Every state of every key and namespace is what the model says."""
-        now, model = self._clock.now(), self._model
+        now, model = self._clock.now_ms, self._model
         stamped = model.live(now)
         for key in KEYS:
             for space in SPACES:

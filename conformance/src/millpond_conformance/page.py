@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from millpond_conformance.report import Report, Verdict
+from millpond_conformance.report import ClauseResult, Report, Verdict
 from millpond_conformance.specification import CHAPTERS, all_clauses
 
 __all__ = ["to_html", "write_page"]
@@ -16,7 +16,8 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem
 table { border-collapse: collapse; margin: 1rem 0 }
 th, td { padding: .3rem .7rem; text-align: left }
 tr + tr { border-top: 1px solid #ccc } .PASS { color: #1a7f37 } .FAIL, .ERROR { color: #b3261e }
-.INCOMPLETE, .XPASS { color: #8a5a00 } code { font-size: 13px }
+.INCOMPLETE, .XPASS { color: #8a5a00 } code, pre { font-size: 13px }
+pre { overflow-x: auto }
 """
 
 
@@ -38,17 +39,22 @@ def _matrix(reports: Sequence[Report]) -> str:
     return f"<table><tr><th></th>{head}</tr>{rows}<tr><th>verdict</th>{sums}</tr></table>"
 
 
+def _program(result: ClauseResult) -> str:
+    return f"<pre>{escape(result.program)}</pre>" if result.program else ""
+
+
 def _failures(report: Report) -> str:
     lines = [
         f'<li><b class="{r.verdict.value}">{r.number} {r.verdict.value}</b> '
-        f"<code>{escape(r.message)}</code></li>"
+        f"<code>{escape(r.message)}</code>{_program(r)}</li>"
         for r in report.results
         if r.verdict is not Verdict.PASS
     ]
     about = report.environment
     versions = f"{about.plugin}, {about.native or 'no native library'}, millpond {about.core}"
     text = "".join(lines) or "<li>every clause that ran has passed</li>"
-    place = escape(f"{versions}; Python {about.python} on {about.platform}")
+    run = f"profile {report.profile}, seed {report.seed}, sealed {report.seal[:12]}"
+    place = escape(f"{versions}; Python {about.python} on {about.platform}; {run}")
     return f"<h2>{escape(report.backend)}</h2><p>{place}</p><ul>{text}</ul>"
 
 

@@ -15,6 +15,7 @@ from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
 
+from millpond_conformance.judging import Judge
 from millpond_conformance.wrapping import give_time_to_live, with_metrics
 
 __all__ = ["PROFILES", "WRAPPERS", "BackendOpener"]
@@ -56,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker of clauses, and how many examples generated tests get."""
     config.addinivalue_line("markers", "clause(number): the promise that a test checks")
     config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
+    if not any(isinstance(plugin, Judge) for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(Judge())
     profile = config.getoption("--conformance-profile")
     if profile:
         name = f"millpond-{profile}"

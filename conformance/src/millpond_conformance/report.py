@@ -47,7 +47,8 @@ class ClauseResult:
     Attributes:
         cases: how many cases ran.
         seconds: how long they took together.
-        message: of what failed, with the shrunk program where there is one.
+        message: of what failed.
+        program: the shrunk program of a generated test that failed.
     """
 
     number: str
@@ -55,6 +56,7 @@ class ClauseResult:
     cases: int
     seconds: float
     message: str = ""
+    program: str = ""
 
 
 @attrs.frozen
@@ -102,6 +104,8 @@ class Report:
         partial: whether only some clauses were asked for; then there is no certificate.
         results: by clause, in the specification's order.
         wrapped: which of the core's wrappers stood around every state.
+        seed: of the generated programs.
+        seal: SHA-256 of the kit's manifest, by which reports of changed kits are told.
     """
 
     backend: str
@@ -111,25 +115,33 @@ class Report:
     environment: Environment
     results: tuple[ClauseResult, ...]
     wrapped: str = "none"
+    seed: int = 0
+    seal: str = ""
     format_version: int = FORMAT_VERSION
+
+    @property
+    def gating(self) -> tuple[ClauseResult, ...]:
+        """The results that count: all but those of provisional clauses."""
+        provisional = {clause.number for clause in all_clauses() if clause.provisional}
+        return tuple(result for result in self.results if result.number not in provisional)
 
     @property
     def verdict(self) -> Verdict:
         """The worst of all clauses; one of the specification that did not run is incomplete."""
-        found = [result.verdict for result in self.results]
-        missing = {clause.number for clause in all_clauses()} - {r.number for r in self.results}
+        found = [result.verdict for result in self.gating]
+        missing = _gating_numbers() - {result.number for result in self.results}
         return Verdict.worst([*found, *([Verdict.INCOMPLETE] if missing else [])])
 
     @property
     def passed(self) -> int:
-        """How many clauses have passed."""
-        return sum(result.verdict is Verdict.PASS for result in self.results)
+        """How many of the clauses that count have passed."""
+        return sum(result.verdict is Verdict.PASS for result in self.gating)
 
     def badge(self) -> str:
         """One line to show: specification, how many of how many, the verdict."""
         partial = " · partial" if self.partial else ""
         return (
-            f"spec {self.environment.specification} · {self.passed}/{len(all_clauses())} · "
+            f"spec {self.environment.specification} · {self.passed}/{len(_gating_numbers())} · "
             f"{self.verdict.value}{partial}"
         )
 
@@ -140,12 +152,7 @@ class Report:
 
     def to_text(self) -> str:
         """A page for a terminal: what did not pass, then the sum."""
-        lines = [
-            f"{result.number:4} {result.verdict.value}: {_promise(result.number)}"
-            + (f"\n     {result.message}" if result.message else "")
-            for result in self.results
-            if result.verdict is not Verdict.PASS
-        ]
+        lines = [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
         environment = self.environment
         about = (
             f"{self.backend} ({environment.plugin}; {environment.native or 'no native library'})"
@@ -154,8 +161,18 @@ class Report:
         return "\n".join(lines)
 
 
-def _promise(number: str) -> str:
-    return next((c.promise for c in all_clauses() if c.number == number), "no such clause any more")
+def _gating_numbers() -> set[str]:
+    return {clause.number for clause in all_clauses() if not clause.provisional}
+
+
+def _told(result: ClauseResult) -> str:
+    known = {clause.number: clause for clause in all_clauses()}
+    clause = known.get(result.number)
+    promise = clause.promise if clause else "no such clause any more"
+    note = " (provisional)" if clause and clause.provisional else ""
+    lines = [f"{result.number:4} {result.verdict.value}{note}: {promise}"]
+    lines += [f"     {line}" for line in [result.message, *result.program.splitlines()] if line]
+    return "\n".join(lines)
 
 
 _CONVERTER = cattrs.Converter()

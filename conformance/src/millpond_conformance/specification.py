@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,9 +21,22 @@ import attrs
 
 from millpond_conformance import clauses
 
-__all__ = ["CHAPTERS", "SPECIFICATION_VERSION", "Clause", "all_clauses", "page"]
+__all__ = [
+    "CHAPTERS",
+    "MANIFEST",
+    "SPECIFICATION_VERSION",
+    "Clause",
+    "all_clauses",
+    "manifest",
+    "page",
+    "seal",
+    "unsealed",
+]
 
 SPECIFICATION_VERSION = "0.1"
+
+MANIFEST = Path(__file__).parent / "manifest.json"
+"""Written by ``millpond conformance specification FILE --seal`` for a release of the kit."""
 
 CHAPTERS = {
     "V": "Values and keys",
@@ -50,19 +65,14 @@ class Clause:
     Attributes:
         number: a chapter's letter and a number.
         promise: what a backend promises.
-        test: the test that checks it, as ``module::function``.
-        digest: SHA-256 of the test's source, by which a changed clause is told.
+        digest: SHA-256 of the source file that the test stands in.
+        provisional: whether the clause is new: it is told, but does not count yet.
     """
 
     number: str
     promise: str
-    test: str
     digest: str
-
-    @property
-    def chapter(self) -> str:
-        """The title of its chapter."""
-        return CHAPTERS[self.number[0]]
+    provisional: bool = False
 
 
 def _modules() -> Iterator[ModuleType]:
@@ -70,11 +80,11 @@ def _modules() -> Iterator[ModuleType]:
         yield import_module(f"{clauses.__name__}.{module.name}")
 
 
-def _number(test: Any) -> str:
+def _mark(test: Any) -> Any:
     marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "clause"]
     if len(marks) != 1:
         raise LookupError(f"{test.__module__}.{test.__name__} carries no clause number, or several")
-    return str(marks[0].args[0])
+    return marks[0]
 
 
 @cache
@@ -86,20 +96,43 @@ def all_clauses() -> tuple[Clause, ...]:
     """
     found: dict[str, Clause] = {}
     for module in _modules():
+        digest = hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
         for name, test in inspect.getmembers(module, inspect.isfunction):
             if not name.startswith("test_") or test.__module__ != module.__name__:
                 continue
-            number = _number(test)
+            mark = _mark(test)
+            number = str(mark.args[0])
             if number in found:
                 raise LookupError(f"clause {number} has two tests")
-            digest = hashlib.sha256(inspect.getsource(test).encode()).hexdigest()
-            where = f"{module.__name__.rpartition('.')[2]}::{name}"
             promise = " ".join((inspect.getdoc(test) or "").split())
-            found[number] = Clause(number, promise, where, digest)
+            provisional = bool(mark.kwargs.get("provisional"))
+            found[number] = Clause(number, promise, digest, provisional)
     order = list(CHAPTERS)
     return tuple(
         sorted(found.values(), key=lambda c: (order.index(c.number[0]), int(c.number[1:])))
     )
+
+
+def manifest() -> str:
+    """Each clause and the digest of its test, as JSON: what a release of the kit is sealed with."""
+    clauses_ = {clause.number: clause.digest for clause in all_clauses()}
+    tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_}
+    return json.dumps(tree, indent=1) + "\n"
+
+
+def seal() -> str:
+    """SHA-256 of the manifest that the kit was released with."""
+    return hashlib.sha256(MANIFEST.read_bytes()).hexdigest()
+
+
+def unsealed() -> frozenset[str]:
+    """The clauses whose tests are not those of the manifest."""
+    sealed = json.loads(MANIFEST.read_text(encoding="utf-8"))["clauses"]
+    return frozenset(c.number for c in all_clauses() if sealed.get(c.number) != c.digest)
+
+
+def _promise(clause: Clause) -> str:
+    return f"(provisional) {clause.promise}" if clause.provisional else clause.promise
 
 
 def page() -> str:
@@ -114,5 +147,5 @@ def page() -> str:
     for letter, title in CHAPTERS.items():
         lines += ["", f"## {title}", ""]
         mine = [clause for clause in all_clauses() if clause.number[0] == letter]
-        lines += [f"* **{clause.number}** {clause.promise}" for clause in mine]
+        lines += [f"* **{clause.number}** {_promise(clause)}" for clause in mine]
     return "\n".join(lines) + "\n"

@@ -11,9 +11,14 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Anything that tells the processing time."""
+    """Anything that tells the processing time.
 
-    def now(self) -> int:
+    By an attribute, since a state with TTL asks twice for each row: on a clock that stands still
+    during a batch that costs 5 ns, a call 35.
+    """
+
+    @property
+    def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         ...
 
@@ -21,20 +26,21 @@ class Clock(Protocol):
 class SystemClock:
     """The wall clock of this machine."""
 
-    def now(self) -> int:
+    @property
+    def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
 
 @attrs.define
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is moved.
+
+    Attributes:
+        now_ms: the milliseconds that were set last.
+    """
 
     now_ms: int = 0
-
-    def now(self) -> int:
-        """The milliseconds that were set last."""
-        return self.now_ms
 
     def advance(self, ms: int) -> None:
         """Move by so many milliseconds; a negative distance is a clock that jumps back."""

@@ -1,5 +1,7 @@
 """Operator state of functions: it travels in the backend's own snapshots."""
 
+from typing import Any
+
 import millpond as mp
 import pytest
 
@@ -12,6 +14,8 @@ FORMS = ("full", "changelog", "savepoint")
 
 class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
     """Holds operator state of every kind, beside keyed state."""
+
+    groups: mp.KeyGroupRange
 
     def initialize_state(self, context):
         """Take the states, and what was restored."""
@@ -78,7 +82,8 @@ def taken(harness, form, folder):
 
 def saved(backend_name, parallelism, form, folder, restore=None, rows=2):
     """The handles of subtasks that have seen some rows each; and all numbers."""
-    handles, numbers = [], []
+    handles: list[Any] = []
+    numbers: list[int] = []
     for subtask, (function, harness) in enumerate(
         subtasks(backend_name, parallelism, restore, form)
     ):
@@ -113,7 +118,8 @@ def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after)
     Raw bytes go with their key groups.
     """
     handles, numbers = saved(backend_name, before, "changelog", tmp_path)
-    split, groups = [], {}
+    split: list[int] = []
+    groups: dict[int, bytes] = {}
     for function, harness in subtasks(backend_name, after, handles):
         with harness:
             split += function.items.get()

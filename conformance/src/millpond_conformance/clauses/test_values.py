@@ -3,6 +3,7 @@
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import millpond as mp
 import pytest
@@ -208,7 +209,7 @@ def test_closed_backend(open_backend: BackendOpener):
         backend.get_partitioned_state(SPENT)
 
 
-KEYS = {
+KEYS: dict[Any, list[Any]] = {
     str: ["", "a", "a\0", "\0", "ä", "\U0001f600", "a" * 300],
     int: [0, 1, -1, 255, 256, -(1 << 63), (1 << 63) - 1],
     bytes: [b"", b"\0", b"\0\0", b"\xff", b"\xff\0"],
@@ -239,7 +240,7 @@ def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
             assert held.value() == number
 
 
-ODD = {
+ODD: dict[Any, list[Any]] = {
     float: [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308],
     str: ["", "\0", "ä\u0301", "\U0001f600", "line\nline"],
     bytes: [b"", b"\0", b"\xff" * 3],

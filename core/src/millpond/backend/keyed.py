@@ -68,7 +68,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def remove_expired(self) -> None:
         """Look at some entries of the states with TTL; each flush begins with this."""
         if self._sweeps:
-            now = self.parameters.clock.now()
+            now = self.parameters.clock.now_ms
             for name, sweep in self._sweeps.items():
                 table: Any = self._tables[name]
                 sweep.run(table.changed_entries(), now)

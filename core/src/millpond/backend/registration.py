@@ -117,7 +117,7 @@ class StateRegistry(KeyContext):
             self._sweeps.pop(name, None)
         else:
             table: Any = self._tables[name]
-            now = self.parameters.clock.now()
+            now = self.parameters.clock.now_ms
             new = name not in self.restored and name not in self._registered
             self._sweeps[name] = Sweep(fresh.meta, ttl.cleanup, now, table.sweep, fresh=new)
 
@@ -141,7 +141,7 @@ class StateRegistry(KeyContext):
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
         serializer = fresh.descriptor.value_serializer()
-        return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now())
+        return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now_ms)
 
     def _describe(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         map_key = descriptor.map_key_codec()

@@ -104,11 +104,6 @@ class RawValueState(_RawState, ValueState[Any]):
         serializer = self._serializer
         return serializer.inner if isinstance(serializer, TtlSerializer) else serializer
 
-    @property
-    def place(self) -> str:
-        """How errors call the state."""
-        return self._place
-
     def __init__(
         self, descriptor: ValueStateDescriptor, namespace_codec: KeyCodec, table: CellTable
     ) -> None:

@@ -28,7 +28,7 @@ class StateView(ABC):
         self.key_group_range = backend.key_group_range
         self.max_parallelism = backend.max_parallelism
         self.key = backend.key_codec.snapshot()
-        self._now = backend.parameters.clock.now()
+        self._now = backend.parameters.clock.now_ms
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

@@ -55,7 +55,7 @@ def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: b
 
 
 def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
-    rows, expired = operator.count(name, SystemClock().now())
+    rows, expired = operator.count(name, SystemClock().now_ms)
     return {"rows": rows, "live": rows - expired, "expired": expired}
 
 

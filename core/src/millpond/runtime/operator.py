@@ -55,7 +55,7 @@ class KeyedOperator:
         self._function = function
         self._backend = backend
         self._info = info
-        self.timers = TimerService(backend, backend.parameters.clock.now, function.timer_namespace)
+        self.timers = TimerService(backend, backend.parameters.clock, function.timer_namespace)
         self._context = Context(timers=self.timers, operator_state=operator_state)
 
     def open(self) -> None:

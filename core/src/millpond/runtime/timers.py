@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.timers import Timer, TimerQueue
+from millpond.clock import Clock
 from millpond.types import VOID_NAMESPACE, VoidNamespace
 
 __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
@@ -34,10 +35,10 @@ class TimerService:
     """
 
     def __init__(
-        self, backend: KeyedStateBackend, now: Callable[[], int], namespace_type: Any = None
+        self, backend: KeyedStateBackend, clock: Clock, namespace_type: Any = None
     ) -> None:
         self._backend = backend
-        self._now = now
+        self._clock = clock
         self._namespace_type = VoidNamespace if namespace_type is None else namespace_type
         self._watermark = MIN_TIMESTAMP
 
@@ -54,7 +55,7 @@ class TimerService:
 
     def current_processing_time(self) -> int:
         """The processing time in ms since the epoch; on Spark the batch's own."""
-        return self._now()
+        return self._clock.now_ms
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Have ``on_timer`` called once the watermark reaches a time in ms."""
@@ -108,4 +109,4 @@ class TimerService:
 
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Hand out the processing-time timers that are due now."""
-        yield from self._due(TimeDomain.PROCESSING_TIME, self._now())
+        yield from self._due(TimeDomain.PROCESSING_TIME, self._clock.now_ms)

@@ -79,11 +79,15 @@ class TypeSerializer(ABC, Generic[T]):
 
     Note for implementers: ``check`` and ``copy`` carry the isolation rule. What ``check``
     returns must share nothing mutable with its argument, and so must what ``copy`` returns;
-    where ``immutable`` is true, ``copy`` is never called.
+    where ``immutable`` is true, ``copy`` is never called, and values of exactly
+    ``trusted_type`` may be stored as they are.
     """
 
     immutable: bool = False
     """Whether values can be handed out without a copy."""
+
+    trusted_type: type | None = None
+    """Values of exactly this type need no check."""
 
     type_name: str = "value"
     """How error messages call the type."""

@@ -44,6 +44,11 @@ class ScalarSerializer(TypeSerializer[Any]):
     trusted: bool = True
     immutable: bool = True
 
+    @property
+    def trusted_type(self) -> type | None:  # type: ignore[override]
+        """See the base class."""
+        return self.exact_type if self.trusted else None
+
     def check(self, value: Any) -> Any:
         """The value as exactly this type; see the base class."""
         # The exact type alone saves 0.1 µs a write, where it says everything: a str still has to

@@ -43,7 +43,9 @@ class MetricRegistry:
 
     def histogram(self, name: str, size: int) -> Histogram:
         """The histogram of a name, made at its first use."""
-        return self._histograms.setdefault(name, Histogram(size))
+        if name not in self._histograms:
+            self._histograms[name] = Histogram(size)
+        return self._histograms[name]
 
     def histograms(self) -> Mapping[str, Histogram]:
         """All histograms so far."""

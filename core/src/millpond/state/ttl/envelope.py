@@ -78,7 +78,7 @@ def _stamped_reduce(
     function: Callable[[Any, Any], Any], time: _Time
 ) -> Callable[[Stamped, Stamped], Stamped]:
     def reduce(a: Stamped, b: Stamped) -> Stamped:
-        now = time.clock.now()
+        now = time.clock.now_ms
         if not time.live(a, now):
             return b
         return (function(a[0], b[0]), now) if time.live(b, now) else a
@@ -94,10 +94,10 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
     time: _Time
 
     def create_accumulator(self) -> Stamped:
-        return self.inner.create_accumulator(), self.time.clock.now()
+        return self.inner.create_accumulator(), self.time.clock.now_ms
 
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
-        now = self.time.clock.now()
+        now = self.time.clock.now_ms
         old = accumulator[0] if self.time.live(accumulator, now) else self.create_accumulator()[0]
         return self.inner.add(value, old), now
 
@@ -114,7 +114,7 @@ def _stamped_fold(
     serializer = descriptor.value_serializer()
 
     def fold(accumulator: Stamped, value: Any) -> Stamped:
-        now = time.clock.now()
+        now = time.clock.now_ms
         live = time.live(accumulator, now)
         old = accumulator[0] if live else serializer.copy(descriptor.initial)
         return descriptor.fold_function(old, value), now
@@ -136,7 +136,7 @@ def stored_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescrip
         aggregate = _StampedAggregate(descriptor.aggregate_function, time)
         stored = attrs.evolve(descriptor, aggregate_function=aggregate, accumulator_type=stamped)
     elif isinstance(descriptor, FoldingStateDescriptor):
-        initial = (descriptor.initial, clock.now())
+        initial = (descriptor.initial, clock.now_ms)
         fold = _stamped_fold(descriptor, time)
         stored = attrs.evolve(descriptor, initial=initial, fold_function=fold, type=stamped)
     else:

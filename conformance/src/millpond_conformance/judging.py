@@ -1,0 +1,140 @@
+"""What becomes of each clause in a run of pytest: noted, judged, and told at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from millpond_conformance.report import ClauseResult, Verdict
+from millpond_conformance.specification import all_clauses, unsealed
+
+__all__ = ["Judge"]
+
+_OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped")
+
+
+@attrs.frozen
+class _Case:
+    backend: str
+    number: str
+    verdict: Verdict
+    seconds: float
+    message: str = ""
+    program: str = ""
+
+
+@attrs.define(eq=False)
+class Judge:
+    """A pytest plugin that notes what becomes of each clause's cases, by backend.
+
+    Attributes:
+        only: numbers of clauses to run; all that pytest has selected where it is empty.
+        report: called with the clause's number, how many cases are done, and of how many.
+    """
+
+    only: frozenset[str] = frozenset()
+    report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
+    expected: int = 0
+    _cases: list[_Case] = attrs.field(factory=list)
+    _known: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Note backend and clause of each case; leave out what was not asked for."""
+        for item in items:
+            marks = list(item.iter_markers("clause"))
+            if marks:
+                _require_own_fixtures(item)
+                arguments: Any = getattr(item, "callspec").params  # noqa: B009 - not in the type
+                self._known[item.nodeid] = (arguments["backend_name"], str(marks[0].args[0]))
+        if self.only:
+            items[:] = [i for i in items if self._known.get(i.nodeid, ("", ""))[1] in self.only]
+        self.expected = len(items)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a phase's outcome; what is skipped or expected to fail is no pass."""
+        failed = report.outcome == "failed"
+        ends = report.when == "call" or failed or report.outcome == "skipped"
+        if report.nodeid not in self._known or not ends:
+            return
+        verdict = Verdict.PASS
+        if failed:
+            verdict = Verdict.FAIL if report.when == "call" else Verdict.ERROR
+        elif report.outcome == "skipped":
+            verdict = Verdict.INCOMPLETE
+        elif hasattr(report, "wasxfail"):
+            verdict = Verdict.XPASS
+        backend, number = self._known[report.nodeid]
+        told = (_message(report), _program(report)) if verdict is not Verdict.PASS else ("", "")
+        self._cases.append(_Case(backend, number, verdict, report.duration, *told))
+        self.report(number, len(self._cases), self.expected)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say for each backend how many clauses have run, and to what verdict."""
+        for backend in self.backends():
+            results = list(self.results(backend))
+            verdict = Verdict.worst(result.verdict for result in results)
+            run = sum(result.cases > 0 for result in results)
+            label = verdict.value if run == len(results) else "partial, no certificate"
+            terminalreporter.write_line(f"{backend}: {run}/{len(results)} clauses run · {label}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A clause that was skipped or expected to fail is a failure of the run."""
+        spoiled = any(case.verdict is not Verdict.PASS for case in self._cases)
+        if spoiled and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def backends(self) -> list[str]:
+        """The backends of which a case has run, in the order of their names."""
+        return sorted({case.backend for case in self._cases})
+
+    def results(self, backend: str) -> Iterator[ClauseResult]:
+        """A verdict for each clause of a backend; one of which no case has run is incomplete."""
+        changed = unsealed()
+        for clause in all_clauses():
+            if self.only and clause.number not in self.only:
+                continue
+            mine = [c for c in self._cases if (c.backend, c.number) == (backend, clause.number)]
+            found = _summed(clause.number, mine)
+            if clause.number in changed and found.verdict is Verdict.PASS:
+                message = "its test is not the one that this version of the kit was sealed with"
+                found = attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
+            yield found
+
+
+def _summed(number: str, cases: Sequence[_Case]) -> ClauseResult:
+    verdict = Verdict.worst(case.verdict for case in cases)
+    worst = next((case for case in cases if case.verdict is verdict), None)
+    seconds = round(sum(case.seconds for case in cases), 3)
+    message, program = (worst.message, worst.program) if worst else ("", "")
+    return ClauseResult(number, verdict, len(cases), seconds, message, program)
+
+
+def _require_own_fixtures(item: pytest.Item) -> None:
+    """Refuse to run clauses whose backend somebody else opens."""
+    known: Any = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no other way
+    for name in _OWN_FIXTURES:
+        for definition in known.get(name, ())[-1:]:
+            if definition.func.__module__ != "millpond_conformance.plugin":
+                place = definition.func.__module__
+                raise pytest.UsageError(
+                    f"{place} overrides the fixture {name!r}: clauses run with the kit's own"
+                )
+
+
+def _message(report: pytest.TestReport) -> str:
+    """The last lines of a failure that say what was wrong."""
+    text = str(getattr(report.longrepr, "reprcrash", None) or report.longrepr or "")
+    return f"{report.nodeid.rpartition('::')[2]}: {' '.join(text.split())[:400]}"
+
+
+def _program(report: pytest.TestReport) -> str:
+    """The shrunk program of a generated test, as hypothesis has noted it."""
+    _, found, program = str(report.longrepr or "").partition("Falsifying example:")
+    lines = [line.removeprefix("E   ").rstrip() for line in program.splitlines()]
+    kept = [line for line in lines if not line.strip().startswith("You can ")]
+    return "\n".join(kept).strip()[:4000] if found else ""
