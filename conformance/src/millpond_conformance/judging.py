@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from millpond_conformance.specification import all_clauses, unsealed
 
 __all__ = ["Judge"]
 
+_PROGRAM = re.compile(
+    r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
+)
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped")
 
 
@@ -134,7 +138,6 @@ def _message(report: pytest.TestReport) -> str:
 
 def _program(report: pytest.TestReport) -> str:
     """The shrunk program of a generated test, as hypothesis has noted it."""
-    _, found, program = str(report.longrepr or "").partition("Falsifying example:")
-    lines = [line.removeprefix("E   ").rstrip() for line in program.splitlines()]
-    kept = [line for line in lines if not line.strip().startswith("You can ")]
-    return "\n".join(kept).strip()[:4000] if found else ""
+    found = _PROGRAM.search(str(report.longrepr or ""))
+    lines = found[1].splitlines() if found else []
+    return "\n".join(line.removeprefix("E").strip() for line in lines)[:4000]

@@ -1,61 +1,51 @@
 """A stateful machine: generated programs over a backend, beside a model in plain dictionaries.
 
-The model shares no code with the core or a plugin. Its rules write, flush, take snapshots of every
-kind, lose what was not confirmed, restore newer and older ones, divide and join key groups, and
-move the clock.
+Its rules write, flush, take snapshots of every kind, lose, abort and cancel them, restore newer
+and older ones, here and in fresh processes, find local copies again, divide and join key groups,
+and move the clock, forwards and back.
 """
 
 from __future__ import annotations
 
 import copy
 import tempfile
-import uuid
-from datetime import timedelta
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import attrs
 import millpond as mp
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from millpond.backend import KeyedStateBackend
 
-__all__ = ["machine_of"]
+from millpond_conformance import elsewhere
+from millpond_conformance.model import (
+    GROUPS,
+    KEYS,
+    SPACES,
+    TTL_MS,
+    Model,
+    descriptors,
+    observations,
+)
+from millpond_conformance.opening import open_at
+from millpond_conformance.processes import FreshProcesses
 
-KEYS = ("", "a", "b", "ab", "\0", "ключ")
-SPACES = ("n", "m")
-TTL_MS = 50
-GROUPS = 8
+__all__ = ["machine_of"]
 
 keys = st.sampled_from(KEYS)
 spaces = st.sampled_from(SPACES)
 numbers = st.integers(-(1 << 70), 1 << 70)
 
 
-@attrs.define
-class Model:
-    """What must be there: by state, then by key and namespace."""
-
-    values: dict[Any, int] = attrs.field(factory=dict)
-    lists: dict[Any, list[int]] = attrs.field(factory=dict)
-    maps: dict[Any, dict[str, int]] = attrs.field(factory=dict)
-    sums: dict[Any, int] = attrs.field(factory=dict)
-    stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
-
-    def live(self, now: int) -> dict[Any, int]:
-        """The values with TTL that have not expired."""
-        return {at: value for at, (value, when) in self.stamped.items() if when + TTL_MS > now}
-
-
-def _descriptors() -> dict[str, Any]:
-    ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
-    return {
-        "values": mp.ValueStateDescriptor("values", int),
-        "lists": mp.ListStateDescriptor("lists", int),
-        "maps": mp.MapStateDescriptor("maps", str, int),
-        "sums": mp.ReducingStateDescriptor("sums", int.__add__, int),
-        "stamped": mp.ValueStateDescriptor("stamped", int).enable_time_to_live(ttl),
-    }
+@cache
+def _processes(backend: str) -> FreshProcesses:
+    """One for all programs of a run; it ends with this process."""
+    return FreshProcesses(backend)
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -67,30 +57,47 @@ class BackendMachine(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory(prefix="millpond-machine-")
         self._opened = 0
-        self._storage = mp.checkpoint_storage(f"memory:machine-{uuid.uuid4().hex}")
+        self._storage = mp.checkpoint_storage((Path(self._folder.name) / "snapshots").as_uri())
         self._clock = mp.ManualClock(1000)
         self._model = Model()
         self._number = 0
-        self._confirmed: list[tuple[Any, Model, int]] = []
+        self._confirmed: list[tuple[Any, Model]] = []
+        self._running: tuple[int, Any, Model] | None = None
         self._backend = self._open([])
+
+    def _directory(self) -> Path:
+        self._opened += 1
+        return Path(self._folder.name) / str(self._opened)
 
     def _open(
         self, restore: list[Any], groups: mp.KeyGroupRange | None = None
     ) -> KeyedStateBackend:
-        self._opened += 1
         return mp.open_keyed_backend(
             self.backend_name,
             key_type=str,
             max_parallelism=GROUPS,
             key_group_range=groups,
-            directory=Path(self._folder.name) / str(self._opened),
+            directory=self._directory(),
             clock=self._clock,
             restore=restore,
         )
 
+    def _replace(self, restore: list[Any], model: Model) -> None:
+        """Go on with another backend, restored from these; what ran in the old one is gone."""
+        self._backend.close()
+        self._running = None
+        self._model = copy.deepcopy(model)
+        self._backend = self._open(restore)
+
     def _state(self, name: str, key: str, space: str) -> Any:
         self._backend.set_current_key(key)
-        return self._backend.get_partitioned_state(_descriptors()[name], space)
+        return self._backend.get_partitioned_state(descriptors()[name], space)
+
+    def _next(self) -> int:
+        for name in descriptors():
+            self._state(name, "a", "n")
+        self._number += 1
+        return self._number
 
     # ---------------------------------------------------------------- writes
 
@@ -150,9 +157,9 @@ class BackendMachine(RuleBasedStateMachine):
         self._state(name, key, space).clear()
         getattr(self._model, name).pop((key, space), None)
 
-    @rule(ms=st.integers(0, 2 * TTL_MS))
+    @rule(ms=st.integers(-TTL_MS, 2 * TTL_MS))
     def wait(self, ms: int) -> None:
-        """Let time pass."""
+        """Let time pass, or have the clock jump back."""
         self._clock.advance(ms)
 
     @rule()
@@ -162,86 +169,134 @@ class BackendMachine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- snapshots
 
-    def _snapshot(self) -> Any:
-        for name in _descriptors():
-            self._state(name, "a", "n")
-        self._number += 1
-        return self._backend.snapshot(self._number, self._storage).result().handle
-
     @rule()
     def confirm(self) -> None:
         """Take a snapshot that counts."""
-        handle = self._snapshot()
-        self._backend.notify_checkpoint_complete(self._number)
-        self._confirmed.append((handle, copy.deepcopy(self._model), self._clock.now_ms))
+        number = self._next()
+        handle = self._backend.snapshot(number, self._storage).result().handle
+        self._backend.notify_checkpoint_complete(number)
+        self._confirmed.append((handle, copy.deepcopy(self._model)))
+        self._running = None
 
     @rule(abort=st.booleans())
     def lose(self, abort: bool) -> None:  # noqa: FBT001 - hypothesis names it
         """Take a snapshot that never counts."""
-        self._snapshot()
+        number = self._next()
+        self._backend.snapshot(number, self._storage).result()
         if abort:
-            self._backend.notify_checkpoint_aborted(self._number)
+            self._backend.notify_checkpoint_aborted(number)
+
+    @precondition(lambda self: self._running is None)
+    @rule()
+    def begin(self) -> None:
+        """Begin a snapshot, and go on working while it is written."""
+        number = self._next()
+        future = self._backend.snapshot(number, self._storage)
+        self._running = (number, future, copy.deepcopy(self._model))
+
+    @precondition(lambda self: self._running is not None)
+    @rule(how=st.sampled_from(("confirm", "abort", "cancel")))
+    def settle(self, how: str) -> None:
+        """Confirm, abort or cancel the snapshot that was begun."""
+        assert self._running is not None
+        (number, future, model), self._running = self._running, None
+        if how == "confirm":
+            handle = future.result().handle
+            self._backend.notify_checkpoint_complete(number)
+            self._confirmed.append((handle, model))
+        elif how == "abort":
+            self._backend.notify_checkpoint_aborted(number)
+        else:
+            future.cancel()
+            with suppress(CancelledError):
+                future.result()
+
+    @rule()
+    def savepoint(self) -> None:
+        """Go through a savepoint."""
+        handle = self._backend.savepoint(self._next(), self._storage).result().handle
+        self._replace([handle], self._model)
+        self._confirmed = []
+
+    # ---------------------------------------------------------------- other backends
 
     @precondition(lambda self: self._confirmed)
     @rule(older=st.booleans())
     def crash(self, older: bool) -> None:  # noqa: FBT001 - hypothesis names it
         """Lose the backend, and restore the newest snapshot or the one before into another."""
-        self._backend.close()
         if older and len(self._confirmed) > 1:
             self._confirmed.pop()
-        handle, model, _ = self._confirmed[-1]
-        self._model = copy.deepcopy(model)
-        self._backend = self._open([handle])
-        self._confirmed = [(handle, model, 0)]
-
-    @precondition(lambda self: self._confirmed)
-    @rule(cut=st.integers(0, GROUPS - 2))
-    def rescale(self, cut: int) -> None:
-        """Divide the newest snapshot among two backends, and join theirs into one again."""
-        handle, model, _ = self._confirmed[-1]
-        parts = []
-        for groups in (mp.KeyGroupRange(0, cut), mp.KeyGroupRange(cut + 1, GROUPS - 1)):
-            with self._open([handle], groups) as part:
-                self._number += 1
-                parts.append(part.snapshot(self._number, self._storage).result().handle)
-        self._backend.close()
-        self._model = copy.deepcopy(model)
-        self._backend = self._open(parts)
-        self._confirmed = []
+        handle, model = self._confirmed[-1]
+        self._replace([handle], model)
+        self._confirmed = [(handle, model)]
 
     @rule()
-    def savepoint(self) -> None:
-        """Go through a savepoint."""
-        for name in _descriptors():
-            self._state(name, "a", "n")
-        self._number += 1
-        handle = self._backend.savepoint(self._number, self._storage).result().handle
+    def reopen(self) -> None:
+        """Close the backend, and find its directory again: at the same version, or empty."""
+        version = f"v{self._next()}"
+        self._backend.flush(version)
+        directory = self._backend.parameters.directory
+        assert directory is not None
         self._backend.close()
-        self._backend = self._open([handle])
+        self._backend = open_at(self.backend_name, directory, [version], self._clock, GROUPS)
+        self._backend.strategy("changelog").start(None)
+        if self._backend.version is None:
+            self._model = Model()
+        self._running, self._confirmed = None, []
+
+    @precondition(lambda self: self._confirmed)
+    @rule()
+    def move(self) -> None:
+        """Restore the newest snapshot in a fresh process, and what that one saves in another."""
+        handle, model = self._confirmed[-1]
+        model.expire(self._clock.now_ms)
+        seen, again = _processes(self.backend_name).call(
+            elsewhere.moved,
+            self.backend_name,
+            str(self._directory()),
+            handle,
+            self._clock.now_ms,
+            self._next(),
+        )
+        assert seen == model.observations()
+        self._replace([again], model)
+        self._confirmed = []
+
+    @precondition(lambda self: self._confirmed)
+    @rule()
+    def kill(self) -> None:
+        """A fresh process works on the newest snapshot and is killed: nothing has happened."""
+        with pytest.raises(ChildProcessError):
+            _processes(self.backend_name).call(
+                elsewhere.killed,
+                self.backend_name,
+                str(self._directory()),
+                self._confirmed[-1][0],
+                self._clock.now_ms,
+            )
+
+    @precondition(lambda self: self._confirmed)
+    @rule(cuts=st.sets(st.integers(0, GROUPS - 2), min_size=1, max_size=3))
+    def rescale(self, cuts: set[int]) -> None:
+        """Divide the newest snapshot among several backends, and join theirs into one again."""
+        handle, model = self._confirmed[-1]
+        parts = []
+        bounds = [-1, *sorted(cuts), GROUPS - 1]
+        for before, last in pairwise(bounds):
+            with self._open([handle], mp.KeyGroupRange(before + 1, last)) as part:
+                self._number += 1
+                parts.append(part.snapshot(self._number, self._storage).result().handle)
+        self._replace(parts, model)
         self._confirmed = []
 
     # ---------------------------------------------------------------- what must hold
 
     @invariant()
-    def reads_agree(self) -> None:
-        """Every state of every key and namespace is what the model says."""
-        now, model = self._clock.now_ms, self._model
-        stamped = model.live(now)
-        for key in KEYS:
-            for space in SPACES:
-                at = (key, space)
-                assert self._state("values", key, space).value() == model.values.get(at)
-                assert self._state("lists", key, space).get() == model.lists.get(at, [])
-                found = dict(self._state("maps", key, space).items())
-                assert found == model.maps.get(at, {})
-                assert self._state("sums", key, space).get() == model.sums.get(at)
-                assert self._state("stamped", key, space).value() == stamped.get(at)
-
-    @invariant()
-    def keys_agree(self) -> None:
-        """The keys that are listed are those that hold something, each once."""
+    def agrees(self) -> None:
+        """Every state of every key and namespace is what the model says, and so are the keys."""
+        self._model.expire(self._clock.now_ms)
+        assert observations(self._backend) == self._model.observations()
         for name in ("values", "sums"):
-            self._state(name, "a", "n")
             found = sorted(self._backend.keys_and_namespaces(name))
             assert found == sorted(getattr(self._model, name))
 

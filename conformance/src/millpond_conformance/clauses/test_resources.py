@@ -3,6 +3,8 @@
 import json
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.opening import open_at
 from millpond_conformance.plugin import BackendOpener
-from millpond_conformance.processes import in_a_child
+from millpond_conformance.processes import child_command, in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000
@@ -149,3 +151,116 @@ def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
     with open_at(backend_name, tmp_path, ("v2",)) as other:
         assert other.version is None
         assert other.num_state_entries() == 0
+
+
+TIDY = """
+import sys
+from pathlib import Path
+import millpond as mp
+from millpond_conformance.clauses.test_resources import fill
+name, folder = sys.argv[1], Path(sys.argv[2])
+storage = mp.checkpoint_storage((folder / "snapshots").as_uri())
+with mp.open_keyed_backend(name, key_type=str, directory=folder / "first") as backend:
+    fill(backend, 50)
+    handles = [backend.snapshot(1, storage).result().handle]
+    backend.notify_checkpoint_complete(1)
+    fill(backend, 60)
+    handles.append(backend.savepoint(2, storage).result().handle)
+for number, handle in enumerate(handles):
+    place = folder / f"again-{number}"
+    with mp.open_keyed_backend(name, key_type=str, directory=place, restore=[handle]) as backend:
+        fill(backend, 5)
+"""
+
+
+@pytest.mark.clause("R6")
+def test_nothing_is_left_elsewhere(backend_name, tmp_path):
+    """Closed, a backend has left no file but in its directory and the storage."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    places = {name: str(elsewhere) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
+    done = in_a_child(TIDY, backend_name, str(tmp_path / "work"), **places)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in elsewhere.rglob("*") if path.is_file()] == []
+
+
+RESTLESS = """
+import sys
+from pathlib import Path
+import millpond as mp
+from millpond_conformance.opening import open_at
+backend = open_at(sys.argv[1], Path(sys.argv[2]))
+states = [backend.get_partitioned_state(mp.ValueStateDescriptor(name, int)) for name in "ab"]
+for number in range(1, 100_000):
+    for key in range(20):
+        backend.set_current_key(f"k{key}")
+        for state in states:
+            state.update(number)
+    backend.flush(f"v{number}")
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.clause("R7")
+@pytest.mark.parametrize("lines", [1, 3, 10])
+def test_a_process_killed_amid_flushes(backend_name, tmp_path, lines):
+    """Killed at any moment, a store holds one flush, whole in all states, or nothing."""
+    command, environment = child_command(RESTLESS, backend_name, str(tmp_path))
+    with subprocess.Popen(  # noqa: S603 - the kit's own code
+        command, env=environment, stdout=subprocess.PIPE, text=True
+    ) as restless:
+        assert restless.stdout is not None
+        for _ in range(lines):
+            restless.stdout.readline()
+        restless.kill()
+        told = [int(line) for line in restless.stdout if line.endswith("\n")]
+    last = max([lines, *told])
+    versions = [f"v{number}" for number in range(1, last + 2)]
+    with open_at(backend_name, tmp_path, versions) as backend:
+        states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in "ab"]
+        found = set()
+        for key in range(20):
+            backend.set_current_key(f"k{key}")
+            found |= {state.value() for state in states}
+        assert len(found) == 1
+        (number,) = found
+        assert backend.version == (None if number is None else f"v{number}")
+        assert number is None or last <= number <= last + 1
+
+
+def steps_of(work) -> int:
+    """How many calls, of Python and of C functions, some work makes: a cost that no clock blurs."""
+    steps = 0
+
+    def count(frame, event, argument):
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return steps
+
+
+@pytest.mark.clause("R8", provisional=True)
+def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
+    """Reading, writing, removing and iterating touch what they are about, however much there is."""
+    scores = mp.MapStateDescriptor("scores", str, int)
+
+    def steps_among(others: int) -> list[int]:
+        backend = open_backend()
+        total = backend.get_partitioned_state(TOTAL)
+        score = backend.get_partitioned_state(scores)
+        for number in range(others):
+            backend.set_current_key(f"k{number}")
+            total.update(number)
+            score.put_all({"a": 1, "b": 2})
+        backend.flush()
+        backend.set_current_key("k7")
+        works = (total.value, lambda: dict(score.items()), lambda: total.update(1), score.clear)
+        return [steps_of(work) for work in works]
+
+    for few, many in zip(steps_among(20), steps_among(PEOPLE), strict=True):
+        assert many <= 2 * few + 10

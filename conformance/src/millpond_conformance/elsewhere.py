@@ -1,0 +1,53 @@
+"""What the stateful machine does in other processes: functions for ``FreshProcesses``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import millpond as mp
+from millpond.checkpoint import KeyedStateHandle
+from millpond.plugins import get_registry
+
+from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
+
+__all__ = ["killed", "moved", "prepare"]
+
+
+def prepare(backend: str) -> None:
+    """Load a plugin, and open nothing."""
+    get_registry().load(get_registry().resolve(backend))
+
+
+def _open(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> Any:
+    return mp.open_keyed_backend(
+        backend,
+        key_type=str,
+        max_parallelism=GROUPS,
+        directory=directory,
+        clock=mp.ManualClock(now),
+        restore=[handle],
+    )
+
+
+def moved(
+    backend: str, directory: str, handle: KeyedStateHandle, now: int, number: int
+) -> tuple[Any, Any]:
+    """Restore a snapshot, and give what is there and a new snapshot of it."""
+    with _open(backend, directory, handle, now) as opened:
+        seen = observations(opened)
+        assert handle.storage is not None
+        return seen, opened.snapshot(number, handle.storage).result().handle
+
+
+def killed(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
+    """Restore a snapshot, overwrite everything, and be killed before that is committed."""
+    opened = _open(backend, directory, handle, now)
+    for key in KEYS:
+        opened.set_current_key(key)
+        for space in SPACES:
+            opened.get_partitioned_state(descriptors()["values"], space).update(-1)
+            opened.get_partitioned_state(descriptors()["lists"], space).add(-1)
+    opened.flush("killed")
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,77 @@
+"""What the stateful machine compares a backend with: plain dictionaries, and how both are read.
+
+The model shares no code with the core or a plugin.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import millpond as mp
+
+__all__ = ["GROUPS", "KEYS", "SPACES", "TTL_MS", "Model", "descriptors", "observations"]
+
+KEYS = ("", "a", "b", "ab", "\0", "ключ")
+SPACES = ("n", "m")
+TTL_MS = 50
+GROUPS = 8
+
+Observations = dict[str, dict[tuple[str, str], Any]]
+"""What is held, by state, then by key and namespace."""
+
+
+@attrs.define
+class Model:
+    """What must be there: by state, then by key and namespace."""
+
+    values: dict[Any, int] = attrs.field(factory=dict)
+    lists: dict[Any, list[int]] = attrs.field(factory=dict)
+    maps: dict[Any, dict[str, int]] = attrs.field(factory=dict)
+    sums: dict[Any, int] = attrs.field(factory=dict)
+    stamped: dict[Any, tuple[int, int]] = attrs.field(factory=dict)
+
+    def expire(self, now: int) -> None:
+        """Drop what has expired; for good, since a backend removes it at a read."""
+        self.stamped = {at: each for at, each in self.stamped.items() if each[1] + TTL_MS > now}
+
+    def observations(self) -> Observations:
+        """What a backend should show."""
+        return {
+            "values": dict(self.values),
+            "lists": dict(self.lists),
+            "maps": {at: entries for at, entries in self.maps.items() if entries},
+            "sums": dict(self.sums),
+            "stamped": {at: value for at, (value, _) in self.stamped.items()},
+        }
+
+
+def descriptors() -> dict[str, Any]:
+    """The states by name: one of each kind that stores differently."""
+    ttl = mp.StateTtlConfig(timedelta(milliseconds=TTL_MS))
+    return {
+        "values": mp.ValueStateDescriptor("values", int),
+        "lists": mp.ListStateDescriptor("lists", int),
+        "maps": mp.MapStateDescriptor("maps", str, int),
+        "sums": mp.ReducingStateDescriptor("sums", int.__add__, int),
+        "stamped": mp.ValueStateDescriptor("stamped", int).enable_time_to_live(ttl),
+    }
+
+
+def observations(backend: Any) -> Observations:
+    """What a backend shows, read key by key and namespace by namespace."""
+    seen: Observations = {name: {} for name in descriptors()}
+    for key in KEYS:
+        backend.set_current_key(key)
+        for space in SPACES:
+            for name, descriptor in descriptors().items():
+                state = backend.get_partitioned_state(descriptor, space)
+                found = state.value() if name in ("values", "stamped") else None
+                if name in ("lists", "sums"):
+                    found = state.get() or None if name == "lists" else state.get()
+                elif name == "maps":
+                    found = dict(state.items()) or None
+                if found is not None:
+                    seen[name][key, space] = found
+    return seen
