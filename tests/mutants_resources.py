@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from sabotage_tools import around, mutant
+from sabotage_tools import around, mutant, on_tables
 
 _LEAKED: list[Any] = []
 _WRITER = "MILLPOND_SABOTAGE_PID"
@@ -29,6 +30,25 @@ def bound_to_a_process(backend: Any) -> None:
         around(backend, "load_rows", lambda original, name, rows: original(name, ()))
 
 
-@mutant("an empty store is taken for the version that is wanted", "R4 R5")
+@mutant("an empty store is taken for the version that is wanted", "R4 R5 R7")
 def any_version(backend: Any) -> None:
     backend.version = next(iter(backend.parameters.reuse_versions), None)
+
+
+@mutant("a file is left in the temporary directory", "R6")
+def left_files(backend: Any) -> None:
+    del backend
+    os.close(tempfile.mkstemp(prefix="sabotage-")[0])
+
+
+@mutant("a read looks at all entries", "R8")
+def linear_reads(backend: Any) -> None:
+    def change(table: Any) -> None:
+        def get(original: Any, *address: Any) -> Any:
+            for each in range(table.count()):
+                str(each)
+            return original(*address)
+
+        around(table, "get", get)
+
+    on_tables(backend, change)

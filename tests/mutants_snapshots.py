@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from millpond.backend import KeyedStateBackend
+from millpond.checkpoint.tasks import SnapshotTask
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
 from sabotage_tools import around, mutant, on_tables
 
 
-@mutant("a restore keeps only half of the key groups", "S1 S4")
+@mutant("a restore keeps only half of the key groups", "S1 S4 S10 S13 S14")
 def half_a_restore(backend: Any) -> None:
     def load(original: Any, name: str, rows: Any) -> None:
         original(name, [row for row in rows if row[0][0] % 2])
@@ -225,3 +227,29 @@ def ttl_switch_unnoticed(backend: Any) -> None:
         return None if stored.ttl != fresh.meta.ttl else original(stored, fresh)
 
     around(backend, "_migration", migration)
+
+
+_NEWEST: dict[str, list[Any]] = {}
+
+
+@mutant("a restore prefers the newest rows that the process has seen", "S11")
+def newest_wins(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        known = _NEWEST.get(name, [])
+        mine = list(rows)
+        _NEWEST[name] = mine if len(mine) > len(known) else known
+        original(name, _NEWEST[name])
+
+    around(backend, "load_rows", load)
+
+
+@mutant("a handle does not name its files", "S12")
+def nameless_files(backend: Any) -> None:
+    def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:
+        done = original(number, storage, version)
+        result = done.result()
+        task = SnapshotTask()
+        task.set_result(attrs.evolve(result, handle=attrs.evolve(result.handle, files=())))
+        return task
+
+    around(backend, "snapshot", snapshot)

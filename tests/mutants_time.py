@@ -250,3 +250,27 @@ def clock_timers_stay(backend: Any) -> None:
         return found
 
     around(backend, "timer_queue", queue)
+
+
+@mutant("a TTL of more than a century is none at all", "T9")
+def no_long_ttl(backend: Any) -> None:
+    def change(state: Any, _: Any) -> None:
+        if getattr(state, "_ttl_ms", 0) > 100 * 365 * 86_400_000:
+            state._ttl_ms = 0
+
+    on_states(backend, change, "value")
+
+
+@mutant("what was written later than now has expired", "T10")
+def future_is_past(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def value(original: Any) -> Any:
+            stamped = raw.cells.get(raw.namespace)
+            if stamped is not None and stamped[1] > backend.parameters.clock.now_ms:
+                raw.clear()
+            return original()
+
+        if hasattr(state, "_ttl_ms"):
+            around(state, "value", value)
+
+    on_states(backend, change, "value")

@@ -233,3 +233,20 @@ def cut_values(backend: Any) -> None:
         around(raw, "update", lambda o, v: o(v[: 1 << 20] if isinstance(v, (bytes, str)) else v))
 
     on_states(backend, change, "value")
+
+
+@mutant("negative keys lose their sign", "V15")
+def unsigned_keys(backend: Any) -> None:
+    def select(original: Any, key: Any, group: int) -> None:
+        original(abs(key) if type(key) is int else key, group)
+
+    around(backend, "set_current_key_and_group", select)
+
+
+@mutant("what is false is taken for nothing", "V16 G2")
+def false_is_nothing(backend: Any) -> None:
+    on_states(
+        backend,
+        lambda _, raw: around(raw, "update", lambda original, value: original(value or None)),
+        "value",
+    )

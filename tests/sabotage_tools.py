@@ -28,11 +28,14 @@ class Mutant(StateBackend):
         return backend
 
 
-def mutant(wrong: str, clauses: str) -> Callable[[Spoil], Spoil]:
-    """Add a mutant to the gallery: what is wrong with it, and the clauses that should catch it."""
+def mutant(wrong: str, clauses: str, kind: type[Mutant] = Mutant) -> Callable[[Spoil], Spoil]:
+    """Add a mutant to the gallery: what is wrong with it, and the clauses that should catch it.
+
+    ``kind`` is a class of its own where the factory itself is wrong.
+    """
 
     def add(spoil: Spoil) -> Spoil:
-        GALLERY[spoil.__name__] = Mutant(spoil.__name__, wrong, clauses, spoil)
+        GALLERY[spoil.__name__] = kind(spoil.__name__, wrong, clauses, spoil)
         return spoil
 
     return add
@@ -57,6 +60,17 @@ def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> 
         return state
 
     around(backend, "_make_state", made)
+
+
+def on_strategies(backend: Any, change: Callable[[Any], None]) -> None:
+    """Change each snapshot strategy that is asked for."""
+
+    def asked(original: Any, name: str) -> Any:
+        strategy = original(name)
+        change(strategy)
+        return strategy
+
+    around(backend, "strategy", asked)
 
 
 def on_tables(backend: Any, change: Callable[[Any], None]) -> None:

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import millpond as mp
+import pyarrow as pa
 from millpond.checkpoint import KeyedStateHandle
 from millpond.plugins import get_registry
 
@@ -18,6 +19,8 @@ __all__ = ["killed", "moved", "prepare"]
 def prepare(backend: str) -> None:
     """Load a plugin, and open nothing."""
     get_registry().load(get_registry().resolve(backend))
+    # The first array imports pandas where that is installed, which takes a second.
+    pa.array([0])
 
 
 def _open(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> Any:

@@ -7,7 +7,7 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.closing import Closeable
@@ -24,7 +24,10 @@ def child_command(code: str, *arguments: str) -> tuple[list[str], dict[str, str]
 
 
 def in_a_child(
-    code: str, *arguments: str, timeout: float = 120, **variables: str
+    code: str,
+    *arguments: str,
+    timeout: float = 120,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh process, and wait for it so many seconds.
 
@@ -40,7 +43,7 @@ def in_a_child(
         capture_output=True,
         text=True,
         check=False,
-        env={**environment, **variables},
+        env={**environment, **(variables or {})},
         timeout=timeout,
     )
 

@@ -25,7 +25,7 @@ class SlowStorage(MemoryStorage):
         self.gate = threading.Event()
 
     def open_sink(self, path):
-        assert self.gate.wait(30)
+        assert self.gate.wait(10)
         return super().open_sink(path)
 
 

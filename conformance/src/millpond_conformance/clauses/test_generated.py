@@ -1,10 +1,19 @@
-"""Generated programs: writes, snapshots, losses, restores, rescales, clock jumps in any order."""
+"""Generated programs: against a model in plain dictionaries, and against other backends."""
 
+import tempfile
+import uuid
+from pathlib import Path
+
+import millpond as mp
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
+from millpond import errors
+from millpond.plugins import get_registry
 
 from millpond_conformance.machine import machine_of
+from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
 
 
 @pytest.mark.clause("G1")
@@ -20,3 +29,77 @@ def test_generated_programs(backend_name):
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("update", "clear", "add", "put", "remove", "append", "flush", "wrong")),
+        st.sampled_from(KEYS),
+        st.sampled_from(SPACES),
+        st.integers(-3, 3),
+    ),
+    max_size=30,
+)
+
+
+def step(backend, action, key, space, number):
+    """Do one thing, and give what can be seen of it: a value, or the class of an error."""
+    backend.set_current_key(key)
+    states = {n: backend.get_partitioned_state(d, space) for n, d in descriptors().items()}
+    actions = {
+        "update": lambda: states["values"].update(number),
+        "clear": states["maps"].clear,
+        "add": lambda: states["sums"].add(number),
+        "put": lambda: states["maps"].put(f"e{number}", number),
+        "remove": lambda: states["maps"].remove(f"e{number}"),
+        "append": lambda: states["lists"].add_all([number, number]),
+        "flush": backend.flush,
+        "wrong": lambda: states["values"].update("no number"),
+    }
+    try:
+        actions[action]()
+    except errors.MillpondError as error:
+        return type(error).__name__
+    return backend.num_state_entries()
+
+
+def outcome(backend_name, folder, program):
+    """What a program shows on a backend, and its snapshot in the format that all can read."""
+    storage = mp.checkpoint_storage(f"memory:differential-{uuid.uuid4().hex}")
+    config = mp.Config({"state.snapshot.strategy": "full"})
+    with mp.open_keyed_backend(
+        backend_name, key_type=str, max_parallelism=GROUPS, directory=folder, config=config
+    ) as backend:
+        shown = [step(backend, *each) for each in program]
+        result = backend.snapshot(1, storage).result()
+        return [*shown, observations(backend), result.rows_written], result.handle
+
+
+@pytest.mark.clause("G2")
+def test_all_backends_show_the_same(backend_name):
+    """A program shows the same on all installed backends, and their snapshots restore here."""
+    others = [name for name in get_registry().backend_names() if name != backend_name]
+
+    @given(STEPS)
+    @settings(
+        max_examples=max(5, settings().max_examples // 4),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def same(program):
+        with tempfile.TemporaryDirectory(prefix="millpond-differential-") as temporary:
+            folder = Path(temporary)
+            shown, _ = outcome(backend_name, folder / "own", program)
+            for name in others:
+                elsewhere, handle = outcome(name, folder / name, program)
+                assert elsewhere == shown, name
+                with mp.open_keyed_backend(
+                    backend_name,
+                    key_type=str,
+                    max_parallelism=GROUPS,
+                    directory=folder / f"from-{name}",
+                    restore=[handle],
+                ) as restored:
+                    assert observations(restored) == shown[-2], name
+
+    same()

@@ -179,7 +179,7 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     places = {name: str(elsewhere) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
-    done = in_a_child(TIDY, backend_name, str(tmp_path / "work"), **places)
+    done = in_a_child(TIDY, backend_name, str(tmp_path / "work"), variables=places)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in elsewhere.rglob("*") if path.is_file()] == []
 
