@@ -12,7 +12,7 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup ## all tests but the long ones
+test: setup browser ## all tests but the long ones
 	$(PY) -m pytest -m "not soak"
 
 soak: setup ## the long tests
@@ -58,6 +58,9 @@ setup: .venv/.ready java ## the environment; done by the others as needed
 java:
 	@tools/java
 
+browser:
+	@tools/browser
+
 .venv/.ready: pyproject.toml core/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	tools/uv sync --quiet
 	@touch $@
@@ -65,4 +68,4 @@ java:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples test soak lint format bench crash-matrix conformance kill-matrix wheels setup java clean
+.PHONY: help demo examples test soak lint format bench crash-matrix conformance kill-matrix wheels setup java browser clean

@@ -1,70 +1,117 @@
-"""Reports as one page of HTML that needs nothing else: backends by chapters, and what failed."""
+"""Reports as one page of HTML that needs nothing else: backends by chapters, then by clauses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
 from millpond_conformance.report import ClauseResult, Report, Verdict
-from millpond_conformance.specification import CHAPTERS, all_clauses
+from millpond_conformance.specification import CHAPTERS, Clause, all_clauses
 
 __all__ = ["to_html", "write_page"]
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0 }
-th, td { padding: .3rem .7rem; text-align: left }
-tr + tr { border-top: 1px solid #ccc } .PASS { color: #1a7f37 } .FAIL, .ERROR { color: #b3261e }
-.INCOMPLETE, .XPASS { color: #8a5a00 } code, pre { font-size: 13px }
-pre { overflow-x: auto }
+:root { color-scheme: light dark; --line: #8885; --good: #1a7f37; --bad: #c62828; --open: #9a6700 }
+@media (prefers-color-scheme: dark) { :root { --good: #4ac26b; --bad: #ff7b72; --open: #e3b341 } }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
+.wide { overflow-x: auto } table { border-collapse: collapse; margin: .5rem 0 }
+th, td { padding: .3rem .8rem; text-align: left; vertical-align: top }
+tr + tr { border-top: 1px solid var(--line) } td { white-space: nowrap }
+td.text { white-space: normal; min-width: 16rem } summary { cursor: pointer; padding: .2rem 0 }
+.PASS { color: var(--good) } .FAIL, .ERROR { color: var(--bad); font-weight: 600 }
+.INCOMPLETE, .XPASS, .CONDITIONAL { color: var(--open) }
+code, pre { font-size: 14px } pre { overflow-x: auto } code { overflow-wrap: anywhere }
 """
 
 
-def _cell(report: Report, letter: str) -> str:
-    mine = [result for result in report.results if result.number[0] == letter]
-    expected = sum(clause.number[0] == letter for clause in all_clauses())
+def _row(head: str, cells: Iterable[str]) -> str:
+    return f"<tr>{head}{''.join(cells)}</tr>"
+
+
+def _names(reports: Sequence[Report]) -> list[str]:
+    return [f'<th scope="col">{escape(report.backend)}</th>' for report in reports]
+
+
+def _chapter_cell(report: Report, letter: str) -> str:
+    mine = [result for result in report.gating if result.number[0] == letter]
+    expected = sum(c.number[0] == letter and not c.provisional for c in all_clauses())
     verdict = Verdict.worst(result.verdict for result in mine)
     passed = sum(result.verdict is Verdict.PASS for result in mine)
     return f'<td class="{verdict.value}">{passed}/{expected}</td>'
 
 
 def _matrix(reports: Sequence[Report]) -> str:
-    head = "".join(f"<th>{escape(report.backend)}</th>" for report in reports)
-    rows = "".join(
-        f"<tr><th>{escape(title)}</th>{''.join(_cell(r, letter) for r in reports)}</tr>"
+    rows = [
+        _row(
+            f'<th scope="row"><a href="#{letter}">{escape(title)}</a></th>',
+            (_chapter_cell(report, letter) for report in reports),
+        )
         for letter, title in CHAPTERS.items()
-    )
-    sums = "".join(f'<td class="{r.verdict.value}">{escape(r.badge())}</td>' for r in reports)
-    return f"<table><tr><th></th>{head}</tr>{rows}<tr><th>verdict</th>{sums}</tr></table>"
-
-
-def _program(result: ClauseResult) -> str:
-    return f"<pre>{escape(result.program)}</pre>" if result.program else ""
-
-
-def _failures(report: Report) -> str:
-    lines = [
-        f'<li><b class="{r.verdict.value}">{r.number} {r.verdict.value}</b> '
-        f"<code>{escape(r.message)}</code>{_program(r)}</li>"
-        for r in report.results
-        if r.verdict is not Verdict.PASS
     ]
+    sums = (f'<td class="{r.verdict.value}">{escape(r.badge())}</td>' for r in reports)
+    head = _row("<th></th>", _names(reports))
+    table = head + "".join(rows) + _row('<th scope="row">Verdict</th>', sums)
+    return f'<div class="wide"><table id="matrix">{table}</table></div>'
+
+
+def _clause_cell(report: Report, clause: Clause) -> str:
+    found = [result for result in report.results if result.number == clause.number]
+    verdict = Verdict.worst(result.verdict for result in found)
+    seconds = f" {found[0].seconds:.2f} s" if found else ""
+    return f'<td class="{verdict.value}">{verdict.value}{seconds}</td>'
+
+
+def _clauses(reports: Sequence[Report], letter: str) -> str:
+    rows = []
+    for clause in all_clauses():
+        if clause.number[0] == letter:
+            note = " (provisional)" if clause.provisional else ""
+            head = f'<th scope="row">{clause.number}</th>'
+            text = f'<td class="text">{escape(clause.promise)}{note}</td>'
+            rows.append(_row(head + text, (_clause_cell(report, clause) for report in reports)))
+    head = _row("<th></th><th></th>", _names(reports))
+    return (
+        f'<details id="{letter}"><summary>{escape(CHAPTERS[letter])}</summary>'
+        f'<div class="wide"><table>{head}{"".join(rows)}</table></div></details>'
+    )
+
+
+def _failure(result: ClauseResult) -> str:
+    program = f"<pre>{escape(result.program)}</pre>" if result.program else ""
+    return (
+        f'<li><b class="{result.verdict.value}">{result.number} {result.verdict.value}</b> '
+        f"<code>{escape(result.message)}</code>{program}</li>"
+    )
+
+
+def _run(report: Report) -> str:
     about = report.environment
     versions = f"{about.plugin}, {about.native or 'no native library'}, millpond {about.core}"
-    text = "".join(lines) or "<li>every clause that ran has passed</li>"
     run = f"profile {report.profile}, seed {report.seed}, sealed {report.seal[:12]}"
     place = escape(f"{versions}; Python {about.python} on {about.platform}; {run}")
+    failed = [_failure(result) for result in report.results if result.verdict is not Verdict.PASS]
+    text = "".join(failed) or "<li>Every clause that ran has passed.</li>"
     return f"<h2>{escape(report.backend)}</h2><p>{place}</p><ul>{text}</ul>"
+
+
+_OPEN_TARGET = """
+const open = () => document.querySelector(location.hash || "#none")?.setAttribute("open", "");
+addEventListener("hashchange", open); open();
+"""
 
 
 def to_html(reports: Sequence[Report]) -> str:
     """The page."""
-    body = _matrix(reports) + "".join(map(_failures, reports))
+    body = _matrix(reports) + "".join(map(_run, reports)) + "<h2>Clauses</h2>"
+    body += "".join(_clauses(reports, letter) for letter in CHAPTERS)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
         f"<title>Conformance of Millpond's backends</title><style>{_STYLE}</style></head>"
-        f"<body><h1>Conformance of Millpond's backends</h1>{body}</body></html>"
+        f"<body><h1>Conformance of Millpond's backends</h1>{body}"
+        f"<script>{_OPEN_TARGET}</script></body></html>"
     )
 
 

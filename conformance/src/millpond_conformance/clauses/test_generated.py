@@ -36,7 +36,7 @@ STEPS = st.lists(
         st.sampled_from(("update", "clear", "add", "put", "remove", "append", "flush", "wrong")),
         st.sampled_from(KEYS),
         st.sampled_from(SPACES),
-        st.integers(-3, 3),
+        st.integers(-1, 1),
     ),
     max_size=30,
 )
@@ -78,11 +78,12 @@ def outcome(backend_name, folder, program):
 @pytest.mark.clause("G2")
 def test_all_backends_show_the_same(backend_name):
     """A program shows the same on all installed backends, and their snapshots restore here."""
-    others = [name for name in get_registry().backend_names() if name != backend_name]
+    installed = [name for name in get_registry().backend_names() if ":" not in name]
+    others = [name for name in installed if name != backend_name]
 
     @given(STEPS)
     @settings(
-        max_examples=max(5, settings().max_examples // 4),
+        max_examples=max(10, settings().max_examples // 2),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )

@@ -1,0 +1,109 @@
+"""That the kit cannot be passed by skipping, choosing, overriding or changing it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import sabotage  # noqa: F401 - its mutants are named below
+from millpond_conformance import Verdict, run, specification
+from millpond_conformance.report import read_report
+from millpond_conformance.specification import MANIFEST, all_clauses, manifest
+from reports import report
+
+OPTIONS = "millpond_conformance.clauses.test_options"
+
+
+def plain_pytest(folder, conftest, *arguments):
+    """A plain pytest run of a chapter, in a folder with a conftest of somebody's own."""
+    (folder / "conftest.py").write_text(conftest)
+    command = [sys.executable, "-m", "pytest", "--pyargs", OPTIONS, "--backend", "heap"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+SKIPPING = """
+import pytest
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "X1" in str(list(item.iter_markers("clause"))):
+            item.add_marker(pytest.mark.{mark})
+"""
+OVERRIDING = """
+import pytest
+@pytest.fixture
+def open_backend():
+    raise NotImplementedError
+"""
+
+
+def test_a_plain_run_tells_how_much_it_was(tmp_path):
+    """Some clauses of a sound backend pass, and that is called partial."""
+    done = plain_pytest(tmp_path, "")
+    assert done.returncode == 0, done.stdout
+    assert f"heap: 4/{len(all_clauses())} clauses run · partial, no certificate" in done.stdout
+
+
+@pytest.mark.parametrize("mark", ["skip", "xfail(strict=False)"])
+def test_a_skipped_clause_fails_a_plain_run(tmp_path, mark):
+    """Marked by a conftest, a clause is not passed over in silence."""
+    done = plain_pytest(tmp_path, SKIPPING.format(mark=mark))
+    assert done.returncode == 1, done.stdout
+
+
+def test_the_kits_fixtures_cannot_be_overridden(tmp_path):
+    """Clauses that somebody else would open backends for are not run."""
+    done = plain_pytest(tmp_path, OVERRIDING, "millpond_conformance.clauses.test_values")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "overrides the fixture 'open_backend'" in done.stdout + done.stderr
+
+
+def test_the_engine_reads_no_conftest(tmp_path, monkeypatch):
+    """Run by the engine, a chapter is not touched by what stands around."""
+    (tmp_path / "conftest.py").write_text(SKIPPING.format(mark="skip"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -k nothing\n")
+    monkeypatch.chdir(tmp_path)
+    found = run("heap", "quick", ["X"])
+    assert [result.verdict for result in found.results] == [Verdict.PASS] * 3
+
+
+def test_the_kit_is_sealed():
+    """The manifest is that of these clauses; `millpond conformance specification --seal` writes it."""
+    assert MANIFEST.read_text() == manifest()
+
+
+def test_a_changed_clause_is_no_pass(tmp_path, monkeypatch):
+    """A clause whose test is not the sealed one is incomplete, and says why."""
+    tree = json.loads(MANIFEST.read_text())
+    tree["clauses"]["X1"] = "0" * 64
+    (tmp_path / "manifest.json").write_text(json.dumps(tree))
+    monkeypatch.setattr(specification, "MANIFEST", tmp_path / "manifest.json")
+    found = {result.number: result for result in run("heap", "quick", ["X"]).results}
+    assert found["X1"].verdict is Verdict.INCOMPLETE
+    assert "sealed" in found["X1"].message
+    assert found["X2"].verdict is Verdict.PASS
+
+
+def test_a_failure_tells_its_shrunk_program(tmp_path):
+    """The report of a failed generated clause holds the program, and the seed to run it again."""
+    found = run("sabotage:m_false_is_nothing", "quick", ["G2"], seed=7)
+    (result,) = found.results
+    assert result.verdict is Verdict.FAIL
+    assert result.program.count("'update'") == 1
+    assert found.seed == 7
+    (tmp_path / "report.json").write_text(found.to_json())
+    assert read_report(tmp_path / "report.json") == found
+
+
+def test_provisional_clauses_do_not_count():
+    """A new clause is told but neither fails a run nor is asked for."""
+    (number,) = (clause.number for clause in all_clauses() if clause.provisional)
+    assert report(**{number: Verdict.FAIL}).verdict is Verdict.PASS
+    assert report(**{number: None}).verdict is Verdict.PASS
+    assert f"{number}   FAIL (provisional)" in report(**{number: Verdict.FAIL}).to_text()
+    assert f"{len(all_clauses()) - 1}/{len(all_clauses()) - 1}" in report().badge()

@@ -1,0 +1,101 @@
+"""The page of reports, looked at in Chromium."""
+
+import shutil
+
+import pytest
+from millpond_conformance.page import write_page
+from millpond_conformance.report import Verdict
+from millpond_conformance.specification import CHAPTERS, all_clauses
+from reports import report
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A browser without a window; ``tools/browser`` sees to it that there is one."""
+    options = ChromeOptions()
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options, Service(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, tmp_path):
+    """The page of a sound backend and of one that fails, with text that must not become tags."""
+    path = tmp_path / "index.html"
+    program = "state = BackendMachine()\nstate.<update>(key='')"
+    bad = report("<mine>", program=program, V2=Verdict.FAIL, R8=Verdict.FAIL, M1=None)
+    write_page(path, [report("heap"), bad])
+    browser.set_window_size(1200, 900)
+    browser.get(path.as_uri())
+    return browser
+
+
+def texts(elements):
+    """What can be read of some elements."""
+    return [element.text for element in elements]
+
+
+def test_the_matrix_can_be_read(page):
+    """Each chapter is a row and each backend a column; sums and verdicts stand in the cells."""
+    rows = page.find_elements(By.CSS_SELECTOR, "#matrix tr")
+    assert texts(rows[0].find_elements(By.TAG_NAME, "th")) == ["", "heap", "<mine>"]
+    found = {}
+    for row in rows[1:]:
+        found[row.find_element(By.TAG_NAME, "th").text] = texts(
+            row.find_elements(By.TAG_NAME, "td")
+        )
+    assert list(found) == [*CHAPTERS.values(), "Verdict"]
+    count = sum(clause.number[0] == "V" for clause in all_clauses())
+    assert found["Values and keys"] == [f"{count}/{count}", f"{count - 1}/{count}"]
+    assert "PASS" in found["Verdict"][0]
+    assert "FAIL" in found["Verdict"][1]
+    assert page.get_log("browser") == []
+
+
+def test_failures_and_programs_are_text(page):
+    """A failure shows its clause and its shrunk program; nothing of it becomes a tag."""
+    shown = page.find_element(By.TAG_NAME, "body").text
+    assert "V2 FAIL" in shown
+    assert "state.<update>(key='')" in shown
+    assert page.find_elements(By.TAG_NAME, "update") == []
+
+
+def test_a_chapter_opens_from_the_matrix(page):
+    """A click on a chapter shows its clauses with the verdict of each backend."""
+    table = page.find_element(By.CSS_SELECTOR, "#V table")
+    assert not table.is_displayed()
+    page.find_element(By.CSS_SELECTOR, '#matrix a[href="#V"]').click()
+    assert table.is_displayed()
+    (row,) = (r for r in table.find_elements(By.TAG_NAME, "tr") if r.text.startswith("V2 "))
+    cells = texts(row.find_elements(By.TAG_NAME, "td"))
+    assert [cell.split()[0] for cell in cells[1:]] == ["PASS", "FAIL"]
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+def test_the_page_fits_the_window(page, width):
+    """Nothing is wider than the window; verdicts differ in colour."""
+    page.set_window_size(width, 900)
+    wide = page.execute_script("return document.documentElement.scrollWidth - innerWidth")
+    assert wide <= 0
+    colours = {
+        page.find_element(By.CSS_SELECTOR, f"td.{verdict}").value_of_css_property("color")
+        for verdict in ("PASS", "FAIL")
+    }
+    assert len(colours) == 2
