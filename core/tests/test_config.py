@@ -76,3 +76,9 @@ def test_options_of_a_plugin():
     assert structure_options(Options, {"size": "2kb"}, "x", "backend.y").size == 2048
     with pytest.raises(errors.ConfigError, match=r"backend.y.sise: .* 'backend.y.size'"):
         structure_options(Options, {"sise": 1}, "x", "backend.y")
+
+
+def test_options_of_a_backend_by_module_and_attribute():
+    """A backend named ``module:attr`` gets its options, underscores or not."""
+    config = mp.Config(backend={"my_store:MyBackend": {"cache_size": 3}})
+    assert config.backend_options("my_store:MyBackend") == {"cache-size": 3}

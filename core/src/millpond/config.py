@@ -206,8 +206,8 @@ class Config:
         return _known_keys(cls, ())
 
     def backend_options(self, name: str) -> Mapping[str, Any]:
-        """The options under ``backend.<name>.``."""
-        return self.backend.get(name, {})
+        """The options under ``backend.<name>.``; the name may be ``module:attr``."""
+        return self.backend.get(name.replace("_", "-"), {})
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -64,6 +64,9 @@ def test_options_per_state():
     assert options.for_state("spent").bloom_bits == 0
     assert options.for_state("spent").compression == "zstd"
     assert options.for_state("other").bloom_bits == 7
+    config = mp.Config({"backend.rocksdb.state.last_seen.bloom-bits": 3})
+    named = RocksDBOptions.from_mapping(config.backend_options("rocksdb"))
+    assert named.for_state("last_seen").bloom_bits == 3
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.config import structure_options
 from millpond.hookspecs import hookimpl
 
 MILLPOND_API = 1
+
+
+@attrs.frozen
+class SqliteOptions:
+    """There are none yet; a key under ``backend.sqlite.`` is refused."""
 
 
 class SqliteStateBackend(StateBackend):
@@ -21,6 +28,7 @@ class SqliteStateBackend(StateBackend):
         """Open the backend; the database is imported only now."""
         from millpond_sqlite.backend import SqliteKeyedStateBackend  # noqa: PLC0415
 
+        structure_options(SqliteOptions, parameters.options, "configuration", "backend.sqlite")
         return SqliteKeyedStateBackend(parameters)
 
     def native_version(self) -> str:

@@ -116,9 +116,9 @@ class RocksDBOptions(ColumnOptions):
         return memory_budget(memory_bytes(self.memory), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
-        """The options of one state."""
+        """The options of one state; in keys of the configuration ``_`` has become ``-``."""
         prefix = f"backend.rocksdb.state.{state}"
-        own = self.state.get(state, {})
+        own = self.state.get(state.replace("_", "-"), {})
         if not isinstance(own, Mapping):
             raise ConfigError(prefix, "is a section, not a value")
         given = structure_options(ColumnOptions, own, "configuration", prefix)
