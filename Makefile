@@ -13,7 +13,7 @@ demo: setup ## the main job on every installed backend, checked against Spark SQ
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
 test: setup browser ## all tests but the long ones
-	$(PY) -m pytest -m "not soak"
+	$(PY) -m pytest -m "not soak" -n 2 --dist loadgroup
 
 soak: setup ## the long tests
 	$(PY) -m pytest -m soak

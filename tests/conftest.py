@@ -19,6 +19,13 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
 
 
+def pytest_collection_modifyitems(items):
+    """All tests of the one session run in one process, where pytest-xdist runs several."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A local session with two cores; tests set Millpond's configuration on it."""

@@ -17,6 +17,7 @@ __all__ = ["Judge"]
 _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
+_PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped")
 
 
@@ -43,7 +44,6 @@ class Judge:
     report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
     expected: int = 0
     _cases: list[_Case] = attrs.field(factory=list)
-    _known: dict[str, tuple[str, str]] = attrs.field(factory=dict)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -53,16 +53,19 @@ class Judge:
             if marks:
                 _require_own_fixtures(item)
                 arguments: Any = getattr(item, "callspec").params  # noqa: B009 - not in the type
-                self._known[item.nodeid] = (arguments["backend_name"], str(marks[0].args[0]))
+                case = (arguments["backend_name"], str(marks[0].args[0]))
+                # With the report, since pytest-xdist collects and reports in different processes.
+                item.user_properties.append((_PROPERTY, case))
         if self.only:
-            items[:] = [i for i in items if self._known.get(i.nodeid, ("", ""))[1] in self.only]
+            items[:] = [item for item in items if _case_of(item)[1] in self.only]
         self.expected = len(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a phase's outcome; what is skipped or expected to fail is no pass."""
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
-        if report.nodeid not in self._known or not ends:
+        backend, number = _case_of(report)
+        if not number or not ends:
             return
         verdict = Verdict.PASS
         if failed:
@@ -71,7 +74,6 @@ class Judge:
             verdict = Verdict.INCOMPLETE
         elif hasattr(report, "wasxfail"):
             verdict = Verdict.XPASS
-        backend, number = self._known[report.nodeid]
         told = (_message(report), _program(report)) if verdict is not Verdict.PASS else ("", "")
         self._cases.append(_Case(backend, number, verdict, report.duration, *told))
         self.report(number, len(self._cases), self.expected)
@@ -108,6 +110,13 @@ class Judge:
                 message = "its test is not the one that this version of the kit was sealed with"
                 found = attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
             yield found
+
+
+def _case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
+    """Backend and clause, both empty where it is no clause's case."""
+    known: dict[str, Any] = dict(item.user_properties)
+    backend, number = known.get(_PROPERTY, ("", ""))
+    return backend, number
 
 
 def _summed(number: str, cases: Sequence[_Case]) -> ClauseResult:
