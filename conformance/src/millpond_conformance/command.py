@@ -13,9 +13,10 @@ from millpond.cli.verdicts import remember_verdict
 from millpond_conformance.engine import run
 from millpond_conformance.ledger import read_ledger
 from millpond_conformance.page import write_page
-from millpond_conformance.plugin import PROFILES, WRAPPERS
+from millpond_conformance.plugin import PROFILES
 from millpond_conformance.report import Verdict, difference, read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest, page
+from millpond_conformance.wrapping import WRAPPERS
 
 __all__ = ["conformance"]
 

@@ -12,6 +12,7 @@ from millpond.checkpoint import KeyedStateHandle
 from millpond.plugins import get_registry
 
 from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
+from millpond_conformance.opening import open_wrapped
 
 __all__ = ["killed", "moved", "prepare"]
 
@@ -23,9 +24,10 @@ def prepare(backend: str) -> None:
     pa.array([0])
 
 
-def _open(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> Any:
-    return mp.open_keyed_backend(
+def _open(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> Any:
+    return open_wrapped(
         backend,
+        wrapped,
         key_type=str,
         max_parallelism=GROUPS,
         directory=directory,
@@ -35,18 +37,18 @@ def _open(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> A
 
 
 def moved(
-    backend: str, directory: str, handle: KeyedStateHandle, now: int, number: int
+    backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int, number: int
 ) -> tuple[Any, Any]:
     """Restore a snapshot, and give what is there and a new snapshot of it."""
-    with _open(backend, directory, handle, now) as opened:
+    with _open(backend, wrapped, directory, handle, now) as opened:
         seen = observations(opened)
         assert handle.storage is not None
         return seen, opened.snapshot(number, handle.storage).result().handle
 
 
-def killed(backend: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
+def killed(backend: str, wrapped: str, directory: str, handle: KeyedStateHandle, now: int) -> None:
     """Restore a snapshot, overwrite everything, and be killed before that is committed."""
-    opened = _open(backend, directory, handle, now)
+    opened = _open(backend, wrapped, directory, handle, now)
     for key in KEYS:
         opened.set_current_key(key)
         for space in SPACES:

@@ -32,7 +32,7 @@ from millpond_conformance.model import (
     descriptors,
     observations,
 )
-from millpond_conformance.opening import open_at
+from millpond_conformance.opening import open_at, open_wrapped
 from millpond_conformance.processes import FreshProcesses
 
 __all__ = ["machine_of"]
@@ -52,6 +52,7 @@ class BackendMachine(RuleBasedStateMachine):
     """Generated programs; a subclass names the backend."""
 
     backend_name = ""
+    wrapped = "none"
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,8 +73,9 @@ class BackendMachine(RuleBasedStateMachine):
     def _open(
         self, restore: list[Any], groups: mp.KeyGroupRange | None = None
     ) -> KeyedStateBackend:
-        return mp.open_keyed_backend(
+        return open_wrapped(
             self.backend_name,
+            self.wrapped,
             key_type=str,
             max_parallelism=GROUPS,
             key_group_range=groups,
@@ -238,7 +240,9 @@ class BackendMachine(RuleBasedStateMachine):
         directory = self._backend.parameters.directory
         assert directory is not None
         self._backend.close()
-        self._backend = open_at(self.backend_name, directory, [version], self._clock, GROUPS)
+        self._backend = open_at(
+            self.backend_name, directory, [version], self._clock, GROUPS, self.wrapped
+        )
         self._backend.strategy("changelog").start(None)
         if self._backend.version is None:
             self._model = Model()
@@ -253,6 +257,7 @@ class BackendMachine(RuleBasedStateMachine):
         seen, again = _processes(self.backend_name).call(
             elsewhere.moved,
             self.backend_name,
+            self.wrapped,
             str(self._directory()),
             handle,
             self._clock.now_ms,
@@ -270,6 +275,7 @@ class BackendMachine(RuleBasedStateMachine):
             _processes(self.backend_name).call(
                 elsewhere.killed,
                 self.backend_name,
+                self.wrapped,
                 str(self._directory()),
                 self._confirmed[-1][0],
                 self._clock.now_ms,
@@ -306,6 +312,6 @@ class BackendMachine(RuleBasedStateMachine):
         self._folder.cleanup()
 
 
-def machine_of(backend: str) -> type[BackendMachine]:
-    """The machine over a backend."""
-    return type("BackendMachine", (BackendMachine,), {"backend_name": backend})
+def machine_of(backend: str, wrapped: str) -> type[BackendMachine]:
+    """The machine over a backend, with some of the core's wrappers around every state."""
+    return type("BackendMachine", (BackendMachine,), {"backend_name": backend, "wrapped": wrapped})

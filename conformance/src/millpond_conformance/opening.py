@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import millpond as mp
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
@@ -11,7 +12,15 @@ from millpond.plugins import get_registry
 from millpond.runtime.opening import create_backend
 from millpond.types import key_codec_for
 
-__all__ = ["open_at"]
+from millpond_conformance.wrapping import config_for, wrap
+
+__all__ = ["open_at", "open_wrapped"]
+
+
+def open_wrapped(backend: str, wrapped: str, **options: Any) -> KeyedStateBackend:
+    """``mp.open_keyed_backend`` with some of the core's wrappers around every state."""
+    config = config_for(wrapped, options.pop("config", None) or mp.Config())
+    return wrap(wrapped, mp.open_keyed_backend(backend, config=config, **options))
 
 
 def open_at(
@@ -20,6 +29,7 @@ def open_at(
     versions: Iterable[str] = (),
     clock: mp.ManualClock | None = None,
     max_parallelism: int = 128,
+    wrapped: str = "none",
 ) -> KeyedStateBackend:
     """A backend of string keys that may take over some versions, found in the directory.
 
@@ -29,6 +39,7 @@ def open_at(
         versions: what ``flush`` called the states that may be taken over.
         clock: the source of processing time; by default one that stands at 0.
         max_parallelism: the number of key groups, all of which the backend owns.
+        wrapped: the core's wrappers around every state.
     """
     registry = get_registry()
     parameters = KeyedBackendParameters(
@@ -36,9 +47,9 @@ def open_at(
         max_parallelism=max_parallelism,
         key_group_range=mp.KeyGroupRange(0, max_parallelism - 1),
         clock=clock or mp.ManualClock(0),
-        config=mp.Config(),
+        config=config_for(wrapped, mp.Config()),
         registry=registry,
         directory=directory,
         reuse_versions=frozenset(versions),
     )
-    return create_backend(registry.resolve(backend), parameters)
+    return wrap(wrapped, create_backend(registry.resolve(backend), parameters))

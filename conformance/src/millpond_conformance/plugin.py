@@ -16,12 +16,10 @@ from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
 
 from millpond_conformance.judging import Judge
-from millpond_conformance.wrapping import give_time_to_live, with_metrics
+from millpond_conformance.opening import open_wrapped
+from millpond_conformance.wrapping import WRAPPERS
 
-__all__ = ["PROFILES", "WRAPPERS", "BackendOpener"]
-
-WRAPPERS = ("none", "ttl", "metrics", "both")
-"""What may stand around every state: a TTL that nothing outlives, metrics of every call."""
+__all__ = ["PROFILES", "BackendOpener"]
 
 PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
 """How many examples a generated test gets, by profile."""
@@ -113,11 +111,6 @@ def open_backend(
                 "clock": clock,
                 **options,
             }
-            if wrapped in ("metrics", "both"):
-                arguments["config"] = with_metrics(arguments.get("config") or mp.Config())
-            opened = stack.enter_context(mp.open_keyed_backend(backend_name, **arguments))
-            if wrapped in ("ttl", "both"):
-                give_time_to_live(opened)
-            return opened
+            return stack.enter_context(open_wrapped(backend_name, wrapped, **arguments))
 
         yield open_one

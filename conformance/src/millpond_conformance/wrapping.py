@@ -11,13 +11,18 @@ import millpond as mp
 from millpond.backend import KeyedStateBackend
 from millpond.config import TrackConfig
 
-__all__ = ["give_time_to_live", "with_metrics"]
+__all__ = ["WRAPPERS", "config_for", "wrap"]
+
+WRAPPERS = ("none", "ttl", "metrics", "both")
+"""What may stand around every state: a TTL that nothing outlives, metrics of every call."""
 
 _FOR_EVER = mp.StateTtlConfig(timedelta(days=365_000))
 
 
-def with_metrics(config: mp.Config) -> mp.Config:
-    """The configuration with every call of every state looked at."""
+def config_for(wrapped: str, config: mp.Config) -> mp.Config:
+    """The configuration, with every call of every state looked at where metrics are wanted."""
+    if wrapped not in ("metrics", "both"):
+        return config
     every = TrackConfig(enabled=True, sample_interval=1)
     evolve: Any = attrs.evolve  # mypy 2.4 fails on it for a class with an __init__ of its own
     state = evolve(config.state, latency_track=every, size_track=every)
@@ -25,11 +30,13 @@ def with_metrics(config: mp.Config) -> mp.Config:
     return changed
 
 
-def give_time_to_live(backend: KeyedStateBackend) -> None:
-    """Have each state without TTL get one that nothing outlives.
+def wrap(wrapped: str, backend: KeyedStateBackend) -> KeyedStateBackend:
+    """The backend, whose states without TTL get one that nothing outlives where that is wanted.
 
     States that cannot have a TTL, those with a default value and queryable ones, are left alone.
     """
+    if wrapped not in ("ttl", "both"):
+        return backend
     plain: Any = backend.get_partitioned_state
 
     def get(descriptor: Any, *arguments: Any, **options: Any) -> Any:
@@ -39,3 +46,4 @@ def give_time_to_live(backend: KeyedStateBackend) -> None:
         return plain(descriptor, *arguments, **options)
 
     setattr(backend, "get_partitioned_state", get)  # noqa: B010 - mypy refuses to assign a method
+    return backend

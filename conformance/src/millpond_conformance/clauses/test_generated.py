@@ -14,14 +14,15 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.machine import machine_of
 from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
+from millpond_conformance.opening import open_wrapped
 
 
 @pytest.mark.clause("G1")
-def test_generated_programs(backend_name):
+def test_generated_programs(backend_name, wrapped):
     """Whatever the program, every read is what a model in plain dictionaries gives."""
     examples = max(5, settings().max_examples // 4)
     run_state_machine_as_test(
-        machine_of(backend_name),
+        machine_of(backend_name, wrapped),
         settings=settings(
             max_examples=examples,
             stateful_step_count=20,
@@ -63,12 +64,17 @@ def step(backend, action, key, space, number):
     return backend.num_state_entries()
 
 
-def outcome(backend_name, folder, program):
+def outcome(backend_name, wrapped, folder, program):
     """What a program shows on a backend, and its snapshot in the format that all can read."""
     storage = mp.checkpoint_storage(f"memory:differential-{uuid.uuid4().hex}")
     config = mp.Config({"state.snapshot.strategy": "full"})
-    with mp.open_keyed_backend(
-        backend_name, key_type=str, max_parallelism=GROUPS, directory=folder, config=config
+    with open_wrapped(
+        backend_name,
+        wrapped,
+        key_type=str,
+        max_parallelism=GROUPS,
+        directory=folder,
+        config=config,
     ) as backend:
         shown = [step(backend, *each) for each in program]
         result = backend.snapshot(1, storage).result()
@@ -76,7 +82,7 @@ def outcome(backend_name, folder, program):
 
 
 @pytest.mark.clause("G2")
-def test_all_backends_show_the_same(backend_name):
+def test_all_backends_show_the_same(backend_name, wrapped):
     """A program shows the same on all installed backends, and their snapshots restore here."""
     installed = [name for name in get_registry().backend_names() if ":" not in name]
     others = [name for name in installed if name != backend_name]
@@ -90,12 +96,13 @@ def test_all_backends_show_the_same(backend_name):
     def same(program):
         with tempfile.TemporaryDirectory(prefix="millpond-differential-") as temporary:
             folder = Path(temporary)
-            shown, _ = outcome(backend_name, folder / "own", program)
+            shown, _ = outcome(backend_name, wrapped, folder / "own", program)
             for name in others:
-                elsewhere, handle = outcome(name, folder / name, program)
+                elsewhere, handle = outcome(name, "none", folder / name, program)
                 assert elsewhere == shown, name
-                with mp.open_keyed_backend(
+                with open_wrapped(
                     backend_name,
+                    wrapped,
                     key_type=str,
                     max_parallelism=GROUPS,
                     directory=folder / f"from-{name}",
