@@ -105,7 +105,8 @@ def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
 
 
 @pytest.mark.clause("A3")
-def test_closing_cancels_what_runs(open_backend: BackendOpener):
+@pytest.mark.parametrize("aborted", [False, True])
+def test_closing_cancels_what_runs(open_backend: BackendOpener, aborted):
     """Closing a backend ends its running snapshots; no thread and no file stays behind."""
     storage = SlowStorage()
     backend = open_backend(config=FULL)
@@ -113,13 +114,17 @@ def test_closing_cancels_what_runs(open_backend: BackendOpener):
     if not runs_alone(backend):
         storage.gate.set()
     future = backend.snapshot(1, storage)
+    if aborted:
+        backend.notify_checkpoint_aborted(1)
     threading.Timer(0.05, storage.gate.set).start()
     backend.close()
     assert future.done()
-    if future.cancelled():
+    if aborted or future.cancelled():
         assert storage.list("") == []
-    names = [thread.name for thread in threading.enumerate()]
-    assert "millpond-snapshot" not in names
+    for thread in threading.enumerate():
+        if thread.name == "millpond-snapshot":
+            thread.join(5)
+            assert not thread.is_alive()
 
 
 @pytest.mark.clause("A4")

@@ -46,6 +46,7 @@ class SnapshotStrategy(ABC):
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self._running: dict[int, SnapshotTask] = {}
+        self._unfinished: set[SnapshotTask] = set()
         self._operator_state: dict[int, list[FrozenState]] = {}
         self.confirmed: KeyedStateHandle | None = None
 
@@ -81,7 +82,17 @@ class SnapshotStrategy(ABC):
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
         task = self._running.pop(checkpoint_id, None)
         self._operator_state.pop(checkpoint_id, None)
-        if task is None or task.cancel() or task.exception() is not None:
+        if task is None:
+            return
+        if task.done():
+            self._delete_aborted(task)
+        else:
+            # It may be too late for it to notice, and then there are files to delete.
+            task.cancel()
+            task.add_done_callback(self._delete_aborted)
+
+    def _delete_aborted(self, task: Future[SnapshotResult]) -> None:
+        if task.cancelled() or task.exception() is not None:
             return
         handle = task.result().handle
         needed = self.confirmed.all_paths if self.confirmed else frozenset()
@@ -94,10 +105,11 @@ class SnapshotStrategy(ABC):
         self._delete_retired(checkpoint_id + 1)
 
     def close(self) -> None:
-        """Cancel what runs, and wait until it has released what it read from."""
-        for task in self._running.values():
+        """Cancel what runs, aborted or not, and wait until it has released what it read from."""
+        unfinished = list(self._unfinished)
+        for task in unfinished:
             task.cancel()
-        wait(self._running.values())
+        wait(unfinished)
         self._running.clear()
 
     # ---------------------------------------------------------------- for subclasses
@@ -109,6 +121,8 @@ class SnapshotStrategy(ABC):
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
         self._running[checkpoint_id] = task
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
         return task
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
