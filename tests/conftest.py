@@ -19,6 +19,7 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """All tests of the one session run in one process, where pytest-xdist runs several."""
     for item in items:

@@ -99,7 +99,7 @@ def timers_everywhere(backend: Any) -> None:
 def reads_renew(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         if state is not raw:
-            state._touch_on_read = True
+            state._touch_on_read = state._slow_read = True
 
     on_states(backend, change, "value")
 

@@ -23,7 +23,7 @@ def test_backends_as_json():
     keys |= {"conformance"}
     assert all(set(row) == keys for row in rows)
     assert found["rocksdb"]["native"].startswith("rocksdict")
-    assert found["lmdb"]["capabilities"] == ["local-copy"]
+    assert found["lmdb"]["capabilities"] == ["async-snapshot", "local-copy"]
 
 
 def test_backends_as_a_table(tmp_path):

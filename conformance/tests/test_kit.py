@@ -151,7 +151,14 @@ def test_a_partial_run_is_labelled():
     assert len(tree["results"]) == 1 + sum(c.number[0] == "E" for c in all_clauses())
 
 
-@pytest.mark.parametrize("wrapped", ["ttl", "metrics", "both"])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        "both",
+        pytest.param("ttl", marks=pytest.mark.soak),
+        pytest.param("metrics", marks=pytest.mark.soak),
+    ],
+)
 def test_wrappers_change_nothing(wrapped):
     """Every clause holds with the core's wrappers around every state."""
     result = run("heap", "--profile", "quick", "--wrapped", wrapped, "--json")
