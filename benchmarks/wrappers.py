@@ -1,9 +1,9 @@
 """What the wrappers cost: a read-modify-write of a value state with and without them.
 
-Each case is a process of its own; they take turns, a pass over all keys each, in an order that
-moves on with every round, since the machine's speed drifts; and all that several times, since two
-processes of the same case differ as well. A figure is the median of all rounds, a ratio the
-median of the rounds' own ratios to their two plain cases. Processor time is measured.
+All cases are open in one process and take turns, a pass over all keys each, in an order that moves
+on with every round, since the machine's speed drifts; and that in several processes, since two of
+them differ by more than the wrappers cost. A figure is the median of all rounds, a ratio the median
+of the rounds' own ratios to their two plain cases. Processor time is measured.
 
 Usage: wrappers.py [--repeats 8] [--rounds 20] [--keys 4000] [--output out/bench]
 """
@@ -16,10 +16,12 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import matplotlib as mpl
@@ -67,41 +69,40 @@ def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
     return (time.process_time_ns() - started) / len(groups)
 
 
-def serve(connection: Connection, backend: str, keys: int, case: str) -> None:
-    """Do a pass whenever asked to, and say how long it took; False ends it.
+def own_copy(function: FunctionType) -> Callable[..., float]:
+    """The function with code of its own, since inline caches belong to the code.
 
-    A process for each case, as in a worker: within one, the interpreter's inline caches would
-    see the states of all cases and help none.
+    In a shared one they would see the states of all cases and help none.
     """
-    ttl, options = CASES[case]
-    groups = [mp.assign_to_key_group(key, 128) for key in range(keys)]
-    with tempfile.TemporaryDirectory() as folder:
-        made, state = opened(backend, folder, ttl=ttl, options=options)
-        with made:
-            gc.disable()
-            while connection.recv():
-                took = one_pass(made, state, groups)
-                gc.collect()
-                connection.send(took)
+    return FunctionType(function.__code__.replace(), function.__globals__)
 
 
 def measure(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
-    """The samples of each case: a process for each, which take turns pass by pass."""
-    context = get_context("spawn")
-    connections = {}
-    for name in CASES:
-        connections[name], other = context.Pipe()
-        context.Process(target=serve, args=(other, backend, keys, name), daemon=True).start()
+    """The samples of each case: all are open at once, and take turns pass by pass."""
+    groups = [mp.assign_to_key_group(key, 128) for key in range(keys)]
     samples: dict[str, list[float]] = {name: [] for name in CASES}
-    order = list(CASES)
-    for number in range(rounds + WARM_UP):
-        first = number % len(order)
-        for name in order[first:] + order[:first]:
-            connections[name].send(True)
-            samples[name].append(connections[name].recv())
-    for connection in connections.values():
-        connection.send(False)
+    with ExitStack() as stack:
+        cases: dict[str, Any] = {}
+        for name, (ttl, options) in CASES.items():
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            made, state = opened(backend, folder, ttl=ttl, options=options)
+            stack.callback(made.close)
+            cases[name] = (own_copy(one_pass), made, state)
+        order = list(CASES)
+        gc.disable()
+        for number in range(rounds + WARM_UP):
+            first = number % len(order)
+            for name in order[first:] + order[:first]:
+                run, made, state = cases[name]
+                samples[name].append(run(made, state, groups))
+            gc.collect()
     return {name: each[WARM_UP:] for name, each in samples.items()}
+
+
+def measure_elsewhere(backend: str, keys: int, rounds: int) -> dict[str, list[float]]:
+    """The same in a fresh process: two processes differ by more than the wrappers cost."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, (backend, keys, rounds))
 
 
 def main() -> None:
@@ -118,7 +119,7 @@ def main() -> None:
     for backend in BACKENDS:
         samples: dict[str, list[float]] = {name: [] for name in CASES}
         for _ in range(given.repeats):
-            for name, more in measure(backend, given.keys, given.rounds).items():
+            for name, more in measure_elsewhere(backend, given.keys, given.rounds).items():
                 samples[name] += more
         medians[backend] = {name: statistics.median(each) for name, each in samples.items()}
         plain = [(a + b) / 2 for a, b in zip(samples["plain"], samples["plain again"], strict=True)]
