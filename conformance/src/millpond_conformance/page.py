@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from millpond_conformance.report import ClauseResult, Report, Verdict
+from millpond_conformance.report import ClauseResult, Report, Verdict, gating_numbers
 from millpond_conformance.specification import CHAPTERS, Clause, all_clauses
 
 __all__ = ["to_html", "write_page"]
@@ -17,7 +17,7 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
 .wide { overflow-x: auto } table { border-collapse: collapse; margin: .5rem 0 }
 th, td { padding: .3rem .8rem; text-align: left; vertical-align: top }
-tr + tr { border-top: 1px solid var(--line) } td { white-space: nowrap }
+tr + tr { border-top: 1px solid var(--line) } td, th { white-space: nowrap }
 td.text { white-space: normal; min-width: 16rem } summary { cursor: pointer; padding: .2rem 0 }
 .PASS { color: var(--good) } .FAIL, .ERROR { color: var(--bad); font-weight: 600 }
 .INCOMPLETE, .XPASS, .CONDITIONAL { color: var(--open) }
@@ -41,6 +41,11 @@ def _chapter_cell(report: Report, letter: str) -> str:
     return f'<td class="{verdict.value}">{passed}/{expected}</td>'
 
 
+def _sum(report: Report) -> str:
+    partial = ", partial" if report.partial else ""
+    return f"{report.verdict.value}{partial} {report.passed}/{len(gating_numbers())}"
+
+
 def _matrix(reports: Sequence[Report]) -> str:
     rows = [
         _row(
@@ -49,7 +54,7 @@ def _matrix(reports: Sequence[Report]) -> str:
         )
         for letter, title in CHAPTERS.items()
     ]
-    sums = (f'<td class="{r.verdict.value}">{escape(r.badge())}</td>' for r in reports)
+    sums = (f'<td class="{r.verdict.value}">{_sum(r)}</td>' for r in reports)
     head = _row("<th></th>", _names(reports))
     table = head + "".join(rows) + _row('<th scope="row">Verdict</th>', sums)
     return f'<div class="wide"><table id="matrix">{table}</table></div>'
@@ -88,7 +93,8 @@ def _failure(result: ClauseResult) -> str:
 def _run(report: Report) -> str:
     about = report.environment
     versions = f"{about.plugin}, {about.native or 'no native library'}, millpond {about.core}"
-    run = f"profile {report.profile}, seed {report.seed}, sealed {report.seal[:12]}"
+    specification = f"specification {about.specification}, sealed {report.seal[:12]}"
+    run = f"{specification}, profile {report.profile}, seed {report.seed}"
     place = escape(f"{versions}; Python {about.python} on {about.platform}; {run}")
     failed = [_failure(result) for result in report.results if result.verdict is not Verdict.PASS]
     text = "".join(failed) or "<li>Every clause that ran has passed.</li>"

@@ -18,7 +18,15 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.specification import SPECIFICATION_VERSION, all_clauses
 
-__all__ = ["ClauseResult", "Environment", "Report", "Verdict", "difference", "read_report"]
+__all__ = [
+    "ClauseResult",
+    "Environment",
+    "Report",
+    "Verdict",
+    "difference",
+    "gating_numbers",
+    "read_report",
+]
 
 FORMAT_VERSION = 1
 
@@ -129,7 +137,7 @@ class Report:
     def verdict(self) -> Verdict:
         """The worst of all clauses; one of the specification that did not run is incomplete."""
         found = [result.verdict for result in self.gating]
-        missing = _gating_numbers() - {result.number for result in self.results}
+        missing = gating_numbers() - {result.number for result in self.results}
         return Verdict.worst([*found, *([Verdict.INCOMPLETE] if missing else [])])
 
     @property
@@ -141,7 +149,7 @@ class Report:
         """One line to show: specification, how many of how many, the verdict."""
         partial = " · partial" if self.partial else ""
         return (
-            f"spec {self.environment.specification} · {self.passed}/{len(_gating_numbers())} · "
+            f"spec {self.environment.specification} · {self.passed}/{len(gating_numbers())} · "
             f"{self.verdict.value}{partial}"
         )
 
@@ -161,7 +169,8 @@ class Report:
         return "\n".join(lines)
 
 
-def _gating_numbers() -> set[str]:
+def gating_numbers() -> set[str]:
+    """The numbers of the clauses that count: all but the provisional ones."""
     return {clause.number for clause in all_clauses() if not clause.provisional}
 
 
