@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import Any
 
 import attrs
@@ -82,11 +82,18 @@ class NotDeclaredBackground(Mutant):
 def undeclared_background(backend: Any) -> None:
     def change(strategy: Any) -> None:
         def launch(number: int, work: Any, view: Any) -> Any:
+            wanted = threading.Event()
+
             def late(task: Any) -> Any:
-                time.sleep(0.2)
+                wanted.wait(10)
                 return work(task)
 
+            def result(original: Any, timeout: float | None = None) -> Any:
+                wanted.set()
+                return original(timeout)
+
             task = run_snapshot(late, view.close, background=True)
+            around(task, "result", result)
             strategy._running[number] = task
             return task
 
