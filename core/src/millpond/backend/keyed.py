@@ -15,7 +15,6 @@ import attrs
 from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
-from millpond.backend.ownership import close_in_forked_children
 from millpond.backend.registration import RegisteredState, StateRegistry
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.view import StateView
@@ -43,7 +42,6 @@ class KeyedStateBackend(StateRegistry, Closeable):
         self.version: str | None = None
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
-        close_in_forked_children(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:

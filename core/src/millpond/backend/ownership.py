@@ -53,6 +53,12 @@ class DirectoryLock(Closeable):
             os.close(self._file)
             raise DirectoryInUseError(backend, str(directory)) from None
 
+    def disown(self) -> None:
+        """Have no part in the lock any more, in a forked child: it stays the parent's."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def close(self) -> None:
         """Free the directory, also where a forked child has inherited the descriptor."""
         if self._file >= 0:

@@ -12,6 +12,7 @@ import attrs
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
 from millpond.backend.operatorstate import OperatorStateBackend
+from millpond.backend.ownership import close_in_forked_children
 from millpond.backend.singlekey import SingleKeyBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -131,7 +132,9 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
     if "state" in parameters.options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
         raise UnsupportedCapabilityError(resolution.name, Capability.PER_STATE_OPTIONS.value)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
-    return factory.create_keyed_backend(given)
+    backend = factory.create_keyed_backend(given)
+    close_in_forked_children(backend)
+    return backend
 
 
 def restorable(given: Any) -> KeyedStateHandle | SavepointHandle:

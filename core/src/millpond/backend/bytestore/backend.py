@@ -258,6 +258,13 @@ class ByteStoreBackend(KeyedStateBackend):
         if batch:
             self.store.write({family: batch})
 
+    def disown(self) -> None:
+        """See the base class."""
+        super().disown()
+        self._lock.disown()
+
     def _close(self) -> None:
-        self.store.close()
-        self._lock.close()
+        try:
+            self.store.close()
+        finally:
+            self._lock.close()
