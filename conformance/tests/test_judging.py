@@ -49,6 +49,13 @@ def test_a_plain_run_tells_how_much_it_was(tmp_path):
     assert f"heap: 4/{len(all_clauses())} clauses run · partial, no certificate" in done.stdout
 
 
+def test_a_choice_within_a_clause_is_partial(tmp_path):
+    """A run that leaves out some cases of a clause by `-k` gives no certificate either."""
+    done = plain_pytest(tmp_path, "", "-k", "add_up and 1")
+    assert "heap: 1/" in done.stdout
+    assert "partial, no certificate" in done.stdout
+
+
 @pytest.mark.parametrize("mark", ["skip", "xfail(strict=False)"])
 def test_a_skipped_clause_fails_a_plain_run(tmp_path, mark):
     """Marked by a conftest, a clause is not passed over in silence."""

@@ -44,6 +44,11 @@ class Judge:
     report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
     expected: int = 0
     _cases: list[_Case] = attrs.field(factory=list)
+    _left_out: bool = False
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Remember that cases of clauses were left out, by ``-k`` for instance."""
+        self._left_out |= any(item.get_closest_marker("clause") for item in items)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -84,7 +89,8 @@ class Judge:
             results = list(self.results(backend))
             verdict = Verdict.worst(result.verdict for result in results)
             run = sum(result.cases > 0 for result in results)
-            label = verdict.value if run == len(results) else "partial, no certificate"
+            whole = run == len(results) and not self._left_out
+            label = verdict.value if whole else "partial, no certificate"
             terminalreporter.write_line(f"{backend}: {run}/{len(results)} clauses run · {label}")
 
     @pytest.hookimpl(trylast=True)
