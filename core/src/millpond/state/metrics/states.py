@@ -79,7 +79,7 @@ def _sampled(
 
 
 def _forwarded(method: Method) -> Method:
-    return lambda _, *arguments: method(*arguments)
+    return lambda _, *arguments, **options: method(*arguments, **options)
 
 
 def _looked_at(
@@ -154,19 +154,25 @@ def wrap_with_metrics(
     latency, size = config.latency_track, config.size_track
     interval = min(track.sample_interval for track in (latency, size) if track.enabled)
     interface = _interface_of(state)
-    methods: dict[str, Method] = {}
-    samples: dict[str, Method] = {}
-    for operation in _operations(interface):
-        method = getattr(state, operation)
-        if operation in _FORWARDED:
-            methods[operation] = _forwarded(method)
-            continue
-        name = f"{descriptor.name}.{operation}"
-        sizer = _sizer(operation, descriptor) if size.enabled else None
-        samples[operation] = _looked_at(method, name, registry, latency, sizer, size.history_size)
-        methods[operation] = _sampled(name, method, samples[operation], interval, registry)
+    operations = [name for name in _operations(interface) if name not in _FORWARDED]
+    samples = {
+        operation: _looked_at(
+            getattr(state, operation),
+            f"{descriptor.name}.{operation}",
+            registry,
+            latency,
+            _sizer(operation, descriptor) if size.enabled else None,
+            size.history_size,
+        )
+        for operation in operations
+    }
+    methods = {name: _forwarded(getattr(state, name)) for name in _FORWARDED}
     if isinstance(state, ValueState) and hasattr(state, "cells"):
         methods |= metered_value_methods(state, samples, interval, registry, descriptor.name)
+    for operation in operations:
+        if operation not in methods:
+            name, method = f"{descriptor.name}.{operation}", getattr(state, operation)
+            methods[operation] = _sampled(name, method, samples[operation], interval, registry)
     # A class of its own, whose functions the interpreter calls at once; it does not for functions
     # that an instance carries.
     wrapper = type(f"Metered{interface.__name__}", (interface,), {**methods, "wrapped": state})
