@@ -15,6 +15,7 @@ GALLERY: dict[str, Mutant] = {}
 class Mutant(StateBackend):
     """The heap backend, spoiled after it was made."""
 
+    MILLPOND_API = 1
     capabilities = HeapStateBackend.capabilities
 
     def __init__(self, name: str, wrong: str, clauses: str, spoil: Spoil) -> None:

@@ -172,3 +172,14 @@ def test_a_misspelt_hook_is_noticed(site):
     assert registry.backend_names() == ["pebble"]
     with pytest.raises(errors.PluginLoadError, match="millpond_state_backendz"):
         registry.resolve("typo")
+
+
+def test_the_api_version_of_a_named_class(site):
+    """A backend named as module:attr speaks the API that it, or else its module, states."""
+    site("old", GOOD.replace("MILLPOND_API = 1", "MILLPOND_API = 0"))
+    site("mute", GOOD.replace("MILLPOND_API = 1", ""))
+    registry = site.registry(PluginsConfig(disable_all=True))
+    with pytest.raises(errors.PluginIncompatibleError, match="API 0"):
+        registry.load(registry.resolve("plugin_dist_old_old:Backend"))
+    with pytest.raises(errors.PluginLoadError, match="MILLPOND_API = 1"):
+        registry.load(registry.resolve("plugin_dist_mute_mute:Backend"))

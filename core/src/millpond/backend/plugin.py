@@ -6,11 +6,11 @@ from typing import Any
 
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.states import make_state
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
 from millpond.types import KeyCodec
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl(trylast=True)

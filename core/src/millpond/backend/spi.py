@@ -12,7 +12,6 @@ import attrs
 from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
-from millpond.hookspecs import API_VERSION
 from millpond.keygroups import KeyGroupRange
 from millpond.plugins.registry import PluginRegistry
 from millpond.state.descriptors import StateDescriptor, StateKind
@@ -108,7 +107,6 @@ class StateBackend(ABC):
     ``millpond backends`` works where it is missing, and check ``is_available`` the same way.
     """
 
-    MILLPOND_API: ClassVar[int] = API_VERSION
     name: ClassVar[str]
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
 

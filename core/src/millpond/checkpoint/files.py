@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.backend.changes import Change
-from millpond.checkpoint.handles import FORMAT_VERSION, SnapshotFile, check_format
+from millpond.checkpoint.formats import SNAPSHOT_FILE
+from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.keygroups import KeyGroupRange
@@ -171,7 +172,7 @@ class SnapshotWriter:
         """Write the footer, make the file visible and describe it."""
         self.builder.cut()
         names = list(self.builder.states if states is None else states)
-        body = attrs.asdict(_Footer(FORMAT_VERSION, names, self._entries))
+        body = attrs.asdict(_Footer(SNAPSHOT_FILE.version, names, self._entries))
         text = json.dumps(body, separators=(",", ":")).encode()
         footer = text + len(text).to_bytes(4, "big") + MAGIC
         self._write(footer)
@@ -260,10 +261,9 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
     try:
         body: dict[str, Any] = json.loads(data[:-_TRAILER])
-        version = int(body["format_version"])
+        SNAPSHOT_FILE.check(body["format_version"], file.path)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptSnapshotError(file.path, f"its footer cannot be read: {error}") from error
-    check_format(f"The file {file.path}", version)
     try:
         return _CONVERTER.structure(body, _Footer)
     except cattrs.BaseValidationError as error:

@@ -15,14 +15,14 @@ from cattrs.gen import make_dict_unstructure_fn, override
 
 from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
+from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.checkpoint.raw import OperatorRawHandle
 from millpond.checkpoint.storage import CheckpointStorage, check_path
-from millpond.errors import ApiVersionError, CorruptSnapshotError, MillpondError
+from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
 __all__ = [
-    "FORMAT_VERSION",
     "PORTABLE",
     "KeyedStateHandle",
     "OperatorStateHandle",
@@ -33,7 +33,6 @@ __all__ = [
 
 H = TypeVar("H")
 
-FORMAT_VERSION = 1
 PORTABLE = "rows"
 
 
@@ -96,7 +95,7 @@ class OperatorStateHandle:
     checkpoint_id: int
     raw: OperatorRawHandle | None
     states: tuple[StoredOperatorState, ...]
-    format_version: int = FORMAT_VERSION
+    format_version: int = attrs.field(factory=lambda: OPERATOR_STATE_HANDLE.version)
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -153,7 +152,7 @@ class KeyedStateHandle:
     retired: tuple[RetiredFile, ...] = ()
     metadata: str = ""
     format: str = PORTABLE
-    format_version: int = FORMAT_VERSION
+    format_version: int = attrs.field(factory=lambda: SNAPSHOT_HANDLE.version)
     operator_state: tuple[OperatorStateHandle, ...] = ()
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
@@ -222,18 +221,23 @@ class KeyedStateHandle:
         return attrs.evolve(handle, storage=storage, operator_state=shares)
 
 
-def check_format(what: str, found: int) -> None:
-    """Raise ApiVersionError for a format that is newer than this Millpond."""
-    if found > FORMAT_VERSION:
-        raise ApiVersionError(what, found, FORMAT_VERSION)
+_FORMATS: dict[type, Format] = {
+    OperatorStateHandle: OPERATOR_STATE_HANDLE,
+    KeyedStateHandle: SNAPSHOT_HANDLE,
+}
 
 
 def snapshot_converter() -> cattrs.Converter:
     """The converter of all metadata: strict about keys, lossless about serializer snapshots."""
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
-    for bound in (OperatorStateHandle, KeyedStateHandle):
-        without = make_dict_unstructure_fn(bound, converter, storage=override(omit=True))
+    for bound, form in _FORMATS.items():
+        without = make_dict_unstructure_fn(
+            bound,
+            converter,
+            storage=override(omit=True),
+            format_version=override(unstruct_hook=form.written),
+        )
         converter.register_unstructure_hook(bound, without)
     converter.register_structure_hook(SerializerSnapshot, _structure_snapshot)
     return converter
@@ -261,7 +265,9 @@ def handle_from_json(text: str, cls: type[H]) -> H:
     """
     try:
         tree: dict[str, Any] = json.loads(text)
-        check_format("The snapshot handle", tree["format_version"])
+        _FORMATS[cls].check(tree["format_version"])
+        for part in tree.get("operator_state", ()):
+            OPERATOR_STATE_HANDLE.check(part["format_version"])
         return _CONVERTER.structure(tree, cls)
     except MillpondError:
         raise

@@ -21,12 +21,12 @@ from millpond.checkpoint.savepoint.restore import SavepointRestore
 from millpond.checkpoint.savepoint.strategy import SavepointStrategy
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.strategy import SnapshotStrategy
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl

@@ -60,16 +60,20 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
-    """The object that ``module`` or ``module:attr`` names, with its API version checked."""
+    """The object that ``module`` or ``module:attr`` names, with its API version checked.
+
+    The object itself says it (``MILLPOND_API``), or else the module that it was found in.
+    """
     module_name, _, attribute = target.partition(":")
     try:
-        loaded: Any = import_module(module_name)
+        module = import_module(module_name)
+        loaded: Any = module
         for part in filter(None, attribute.split(".")):
             loaded = getattr(loaded, part)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise PluginLoadError(name, distribution or module_name, found, target, reason) from error
-    api = getattr(loaded, "MILLPOND_API", None)
+    api = getattr(loaded, "MILLPOND_API", getattr(module, "MILLPOND_API", None))
     if not isinstance(api, int):
         reason = "it does not say which plugin API it speaks (MILLPOND_API = 1)"
         raise PluginLoadError(name, distribution or module_name, found, target, reason)

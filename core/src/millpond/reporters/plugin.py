@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 from millpond.reporters.log import log_figures
 from millpond.reporters.otel import record_figures
 from millpond.reporters.prometheus import write_text_file
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl

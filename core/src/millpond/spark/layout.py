@@ -22,7 +22,7 @@ from millpond.checkpoint import (
     checkpoint_storage,
     locate_savepoint,
 )
-from millpond.checkpoint.handles import check_format
+from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.sealed import read_sealed, write_sealed
 from millpond.checkpoint.shares import operator_state_share
 from millpond.errors import MaxParallelismError, RestoreError
@@ -30,8 +30,6 @@ from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.spark.pointer import Pointer
 
 __all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
-
-LAYOUT_VERSION = 1
 
 
 @attrs.frozen
@@ -90,7 +88,7 @@ def _path(query: str, uid: str, number: int) -> str:
 def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layout) -> None:
     """Write a layout's file; sources are named relative to the storage, like all else."""
     body = {
-        "format_version": LAYOUT_VERSION,
+        "format_version": LAYOUT.version,
         "number": layout.number,
         "parallelism": layout.parallelism,
         "max_parallelism": layout.max_parallelism,
@@ -109,7 +107,7 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
     """
     path = _path(query, uid, number)
     body: dict[str, Any] = json.loads(read_sealed(storage, path))
-    check_format(f"The layout {path}", body["format_version"])
+    LAYOUT.check(body["format_version"], path)
     return Layout(
         number=body["number"],
         parallelism=body["parallelism"],

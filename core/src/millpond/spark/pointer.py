@@ -12,12 +12,10 @@ from typing import Any
 import attrs
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from millpond.errors import ApiVersionError
+from millpond.checkpoint.formats import POINTER
 from millpond.keygroups import KeyGroupRange
 
 __all__ = ["POINTER_SCHEMA", "Pointer"]
-
-POINTER_VERSION = 1
 
 
 @attrs.frozen
@@ -43,7 +41,7 @@ class Pointer:
     handle: str
     figures: str
     layout: int
-    format_version: int = POINTER_VERSION
+    format_version: int = attrs.field(factory=lambda: POINTER.version)
 
     @property
     def key_group_range(self) -> KeyGroupRange:
@@ -52,10 +50,13 @@ class Pointer:
 
     @classmethod
     def from_row(cls, row: Any) -> Pointer:
-        """Read the state row; ApiVersionError where a newer Millpond wrote it."""
+        """Read the state row.
+
+        Raises:
+            ApiVersionError: a newer Millpond wrote it.
+        """
         pointer = cls(*row)
-        if pointer.format_version > POINTER_VERSION:
-            raise ApiVersionError("The pointer", pointer.format_version, POINTER_VERSION)
+        POINTER.check(pointer.format_version, f"of {pointer.operator_uid!r}")
         return pointer
 
     def figures_dict(self) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from millpond.backend import StateBackend
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 
 from millpond_lmdb.factory import LmdbStateBackend
 
 __all__ = ["LmdbStateBackend", "millpond_state_backends"]
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl

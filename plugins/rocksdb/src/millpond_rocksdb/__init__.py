@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend import StateBackend
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 
 from millpond_rocksdb.factory import NATIVE_FORMAT, RocksDBStateBackend
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RocksDBStateBackend"]
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl

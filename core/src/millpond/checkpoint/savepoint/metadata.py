@@ -12,7 +12,8 @@ import cattrs
 
 from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
-from millpond.checkpoint.handles import check_format, snapshot_converter
+from millpond.checkpoint.formats import SAVEPOINT
+from millpond.checkpoint.handles import snapshot_converter
 from millpond.checkpoint.storage import CheckpointStorage, check_path, public_uri
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -34,7 +35,6 @@ __all__ = [
 
 METADATA_FILE = "savepoint.json"
 SAVEPOINT_FORMAT = "savepoint"
-SAVEPOINT_VERSION = 1
 
 
 @attrs.frozen
@@ -108,7 +108,7 @@ class Savepoint:
 
     checkpoint_id: int
     operators: tuple[SavedOperator, ...]
-    format_version: int = SAVEPOINT_VERSION
+    format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
 
     def operator(self, uid: str, place: str) -> SavedOperator:
         """The operator of a uid, or the only one there is; RestoreError where that is unclear."""
@@ -148,7 +148,8 @@ _CONVERTER = snapshot_converter()
 
 def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
     """Write the metadata, which makes the savepoint complete."""
-    text = json.dumps(_CONVERTER.unstructure(savepoint), indent=1)
+    current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
+    text = json.dumps(_CONVERTER.unstructure(current), indent=1)
     seal = hashlib.sha256(text.encode()).hexdigest()
     data = json.dumps({"sha256": seal, "savepoint": json.loads(text)}, indent=1)
     handle.storage.write(handle.path(METADATA_FILE), [data.encode()])
@@ -172,7 +173,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
     try:
         tree: dict[str, Any] = json.loads(_metadata(handle, path))
         body = tree["savepoint"]
-        check_format(f"The savepoint {path}", int(body["format_version"]))
+        SAVEPOINT.check(body["format_version"], path)
         text = json.dumps(body, indent=1)
         if hashlib.sha256(text.encode()).hexdigest() != tree["sha256"]:
             raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")

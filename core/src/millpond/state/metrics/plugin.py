@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.hookspecs import API_VERSION, hookimpl
+from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.metrics.states import wrap_with_metrics
 
-MILLPOND_API = API_VERSION
+MILLPOND_API = 1
 
 
 @hookimpl(trylast=True)
