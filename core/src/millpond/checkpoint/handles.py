@@ -232,7 +232,7 @@ def snapshot_converter() -> cattrs.Converter:
     converter = cattrs.Converter(forbid_extra_keys=True)
     converter.register_structure_hook(CheckpointStorage | None, lambda value, _: value)
     for bound, form in _FORMATS.items():
-        without = make_dict_unstructure_fn(
+        without: Any = make_dict_unstructure_fn(
             bound,
             converter,
             storage=override(omit=True),
