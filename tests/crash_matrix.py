@@ -26,7 +26,7 @@ from pathlib import Path
 import attrs
 import millpond as mp
 import pyarrow as pa
-from millpond.checkpoint.filesystem import FileStorage
+from millpond.checkpoint.local import open_local_storage
 from millpond.checkpoint.storage import CheckpointStorage
 
 ROUNDS = 8
@@ -69,7 +69,7 @@ class FaultyStorage(CheckpointStorage):
 
     def __init__(self, root: Path, case: Case) -> None:
         self.uri = root.as_uri()
-        self._inner = FileStorage(self.uri)
+        self._inner = open_local_storage(self.uri)
         self._root = root
         self._case = case
         self.armed = False

@@ -31,7 +31,7 @@ def test_errors_survive_pickling(cls):
 
 def test_all_errors_are_listed():
     """__all__ holds every error class."""
-    assert sorted(errors.__all__) == sorted(["brief", *(cls.__name__ for cls in CLASSES)])
+    assert sorted(errors.__all__) == sorted(["brief", "printable", *(cls.__name__ for cls in CLASSES)])
 
 
 def test_brief_bounds_what_it_shows():
@@ -43,3 +43,10 @@ def test_brief_bounds_what_it_shows():
 
     assert len(errors.brief("x" * 10_000)) < 150
     assert "repr failed" in errors.brief(Hostile())
+
+
+def test_no_error_reaches_a_terminal_with_control_characters():
+    """Escapes, bells and marks that turn writing around are shown, not obeyed; line ends stay."""
+    error = errors.RestoreError("a\x1b[2J\x07b", ("c\u202ed\nnext", "\ud800"))
+    assert str(error) == "Could not restore a\\x1b[2J\\x07b: c\\u202ed\nnext; \\ud800"
+    assert errors.printable("plain é text") == "plain é text"

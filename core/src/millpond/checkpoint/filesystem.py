@@ -1,12 +1,12 @@
-"""Snapshots on file systems: pyarrow's own (local, S3, GCS, HDFS), and fsspec's through it."""
+"""Snapshots on remote file systems: pyarrow's own (S3, GCS, HDFS), and fsspec's through it."""
 
 from __future__ import annotations
 
 import posixpath
-import uuid
+import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,25 +17,25 @@ from millpond.errors import ConfigError, CorruptSnapshotError
 
 __all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
 
-PYARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
+PYARROW_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
+_ANSWER_SECONDS = 30.0
+_GCS_RETRY = "retry_limit_seconds"
+_RETRY_SECONDS = 15
 
 
 @attrs.frozen
 class FileStorage(CheckpointStorage):
-    """Files on any file system that pyarrow or fsspec knows by URI.
+    """Files on any remote file system that pyarrow or fsspec knows by URI.
 
-    On a local file system a file appears whole, by a rename; an object store shows an object
-    when its upload is complete. Elsewhere a writer that dies may leave a part of a file, which
-    no handle names.
+    An object store shows an object when its upload is complete. Elsewhere a writer that dies
+    may leave a part of a file, which no handle names.
     """
 
     uri: str
 
-    def open_sink(self, path: str) -> _LocalSink | _RemoteSink:
+    def open_sink(self, path: str) -> _RemoteSink:
         """See the base class."""
         filesystem, full = self._locate(path)
-        if isinstance(filesystem, fs.LocalFileSystem):
-            return _LocalSink(Path(full))
         return _RemoteSink(filesystem, full)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
@@ -43,10 +43,11 @@ class FileStorage(CheckpointStorage):
         filesystem, full = self._locate(path)
         try:
             with filesystem.open_input_file(full) as file:
-                return exactly(path, bytes(file.read_at(length, offset)), length)
+                room = max(file.size() - offset, 0)
+                return exactly(path, bytes(file.read_at(min(length, room), offset)), length)
         except FileNotFoundError:
             raise CorruptSnapshotError(path, "it is missing") from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
 
     def size(self, path: str) -> int:
@@ -77,29 +78,6 @@ class FileStorage(CheckpointStorage):
         return filesystem, posixpath.join(root, check_path(path))
 
 
-class _LocalSink:
-    """A local file, written beside its place and renamed to it."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-        self._file = self._temporary.open("wb")
-
-    def write(self, data: bytes) -> object:
-        return self._file.write(data)
-
-    def commit(self) -> None:
-        self._file.close()
-        self._temporary.replace(self._path)
-
-    def abort(self) -> None:
-        # A full disk fails once more when the buffered rest is written at closing.
-        with suppress(OSError):
-            self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-
 class _RemoteSink:
     """An object, which appears when its stream is closed."""
 
@@ -125,17 +103,39 @@ class _RemoteSink:
 
 @cache
 def _open_filesystem(uri: str) -> tuple[Any, str]:
-    scheme, _, rest = uri.partition("://")
+    """A file system that answers; a store without a network would be waited for, for minutes."""
+    opened: Future[tuple[Any, str]] = Future()
+    threading.Thread(target=_connect, args=(uri, opened), daemon=True).start()
     try:
-        if scheme in PYARROW_SCHEMES:
-            filesystem, root = fs.FileSystem.from_uri(uri)
-            return filesystem, root
-        filesystem = fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme)))
+        return opened.result(_ANSWER_SECONDS)
+    except TimeoutError as error:
+        reason = f"it has not answered within {_ANSWER_SECONDS:.0f} s; is there a network?"
+        raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r}: {reason}") from error
     except Exception as error:  # what a file system raises for a wrong URI is its own affair
         raise ConfigError(
             "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}"
         ) from error
-    return filesystem, rest
+
+
+def _connect(uri: str, opened: Future[tuple[Any, str]]) -> None:
+    try:
+        filesystem, root = _named_filesystem(uri)
+        # That it answers is all that counts here: a root may be absent, or not ours to see.
+        with suppress(OSError):
+            filesystem.get_file_info(root)
+        opened.set_result((filesystem, root))
+    except BaseException as error:  # noqa: BLE001 - who waits gets it
+        opened.set_exception(error)
+
+
+def _named_filesystem(uri: str) -> tuple[Any, str]:
+    scheme, _, rest = uri.partition("://")
+    if scheme not in PYARROW_SCHEMES:
+        return fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme))), rest
+    if scheme in ("gs", "gcs") and _GCS_RETRY not in uri:
+        uri += f"{'&' if '?' in uri else '?'}{_GCS_RETRY}={_RETRY_SECONDS}"
+    filesystem, root = fs.FileSystem.from_uri(uri)
+    return filesystem, root
 
 
 def _fsspec_filesystem(scheme: str) -> Any:
@@ -145,9 +145,7 @@ def _fsspec_filesystem(scheme: str) -> Any:
 
 
 def open_file_storage(uri: str) -> CheckpointStorage:
-    """Open a storage on one of pyarrow's file systems; ``file:/x`` and ``file:///x`` are one."""
-    if uri.startswith("file:/") and not uri.startswith("file:///"):
-        uri = "file:///" + uri.removeprefix("file:").lstrip("/")
+    """Open a storage on one of pyarrow's file systems."""
     _open_filesystem(uri)
     return FileStorage(uri)
 
@@ -164,4 +162,6 @@ def fsspec_schemes() -> list[str]:
         from fsspec import available_protocols  # noqa: PLC0415 - optional
     except ImportError:
         return []
-    return [name for name in available_protocols() if name not in (*PYARROW_SCHEMES, "memory")]
+    return [
+        name for name in available_protocols() if name not in (*PYARROW_SCHEMES, "file", "memory")
+    ]

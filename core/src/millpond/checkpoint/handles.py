@@ -18,7 +18,7 @@ from millpond.backend.spi import StateMeta
 from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.checkpoint.raw import OperatorRawHandle
 from millpond.checkpoint.storage import CheckpointStorage, check_path
-from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.checkpoint.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
@@ -240,6 +240,9 @@ def snapshot_converter() -> cattrs.Converter:
         )
         converter.register_unstructure_hook(bound, without)
     converter.register_structure_hook(SerializerSnapshot, _structure_snapshot)
+    converter.register_structure_hook(int, exact_int)
+    converter.register_structure_hook(bool, exact_bool)
+    converter.register_structure_hook(str, exact_text)
     return converter
 
 
@@ -263,13 +266,9 @@ def handle_from_json(text: str, cls: type[H]) -> H:
         CorruptSnapshotError: it is damaged.
         ApiVersionError: it was written by a newer Millpond.
     """
-    try:
-        tree: dict[str, Any] = json.loads(text)
+    with decoding("handle", "it cannot be read"):
+        tree: dict[str, Any] = parse_json(text)
         _FORMATS[cls].check(tree["format_version"])
         for part in tree.get("operator_state", ()):
             OPERATOR_STATE_HANDLE.check(part["format_version"])
         return _CONVERTER.structure(tree, cls)
-    except MillpondError:
-        raise
-    except Exception as error:
-        raise CorruptSnapshotError("handle", f"it cannot be read: {error}") from error

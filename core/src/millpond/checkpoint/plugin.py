@@ -14,6 +14,7 @@ from millpond.checkpoint.filesystem import (
 )
 from millpond.checkpoint.full import FullStrategy
 from millpond.checkpoint.handles import PORTABLE
+from millpond.checkpoint.local import open_local_storage
 from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.savepoint.metadata import SAVEPOINT_FORMAT
@@ -49,9 +50,10 @@ def millpond_restore_operation(
 
 @hookimpl
 def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:
-    """Provide memory, the file systems of pyarrow, and those of fsspec where it is installed."""
+    """Provide memory, local directories, what pyarrow knows, and fsspec where it is installed."""
     return {
         **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
         **dict.fromkeys(PYARROW_SCHEMES, open_file_storage),
+        "file": open_local_storage,
         "memory": MemoryStorage,
     }

@@ -6,6 +6,7 @@ import hashlib
 import json
 
 from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.untrusted import decoding, parse_json
 from millpond.errors import CorruptSnapshotError
 
 __all__ = ["read_sealed", "write_sealed"]
@@ -24,12 +25,10 @@ def read_sealed(storage: CheckpointStorage, path: str) -> str:
         CorruptSnapshotError: the file is missing, damaged, or nothing of the kind.
     """
     data = storage.read_all(path)
-    try:
-        sealed = json.loads(data)
+    with decoding(path, "it is no metadata file"):
+        sealed = parse_json(data)
         text, digest = sealed["content"], sealed["sha256"]
         found = hashlib.sha256(text.encode()).hexdigest()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptSnapshotError(path, f"it is no metadata file: {error}") from error
     if found != digest:
         raise CorruptSnapshotError(path, "its digest is wrong")
     return str(text)

@@ -6,10 +6,13 @@ rename being atomic, and a writer that dies leaves at most a file that nobody na
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.plugins import get_registry
@@ -123,10 +126,14 @@ def checkpoint_storage(uri: str | CheckpointStorage) -> CheckpointStorage:
         return uri
     uri = str(uri)
     if uri.startswith("/"):
-        uri = f"file://{uri}"
+        uri = "file://" + quote(os.fsencode(uri))
     schemes = get_registry().gather("millpond_checkpoint_storages")
     scheme = uri.partition(":")[0]
     if scheme not in schemes:
+        if "://" not in uri:
+            absolute = Path(uri).expanduser().absolute()
+            reason = f"{uri!r} is neither a URI nor an absolute path; write {str(absolute)!r}"
+            raise ConfigError("checkpoint.dir", reason)
         known = ", ".join(sorted(schemes))
         reason = f"{public_uri(uri)!r}: the scheme is none of: {known}"
         raise ConfigError("checkpoint.dir", reason)

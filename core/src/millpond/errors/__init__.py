@@ -5,7 +5,7 @@ travel from Spark's workers to the driver). The message says what was wrong, whe
 what to do.
 """
 
-from millpond.errors.base import MillpondError, brief
+from millpond.errors.base import MillpondError, brief, printable
 from millpond.errors.config import (
     ConfigError,
 )
@@ -27,6 +27,7 @@ from millpond.errors.plugins import (
 from millpond.errors.snapshots import (
     ApiVersionError,
     CorruptSnapshotError,
+    DirectoryNotEmptyError,
     RestoreError,
     SnapshotTooLargeError,
     StreamClosedError,
@@ -53,6 +54,7 @@ __all__ = [
     "ConfigError",
     "CorruptSnapshotError",
     "DirectoryInUseError",
+    "DirectoryNotEmptyError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "MillpondError",
@@ -78,4 +80,5 @@ __all__ = [
     "UnsupportedColumnError",
     "UserFunctionError",
     "brief",
+    "printable",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["MillpondError", "brief"]
+__all__ = ["MillpondError", "brief", "printable"]
 
 
 @attrs.define(eq=False, slots=False)
@@ -14,11 +14,23 @@ class MillpondError(Exception):
     """The root of all errors that Millpond raises on purpose."""
 
     def __str__(self) -> str:
-        return self.sentence()
+        return printable(self.sentence())
 
     def sentence(self) -> str:
         """The message, built from the fields."""
         return type(self).__doc__ or type(self).__name__
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal: control and invisible characters are escaped.
+
+    Names in files are untrusted. Line ends and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
+    )
 
 
 def brief(value: Any, limit: int = 120) -> str:

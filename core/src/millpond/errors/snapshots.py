@@ -9,6 +9,7 @@ from millpond.errors.base import MillpondError
 __all__ = [
     "ApiVersionError",
     "CorruptSnapshotError",
+    "DirectoryNotEmptyError",
     "RestoreError",
     "SnapshotTooLargeError",
     "StreamClosedError",
@@ -24,6 +25,20 @@ class CorruptSnapshotError(MillpondError):
 
     def sentence(self) -> str:
         return f"The snapshot file {self.file!r} cannot be trusted: {self.reason}."
+
+
+@attrs.define(eq=False, slots=False)
+class DirectoryNotEmptyError(MillpondError):
+    """A savepoint was to be written to a place that already holds files."""
+
+    path: str
+    found: tuple[str, ...]
+
+    def sentence(self) -> str:
+        return (
+            f"A savepoint needs a directory of its own, and {self.path!r} already holds "
+            f"{', '.join(map(repr, self.found))}: name a new directory, or empty this one."
+        )
 
 
 @attrs.define(eq=False, slots=False)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from os import PathLike, fspath
-from pathlib import Path
-from urllib.parse import quote
 
+from millpond.checkpoint.local import local_uri
 from millpond.checkpoint.savepoint.metadata import SavepointHandle
 from millpond.checkpoint.storage import CheckpointStorage, checkpoint_storage
 
@@ -23,5 +22,5 @@ def locate_savepoint(
     text = fspath(place)
     scheme = text.partition(":")[0]
     is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
-    uri = text if is_uri else "file://" + quote(str(Path(text).absolute()))
+    uri = text if is_uri else local_uri(text)
     return SavepointHandle(0, "", checkpoint_storage(uri))
