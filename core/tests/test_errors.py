@@ -31,7 +31,9 @@ def test_errors_survive_pickling(cls):
 
 def test_all_errors_are_listed():
     """__all__ holds every error class."""
-    assert sorted(errors.__all__) == sorted(["brief", "printable", *(cls.__name__ for cls in CLASSES)])
+    assert sorted(errors.__all__) == sorted(
+        ["brief", "printable", *(cls.__name__ for cls in CLASSES)]
+    )
 
 
 def test_brief_bounds_what_it_shows():
