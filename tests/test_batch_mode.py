@@ -25,7 +25,8 @@ class Farewell(mp.KeyedProcessFunction):
 
     def on_timer(self, timestamp, context):
         domain = context.time_domain.value
-        if domain == "processing-time":
+        if timestamp in (10**12, 10**15):
+            context.timer_service().register_event_time_timer(timestamp + 1)
             context.timer_service().register_processing_time_timer(timestamp + 1)
         yield context.current_key, domain, self.count.value(), sorted(self.parts.keys())
 
@@ -87,6 +88,24 @@ def test_windows_in_batch_execution(spark, job_conf):
         execution_mode="batch",
     )
     assert sorted(map(tuple, out.collect())) == [("a", 0, 60_000, 4), ("b", 60_000, 120_000, 2)]
+
+
+@pytest.mark.spark
+def test_windows_of_processing_time_in_batch_execution(spark, job_conf):
+    """Each fires once, at the end of its key, however short it is."""
+    job_conf(parallelism=1)
+    df = spark.createDataFrame([("a", n) for n in range(1, 40)], "k string, n int")
+    windowed = key_by(df, "k").window(windows.TumblingProcessingTimeWindows.of(1))
+    out = windowed.reduce(
+        int.__add__,
+        int,
+        "n",
+        output="k string, start bigint, end bigint, n bigint",
+        uid="w",
+        execution_mode="batch",
+    ).collect()
+    assert sum(row.n for row in out) == sum(range(40))
+    assert len({row.start for row in out}) == len(out)
 
 
 @pytest.mark.spark

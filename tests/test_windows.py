@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import millpond as mp
 import pytest
-from millpond import errors, windows
+from millpond import windows
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 SECOND = 1000
@@ -262,32 +262,6 @@ def test_offsets():
     (window,) = assigner.assign_windows(None, 0)
     assert window == (-28_800_000, 57_600_000)
     assert window.max_timestamp() == 57_599_999
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: windows.TumblingEventTimeWindows.of(0),
-        lambda: windows.TumblingEventTimeWindows.of(10, 10),
-        lambda: windows.TumblingEventTimeWindows.of("10s"),
-        lambda: windows.SlidingEventTimeWindows.of(10, 0),
-        lambda: windows.EventTimeSessionWindows.with_gap(-1),
-        lambda: windows.CountTrigger.of(0),
-        lambda: windows.window("daily"),
-        lambda: windows.window(windows.GlobalWindows.create()).allowed_lateness(-1),
-    ],
-)
-def test_senseless_windows_are_refused(wrong):
-    """Sizes, offsets, gaps, counts and lateness are checked at once."""
-    with pytest.raises(errors.ConfigError):
-        wrong()
-
-
-def test_rows_without_event_time_are_refused():
-    """A row that has none cannot be in an event-time window; the error says so."""
-    function = summed(windows.window(windows.TumblingEventTimeWindows.of(10)))
-    with harness(function) as operator, pytest.raises(errors.UserFunctionError, match="event time"):
-        operator.process({"k": "a", "n": 1})
 
 
 class Names(Total):

@@ -176,9 +176,9 @@ def test_a_function_with_timers(backend_name, tmp_path):
         saved = one.savepoint(tmp_path / "saved")
     for start in (handle, saved, tmp_path / "saved"):
         with harness(restore=start) as two:
-            two.advance_processing_time(99)
-            assert two.output == []
             two.advance_processing_time(100)
+            assert two.output == []
+            two.advance_processing_time(101)
             assert sorted(two.output, key=str) == [("a", 100, clock), ("b", 100, clock)]
             two.advance_watermark(30)
             assert two.output[2:] == [("a", 30, event)]
@@ -222,6 +222,8 @@ def test_times_and_deleted_processing_time_timers(backend_name):
         harness.advance_watermark(30)
         harness.process({"k": "a", "stop": True})
         harness.advance_processing_time(50)
+        assert len(harness.output) == 3
+        harness.advance_processing_time(51)
         assert harness.output == [
             (mp.MIN_TIMESTAMP, 7),
             (mp.MIN_TIMESTAMP, 7),

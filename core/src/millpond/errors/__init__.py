@@ -13,6 +13,7 @@ from millpond.errors.functions import (
     OutputTypeError,
     UnsupportedColumnError,
     UserFunctionError,
+    WindowStateError,
 )
 from millpond.errors.plugins import (
     BackendMismatchError,
@@ -79,6 +80,7 @@ __all__ = [
     "UnsupportedCapabilityError",
     "UnsupportedColumnError",
     "UserFunctionError",
+    "WindowStateError",
     "brief",
     "printable",
 ]

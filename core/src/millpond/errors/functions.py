@@ -10,6 +10,7 @@ __all__ = [
     "OutputTypeError",
     "UnsupportedColumnError",
     "UserFunctionError",
+    "WindowStateError",
 ]
 
 
@@ -58,3 +59,18 @@ class UnsupportedColumnError(MillpondError, TypeError):
 
     def sentence(self) -> str:
         return f"Column {self.column!r} of type {self.spark_type}: {self.reason}. Cast or drop it."
+
+
+@attrs.define(eq=False, slots=False)
+class WindowStateError(MillpondError):
+    """A function asked for state of a single window, and the windows merge."""
+
+    state: str
+    assigner: str
+
+    def sentence(self) -> str:
+        return (
+            f"State {self.state!r} of a single window is not allowed with {self.assigner}, whose "
+            "windows merge: a merged window would lose it. Use global_state, or what the windows "
+            "keep."
+        )

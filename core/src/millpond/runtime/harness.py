@@ -121,7 +121,10 @@ class KeyedOperatorHarness(Closeable):
         self._operator.advance_watermark(ms, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
-        """Set the processing time to a moment, in ms since the epoch, and fire due timers."""
+        """Set the processing time to a moment, in ms since the epoch, and fire due timers.
+
+        A timer for a time is due once the clock has passed it: that for 10 fires at 11.
+        """
         self.clock.set(ms)
         self._operator.fire_processing_time(self.output)
 

@@ -34,8 +34,9 @@ def run(
 ) -> list[Any]:
     """Run a keyed function over rows and return what it yielded.
 
-    Processing-time timers fire before the next row once they are due; event-time timers when the
-    watermark passes, and at the end of the rows, when no further one can come.
+    Processing-time timers fire before the next row, and after the last one, where the clock has
+    passed their time by then; event-time timers when the watermark reaches theirs, and at the end
+    of the rows, when no further one can come.
 
     Args:
         function: the function.
@@ -77,6 +78,7 @@ def run(
                 operator.process(select(row), row, timestamp, output)
                 if watermark_delay is not None and timestamp is not None:
                     operator.advance_watermark(timestamp - watermark_delay - 1, output)
+            operator.fire_processing_time(output)
             operator.advance_watermark(MAX_TIMESTAMP, output)
         finally:
             operator.close()

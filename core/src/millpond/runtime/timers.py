@@ -31,7 +31,9 @@ class TimerService:
     """The timers of the current key; the names are PyFlink's.
 
     A timer is known by its time and key: set twice, it fires once. Timers fire in the order of
-    their times; one that is set in ``on_timer`` for a time already reached fires at once.
+    their times; one that is set in ``on_timer`` for a time already due fires at once. As in Flink,
+    an event-time timer is due once the watermark has reached its time, for no earlier row can
+    come; a processing-time timer once the clock has passed its time, for until then one can.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class TimerService:
         self._clock = clock
         self._namespace_type = VoidNamespace if namespace_type is None else namespace_type
         self._watermark = MIN_TIMESTAMP
+        self._key_has_ended = False
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
         return self._backend.timer_queue(domain.value, self._namespace_type)
@@ -62,7 +65,7 @@ class TimerService:
         self.register(TimeDomain.EVENT_TIME, timestamp)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called once the processing time reaches a time in ms."""
+        """Have ``on_timer`` called once the processing time has passed a time in ms."""
         self.register(TimeDomain.PROCESSING_TIME, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
@@ -75,7 +78,8 @@ class TimerService:
 
     def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
         """Set a timer of a namespace."""
-        self._queue(domain).register(timestamp, namespace)
+        if not self._key_has_ended:
+            self._queue(domain).register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
         """Remove a timer of a namespace; nothing happens where there is none."""
@@ -98,15 +102,16 @@ class TimerService:
     def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
         """Hand out what is left of a key whose last row was seen, in batch execution.
 
-        Event-time timers fire as at the end of all input. Of processing-time timers those that
-        are set now; else one that sets itself anew would fire for ever.
+        The watermark is at its end meanwhile, and timers that are set are ignored, of either
+        kind: one that sets itself anew would fire for ever. The rules are Flink's.
         """
-        if domain is TimeDomain.EVENT_TIME:
-            yield from self.advance_watermark(MAX_TIMESTAMP)
-            self._watermark = MIN_TIMESTAMP
-        elif self._backend.has_timers(domain.value):
-            yield from self._queue(domain).take_all()
+        self._watermark, self._key_has_ended = MAX_TIMESTAMP, True
+        try:
+            if self._backend.has_timers(domain.value):
+                yield from self._queue(domain).take_all()
+        finally:
+            self._watermark, self._key_has_ended = MIN_TIMESTAMP, False
 
     def due_by_processing_time(self) -> Iterator[Timer]:
-        """Hand out the processing-time timers that are due now."""
-        yield from self._due(TimeDomain.PROCESSING_TIME, self._clock.now_ms)
+        """Hand out the processing-time timers whose time has passed."""
+        yield from self._due(TimeDomain.PROCESSING_TIME, self._clock.now_ms - 1)

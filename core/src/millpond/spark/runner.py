@@ -70,8 +70,9 @@ class SubtaskRunner:
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yields carrier frames.
 
-        Without a batch's time the input is bounded: at its end no further row can come, so all
-        event-time timers fire.
+        Without a batch's time the input is bounded. Processing-time timers then fire between
+        frames and at the end, where the clock has passed their time by then; at the end no
+        further row can come, so all event-time timers fire.
         """
         self.operator.open()
         try:
@@ -84,6 +85,8 @@ class SubtaskRunner:
             for columns, groups in self._batches(frames):
                 with collector_paused():
                     self.operator.process_all(self._keyed_rows(columns, groups), output)
+                if time is None:
+                    self.operator.fire_processing_time(output)
                 if len(output) >= _OUTPUT_ROWS:
                     yield from self._packed(output)
                     output = []

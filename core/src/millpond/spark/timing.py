@@ -113,7 +113,8 @@ def set_timeout(
 ) -> None:
     """Have Spark call the subtask again once its next timer is due.
 
-    Spark calls when the timeout lies before its time, not at it, hence the 1 ms less.
+    Spark calls when the timeout lies before its time, not at it. That is how processing-time
+    timers are due; event-time timers are due at their time, hence the 1 ms less for them.
     """
     by_event, by_clock = timers.next_due()
     if mode == "event-time" and by_event is not None:
@@ -121,4 +122,4 @@ def set_timeout(
     elif mode == "processing-time" and by_event is not None:
         state.setTimeoutDuration(1)
     elif mode == "processing-time" and by_clock is not None:
-        state.setTimeoutDuration(max(by_clock - 1 - time.processing_time, 1))
+        state.setTimeoutDuration(max(by_clock - time.processing_time, 1))

@@ -55,7 +55,11 @@ class WindowContext:
         return now
 
     def window_state(self, descriptor: StateDescriptor) -> Any:
-        """A state of the key and this (not merging) window, to be dropped in ``clear``."""
+        """A state of the key and this window, to be dropped in ``clear``.
+
+        Raises:
+            WindowStateError: the windows merge, so that none has a state of its own.
+        """
         return self._state(descriptor, True)
 
     def global_state(self, descriptor: StateDescriptor) -> Any:

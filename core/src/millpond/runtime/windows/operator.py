@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import attrs
 
-from millpond.errors import NullValueError
+from millpond.errors import ConfigError, NullValueError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.timers import MAX_TIMESTAMP, TimeDomain, TimerService
+from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.contents import WindowContents, WindowContext
 from millpond.runtime.windows.merging import MergingWindowSet
@@ -61,6 +61,9 @@ class WindowOperator(KeyedProcessFunction):
     Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
     window is over once the time reaches its end plus the allowed lateness; a row all of whose
     windows are over is late.
+
+    Raises:
+        ConfigError: the windows merge, and the trigger cannot.
     """
 
     timer_namespace: ClassVar[Any] = TimeWindow
@@ -73,6 +76,9 @@ class WindowOperator(KeyedProcessFunction):
         allowed_lateness: int = 0,
         late: Callable[[Any], Any] | None = None,
     ) -> None:
+        if assigner.is_merging and not trigger.can_merge():
+            reason = f"{trigger!r} cannot merge, {type(assigner).__name__} do: define on_merge"
+            raise ConfigError("trigger", reason, "windows")
         self._assigner = assigner
         self._trigger = trigger
         self._contents = contents
@@ -97,10 +103,11 @@ class WindowOperator(KeyedProcessFunction):
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         """Add a row to its windows; yields what those that fire give."""
         at = self._context(context)
-        timestamp = context.timestamp if self._event_time else at.current_processing_time()
-        if timestamp is None:
+        timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
+        if self._event_time and context.timestamp is None:
             raise NullValueError("the event time of a row", "a window")
-        assigned = self._assigner.assign_windows(row, timestamp)
+        moment = timestamp if self._event_time else at.current_processing_time()
+        assigned = self._assigner.assign_windows(row, moment)
         if self._merging is not None:
             output, late = self._add_merging(row, timestamp, assigned, at, context)
         else:
@@ -255,7 +262,8 @@ class WindowOperator(KeyedProcessFunction):
         window = at.window
 
         def state(descriptor: StateDescriptor, of_window: bool) -> Any:  # noqa: FBT001 - internal
-            place = window if of_window else GLOBAL_WINDOW
-            return self.namespaced(descriptor, place)
+            if of_window and self._merging is not None:
+                raise WindowStateError(descriptor.name, type(self._assigner).__name__)
+            return self.namespaced(descriptor, window if of_window else GLOBAL_WINDOW)
 
         return WindowContext(window, at.timers, state)

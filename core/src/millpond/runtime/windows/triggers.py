@@ -61,11 +61,25 @@ class Trigger(ABC):
 
     @abstractmethod
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """An element was added to the window."""
+        """An element was added to the window.
+
+        Args:
+            element: the row.
+            timestamp: the row's event time in ms, also in windows of processing time;
+                MIN_TIMESTAMP where it has none.
+            context: the key's and the window's.
+        """
 
     def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """A time that was registered has come."""
+        """A time that was registered has come, or that at which the window is dropped."""
         return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        """Whether the trigger serves windows that merge: by default, if it defines ``on_merge``.
+
+        Windows are refused when the job is built where it does not.
+        """
+        return type(self).on_merge is not Trigger.on_merge
 
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
         """The context's window has come from others; what was kept for them is to be joined.
@@ -80,53 +94,57 @@ class Trigger(ABC):
 
 
 @attrs.frozen
-class _TimeTrigger(Trigger):
-    """Fires once a time reaches the window's end."""
-
-    def _time(self, context: TriggerContext) -> int:
-        raise NotImplementedError
-
-    def _domain(self) -> TimeDomain:
-        raise NotImplementedError
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark reaches the window's end, then at each late element."""
 
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
         end = context.window.max_timestamp()
-        if end <= self._time(context):
+        if end <= context.current_watermark():
             return TriggerResult.FIRE
-        context.register(self._domain(), end)
+        context.register(TimeDomain.EVENT_TIME, end)
         return TriggerResult.CONTINUE
 
     def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        due = domain is self._domain() and timestamp == context.window.max_timestamp()
+        """See the base class."""
+        due = domain is TimeDomain.EVENT_TIME and timestamp == context.window.max_timestamp()
         return TriggerResult.FIRE if due else TriggerResult.CONTINUE
 
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """See the base class."""
+        # Of a window that is past its end the element that joined it makes on_element fire.
         end = context.window.max_timestamp()
-        if end > self._time(context):
-            context.register(self._domain(), end)
+        if end > context.current_watermark():
+            context.register(TimeDomain.EVENT_TIME, end)
 
     def clear(self, context: TriggerContext) -> None:
-        context.delete(self._domain(), context.window.max_timestamp())
+        """See the base class."""
+        context.delete(TimeDomain.EVENT_TIME, context.window.max_timestamp())
 
 
-class EventTimeTrigger(_TimeTrigger):
-    """Fires when the watermark passes the window's end, then at each late element."""
+@attrs.frozen
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the processing time has passed the window's end."""
 
-    def _time(self, context: TriggerContext) -> int:
-        return context.current_watermark()
+    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class; an element never fires, the timer does."""
+        context.register(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
+        return TriggerResult.CONTINUE
 
-    def _domain(self) -> TimeDomain:
-        return TimeDomain.EVENT_TIME
+    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
+        """See the base class."""
+        due = domain is TimeDomain.PROCESSING_TIME
+        return TriggerResult.FIRE if due else TriggerResult.CONTINUE
 
+    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+        """See the base class."""
+        end = context.window.max_timestamp()
+        if end > context.current_processing_time():
+            context.register(TimeDomain.PROCESSING_TIME, end)
 
-class ProcessingTimeTrigger(_TimeTrigger):
-    """Fires when the processing time passes the window's end."""
-
-    def _time(self, context: TriggerContext) -> int:
-        return context.current_processing_time()
-
-    def _domain(self) -> TimeDomain:
-        return TimeDomain.PROCESSING_TIME
+    def clear(self, context: TriggerContext) -> None:
+        """See the base class."""
+        context.delete(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
 
 
 @attrs.frozen
@@ -136,9 +154,6 @@ class NeverTrigger(Trigger):
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
         """See the base class."""
         return TriggerResult.CONTINUE
-
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """Nothing is kept."""
 
 
 _COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
@@ -185,6 +200,10 @@ class PurgingTrigger(Trigger):
     def of(cls, inner: Trigger) -> PurgingTrigger:
         """The trigger; named as in Flink."""
         return cls(inner)
+
+    def can_merge(self) -> bool:
+        """Whether the other trigger does."""
+        return self.inner.can_merge()
 
     @staticmethod
     def _purging(result: TriggerResult) -> TriggerResult:
