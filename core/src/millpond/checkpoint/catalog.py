@@ -2,11 +2,13 @@
 
 A catalog is made from the metadata files beside the snapshots. Which of two attempts of the
 same batch Spark has committed, only the pointers in Spark's checkpoint say.
+
+Metadata that cannot be read is never passed over: what it may stand for is neither deleted nor
+replaced by something older.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 
@@ -15,12 +17,16 @@ import attrs
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.sealed import read_sealed
 from millpond.checkpoint.storage import CheckpointStorage
-from millpond.errors import MillpondError
-from millpond.keygroups import KeyGroupRange
+from millpond.checkpoint.untrusted import decoding, parse_json
+from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 
-__all__ = ["Catalog", "Subtask", "newest_parts", "read_catalog"]
+__all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
 
-_SNAPSHOT_FILE = re.compile(r"(?P<folder>.*kg-\d+-\d+)/(?P<id>\d+)-[0-9a-f]{32}[._].*")
+_SNAPSHOT_FILE = re.compile(
+    r"(?P<folder>(?:.*/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
+    r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
+)
 _METADATA = ".handle.json"
 
 
@@ -31,11 +37,13 @@ class Subtask:
     Attributes:
         folder: ``<place>/kg-<first>-<last>``.
         handles: its snapshots by ascending checkpoint id.
+        key_group_range: those in its name.
         files: all files in the folder, with the checkpoint id in their names.
         broken: metadata files that cannot be read, with the reason.
     """
 
     folder: str
+    key_group_range: KeyGroupRange
     handles: tuple[KeyedStateHandle, ...]
     files: dict[str, int]
     broken: dict[str, str]
@@ -60,10 +68,18 @@ class Subtask:
 
 @attrs.frozen
 class Catalog:
-    """All subtasks below a checkpoint directory."""
+    """All subtasks below a checkpoint directory.
+
+    Attributes:
+        layouts: the layout files in force: of each operator on Spark the one with the highest
+            number, with the paths that its sources need.
+        broken: metadata files that cannot be read, with the reason.
+    """
 
     storage: CheckpointStorage
     subtasks: tuple[Subtask, ...]
+    layouts: dict[str, frozenset[str]]
+    broken: dict[str, str]
 
     def select(self, uid: str | None) -> tuple[Subtask, ...]:
         """The subtasks of an operator; all of them for None."""
@@ -75,39 +91,92 @@ class Catalog:
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
         would restore.
+
+        Raises:
+            CorruptSnapshotError: some metadata cannot be read, so that nobody knows what it needs.
         """
-        kept = frozenset(p for path in self.layouts() for p in self._source_paths(path))
-        found: list[str] = []
-        for place in sorted({subtask.place for subtask in self.subtasks}):
-            found += _orphans(
-                [each for each in self.subtasks if each.place == place], retained, kept
+        for path, reason in self.broken.items():
+            cure = (
+                "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
-        return found
-
-    def _source_paths(self, layout: str) -> Iterator[str]:
-        sources = json.loads(read_sealed(self.storage, layout))["sources"]
-        for text in sources:
-            yield from KeyedStateHandle.from_json(text, self.storage).all_paths
-
-    def layouts(self) -> list[str]:
-        """The layout files in force: of each operator the one with the highest number."""
-        newest: dict[str, str] = {}
-        for path in self.storage.list(""):
-            folder, _, _ = path.rpartition("/")
-            if folder.endswith("/layout"):
-                newest[folder] = max(newest.get(folder, ""), path)
-        return list(newest.values())
+            raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
+        by_place: dict[str, list[Subtask]] = {}
+        for subtask in self.subtasks:
+            by_place.setdefault(subtask.place, []).append(subtask)
+        needed = frozenset[str]().union(*self.layouts.values())
+        for mine in by_place.values():
+            needed |= _needed(mine, retained)
+        return [path for mine in by_place.values() for path in _orphans(mine, needed)]
 
 
-def _orphans(subtasks: Sequence[Subtask], retained: int, kept: frozenset[str]) -> list[str]:
-    newest = max((h.checkpoint_id for each in subtasks for h in each.handles), default=None)
+def _newest_id(subtasks: Sequence[Subtask]) -> int | None:
+    return max((h.checkpoint_id for each in subtasks for h in each.handles), default=None)
+
+
+def _needed(subtasks: Sequence[Subtask], retained: int) -> frozenset[str]:
+    newest = _newest_id(subtasks)
     if newest is None:
-        return []
+        return frozenset()
     oldest = newest - retained + 1
     recent = [h for each in subtasks for h in each.handles if h.checkpoint_id >= oldest]
-    needed = kept.union(*(h.all_paths for h in (*recent, *newest_parts(subtasks, oldest))))
+    in_force = [*recent, *newest_parts(subtasks, oldest)]
+    return frozenset[str]().union(*(handle.all_paths for handle in in_force))
+
+
+def _orphans(subtasks: Sequence[Subtask], needed: frozenset[str]) -> list[str]:
+    newest = _newest_id(subtasks)
+    if newest is None:
+        return []
     files = {path: number for each in subtasks for path, number in each.files.items()}
     return sorted(p for p, number in files.items() if p not in needed and number < newest)
+
+
+def complete_parts(
+    catalog: Catalog, place: str, checkpoint_id: int | None = None
+) -> list[KeyedStateHandle]:
+    """The snapshots that together are an operator's newest checkpoint up to an id.
+
+    Raises:
+        CorruptSnapshotError: metadata of this checkpoint cannot be read.
+        RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
+            had a row has nothing, and is no gap.
+    """
+    subtasks = [subtask for subtask in catalog.subtasks if subtask.place == place]
+    parts = newest_parts(subtasks, checkpoint_id)
+    covered = {group: part.checkpoint_id for part in parts for group in part.key_group_range}
+    for subtask in subtasks:
+        for path in subtask.broken:
+            number = subtask.files[path]
+            counts = checkpoint_id is None or number <= checkpoint_id
+            if counts and any(covered.get(g, -1) <= number for g in subtask.key_group_range):
+                raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
+    on_spark = any(path.startswith(f"{place}/layout/") for path in catalog.layouts)
+    if parts:
+        missing = _missing(parts, covered, subtasks, checkpoint_id, on_spark=on_spark)
+        if missing:
+            what = f"checkpoint {parts[0].checkpoint_id} of {place}"
+            raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
+    return parts
+
+
+def _missing(
+    parts: Sequence[KeyedStateHandle],
+    covered: dict[int, int],
+    subtasks: Sequence[Subtask],
+    checkpoint_id: int | None,
+    *,
+    on_spark: bool,
+) -> str:
+    """The key groups that should be there and are not, as text."""
+    total = parts[0].max_parallelism
+    if any(part.max_parallelism != total for part in parts):
+        numbers = sorted({part.max_parallelism for part in parts})
+        raise RestoreError("a checkpoint", (f"its parts are of {numbers} key groups",))
+    wanted: set[int] = set() if on_spark else set(range(total))
+    for subtask in subtasks:
+        if any(checkpoint_id is None or n <= checkpoint_id for n in subtask.files.values()):
+            wanted.update(subtask.key_group_range)
+    return ", ".join(str(run) for run in _runs(sorted(wanted - covered.keys())))
 
 
 def newest_parts(
@@ -145,24 +214,55 @@ def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
 def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots below a storage's root."""
     folders: dict[str, dict[str, int]] = {}
+    ranges: dict[str, KeyGroupRange] = {}
+    newest_layouts: dict[str, str] = {}
     for path in storage.list(""):
+        folder = path.rpartition("/")[0]
         match = _SNAPSHOT_FILE.fullmatch(path)
-        if match:
-            folders.setdefault(match["folder"], {})[path] = int(match["id"])
-    subtasks = (_subtask(storage, folder, files) for folder, files in sorted(folders.items()))
-    return Catalog(storage, tuple(subtasks))
+        if match and int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
+            folders.setdefault(folder, {})[path] = int(match["id"])
+            ranges[folder] = KeyGroupRange(int(match["first"]), int(match["last"]))
+        elif folder.endswith("/layout"):
+            newest_layouts[folder] = max(newest_layouts.get(folder, ""), path)
+    subtasks = tuple(
+        _subtask(storage, folder, ranges[folder], files)
+        for folder, files in sorted(folders.items())
+    )
+    broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
+    layouts: dict[str, frozenset[str]] = {}
+    for path in newest_layouts.values():
+        try:
+            layouts[path] = frozenset(_source_paths(storage, path))
+        except MillpondError as error:
+            broken[path] = _reason(error)
+            layouts[path] = frozenset()
+    return Catalog(storage, subtasks, layouts, broken)
 
 
-def _subtask(storage: CheckpointStorage, folder: str, files: dict[str, int]) -> Subtask:
+def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
+    with decoding(layout, "it is no layout"):
+        for text in parse_json(read_sealed(storage, layout))["sources"]:
+            yield from KeyedStateHandle.from_json(text, storage).all_paths
+
+
+def _subtask(
+    storage: CheckpointStorage, folder: str, groups: KeyGroupRange, files: dict[str, int]
+) -> Subtask:
+    found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
+    for path in (path for path in files if path.endswith(_METADATA)):
+        try:
+            handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
+        except MillpondError as error:
+            broken[path] = _reason(error)
+            continue
+        if (handle.key_group_range, handle.checkpoint_id) == (groups, files[path]):
+            found.append(handle)
+        else:
+            broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
+    found.sort(key=lambda handle: handle.checkpoint_id)
+    return Subtask(folder, groups, tuple(found), files, broken)
 
-    def handles() -> Iterator[KeyedStateHandle]:
-        for path in files:
-            if path.endswith(_METADATA):
-                try:
-                    yield KeyedStateHandle.from_json(read_sealed(storage, path), storage)
-                except MillpondError as error:
-                    broken[path] = str(error)
 
-    found = tuple(sorted(handles(), key=lambda handle: handle.checkpoint_id))
-    return Subtask(folder, found, files, broken)
+def _reason(error: MillpondError) -> str:
+    return error.reason if isinstance(error, CorruptSnapshotError) else str(error)

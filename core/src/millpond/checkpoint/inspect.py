@@ -13,7 +13,7 @@ import pyarrow as pa
 from millpond.backend.cleanup import live_rows
 from millpond.backend.operatorstate import FrozenState, OperatorStateMeta
 from millpond.backend.spi import StateMeta
-from millpond.checkpoint.catalog import Subtask, newest_parts, read_catalog
+from millpond.checkpoint.catalog import Catalog, Subtask, complete_parts, read_catalog
 from millpond.checkpoint.contents import Contents, read_contents
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.savepoint.locate import locate_savepoint
@@ -184,7 +184,8 @@ def open_stored(
         checkpoint_id: of a checkpoint directory, the snapshots up to this one.
 
     Raises:
-        RestoreError: there is nothing of the kind.
+        CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
+        RestoreError: there is nothing of the kind, or the checkpoint is not complete.
     """
     handle = locate_savepoint(path)
     if METADATA_FILE in handle.storage.list(""):
@@ -202,20 +203,18 @@ def open_stored(
             )
             for operator in savepoint.operators
         ]
-    found = list(_from_checkpoint(read_catalog(handle.storage).subtasks, checkpoint_id))
+    found = list(_from_checkpoint(read_catalog(handle.storage), checkpoint_id))
     if not found:
         raise RestoreError(str(path), ("it holds neither a savepoint nor snapshots",))
     return found
 
 
-def _from_checkpoint(
-    subtasks: Sequence[Subtask], checkpoint_id: int | None
-) -> Iterator[StoredOperator]:
-    for place in sorted({subtask.place for subtask in subtasks}):
-        mine = [subtask for subtask in subtasks if subtask.place == place]
-        for subtask in mine:
-            _refuse_rivals(subtask, checkpoint_id)
-        parts = newest_parts(mine, checkpoint_id)
+def _from_checkpoint(catalog: Catalog, checkpoint_id: int | None) -> Iterator[StoredOperator]:
+    for place in sorted({subtask.place for subtask in catalog.subtasks}):
+        for subtask in catalog.subtasks:
+            if subtask.place == place:
+                _refuse_rivals(subtask, checkpoint_id)
+        parts = complete_parts(catalog, place, checkpoint_id)
         if not parts:
             continue
         newest = parts[0]

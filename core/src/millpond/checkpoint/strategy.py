@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["SnapshotResult", "SnapshotStrategy"]
+
+_LOG = logging.getLogger("millpond.checkpoint")
 
 
 class SnapshotStrategy(ABC):
@@ -127,10 +130,13 @@ class SnapshotStrategy(ABC):
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
         """A path that no other attempt uses."""
+        return f"{self._folder()}/{checkpoint_id}-{uuid.uuid4().hex}.{suffix}"
+
+    def _folder(self) -> str:
+        """Where all snapshots of this place and these key groups lie."""
         place = self._backend.parameters.place.strip("/") or "state"
         groups = self._backend.key_group_range
-        name = f"{checkpoint_id}-{uuid.uuid4().hex}.{suffix}"
-        return f"{place}/kg-{groups.start}-{groups.end}/{name}"
+        return f"{place}/kg-{groups.start}-{groups.end}"
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
@@ -217,13 +223,21 @@ class SnapshotStrategy(ABC):
             self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
 
     def _delete_retired(self, limit: int) -> None:
-        """Delete files that the snapshot with this number, and all after it, do without."""
+        """Delete files that the snapshot with this number, and all after it, do without.
+
+        The list comes from a file, so only what lies in our own folder, and is not in use, goes.
+        """
         before = self.confirmed
         if before is None or before.storage is None:
             return
         gone = {file.path for file in before.retired if file.checkpoint_id <= limit}
-        for path in sorted(gone):
-            before.storage.delete(path)
+        history = {file.path for file in before.history}
+        in_use = (before.paths - history) | {before.metadata}
+        for path in sorted(gone - in_use):
+            if path.rpartition("/")[0] == self._folder():
+                before.storage.delete(path)
+            else:
+                _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
         if gone:
             self.confirmed = attrs.evolve(
                 before,

@@ -15,7 +15,7 @@ from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspect import open_stored, pick_operator
 from millpond.checkpoint.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, printable
 
 __all__ = ["checkpoint"]
 
@@ -31,11 +31,20 @@ def _catalog(directory: str) -> Catalog:
     return read_catalog(locate_savepoint(directory).storage)
 
 
+def _refuse_broken(catalog: Catalog) -> None:
+    """Name the metadata that cannot be read, and end with status 1 if there is any."""
+    for path, reason in catalog.broken.items():
+        click.echo(printable(f"{path}: {reason}"), err=True)
+    if catalog.broken:
+        sys.exit(1)
+
+
 @checkpoint.command("list")
 @click.argument("directory")
 @as_json_option
 def list_snapshots(directory: str, *, as_json: bool) -> None:
     """List the snapshots of all subtasks."""
+    catalog = _catalog(directory)
     rows = [
         {
             "operator": subtask.place,
@@ -46,10 +55,11 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
             "bytes": handle.size,
             "states": len(handle.states),
         }
-        for subtask in _catalog(directory).subtasks
+        for subtask in catalog.subtasks
         for handle in subtask.handles
     ]
     show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.")
+    _refuse_broken(catalog)
 
 
 @checkpoint.command("show")
@@ -61,6 +71,7 @@ def show_snapshot(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
 ) -> None:
     """Show the files of each subtask's snapshot."""
+    catalog = _catalog(directory)
     rows = [
         {
             "operator": subtask.place,
@@ -71,11 +82,12 @@ def show_snapshot(
             "rows": file.rows,
             "file": "(inline)" if file.inline else file.path,
         }
-        for subtask in _catalog(directory).select(operator)
+        for subtask in catalog.select(operator)
         for handle in subtask.at(checkpoint_id)
         for file in handle.files
     ]
     show(rows, as_json=as_json, empty="There is no such snapshot.")
+    _refuse_broken(catalog)
 
 
 @checkpoint.command()
@@ -89,7 +101,7 @@ def verify(
     """Read all files of the snapshots and check them; status 1 where one is damaged."""
     catalog = _catalog(directory)
     subtasks = catalog.select(operator)
-    broken = [_finding(path, 0, why) for each in subtasks for path, why in each.broken.items()]
+    broken = [_finding(path, 0, why) for path, why in catalog.broken.items()]
     handles = [handle for each in subtasks for handle in each.at(checkpoint_id)]
     files = dict.fromkeys((file, handle) for handle in handles for file in files_of(handle))
     rows = broken + [

@@ -41,16 +41,28 @@ def collect_savepoint(
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
-        RestoreError: there is no snapshot at all.
+        RestoreError: there is no snapshot at all, or they are not of one checkpoint.
     """
     given = {uid: handles for uid, handles in operators.items() if handles}
     if not given:
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
+    for uid, handles in given.items():
+        _check_parts(uid, handles)
     saved = tuple(_collect(uid, handles, target, report) for uid, handles in given.items())
     number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
     savepoint = Savepoint(number, saved)
     write_savepoint(target, savepoint)
     return savepoint
+
+
+def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
+    """Refuse parts that are of different operators, or hold key groups more than once."""
+    held = [group for handle in handles for group in handle.key_group_range]
+    if len(held) != len(set(held)):
+        raise RestoreError(f"operator {uid!r}", ("its snapshots hold key groups more than once",))
+    if len({(handle.max_parallelism, str(handle.key)) for handle in handles}) > 1:
+        cause = "its snapshots have different types of keys or numbers of key groups"
+        raise RestoreError(f"operator {uid!r}", (cause,))
 
 
 def _collect(

@@ -1,0 +1,180 @@
+"""Metadata that cannot be read is named, and never passed over."""
+
+import json
+import shutil
+
+import attrs
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.checkpoint import locate_savepoint
+from millpond.checkpoint.catalog import read_catalog
+from millpond.checkpoint.inspect import open_stored
+from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.checkpoint.sealed import write_sealed
+from millpond.cli.main import commands
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
+
+
+def write_half(storage, groups, checkpoints, place="q/op", config=None, restore=()):
+    """Confirmed snapshots of one subtask; the last handle."""
+    with mp.open_keyed_backend(
+        "heap", key_type=int, place=place, key_group_range=groups, config=config, restore=restore
+    ) as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        for number in checkpoints:
+            for key in range(40):
+                if mp.assign_to_key_group(key, 128) in groups:
+                    backend.set_current_key(key)
+                    state.update(key * 100 + number)
+            handle = backend.snapshot(number, storage).result().handle
+            backend.notify_checkpoint_complete(number)
+    return handle
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Two subtasks with three checkpoints each."""
+    storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
+    for groups in HALVES:
+        write_half(storage, groups, (1, 2, 3))
+    return tmp_path / "snapshots"
+
+
+def metadata(directory, number, groups=HALVES[0]):
+    """The metadata file of a subtask's checkpoint."""
+    (path,) = (directory / f"q/op/kg-{groups.start}-{groups.end}").glob(f"{number}-*.handle.json")
+    return path
+
+
+def files_in(directory):
+    """All files."""
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+DAMAGE = {
+    "a flipped bit": lambda path: path.write_bytes(path.read_bytes().replace(b"total", b"tptal")),
+    "half": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "empty": lambda path: path.write_bytes(b""),
+    "deep": lambda path: path.write_bytes(b"[" * 100_000),
+    "another subtask's": lambda path: path.write_bytes(
+        metadata(path.parents[3], path.name.partition("-")[0], HALVES[1]).read_bytes()
+    ),
+    "another checkpoint's": lambda path: path.write_bytes(
+        metadata(path.parents[3], 1).read_bytes()
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("number", [2, 3])
+def test_gc_deletes_nothing_while_metadata_is_damaged(directory, damage, number):
+    """Whatever a damaged file may stand for stays, and the file is named."""
+    path = metadata(directory, number)
+    damage(path)
+    before = files_in(directory)
+    catalog = read_catalog(mp.checkpoint_storage(str(directory)))
+    with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
+        catalog.orphans(1)
+    assert caught.value.file == str(path.relative_to(directory))
+    CliRunner().invoke(commands, ["checkpoint", "gc", str(directory), "--retained", "1"])
+    assert files_in(directory) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
+    """The newest checkpoint is refused where its metadata is damaged; earlier ones are read."""
+    damage(metadata(directory, 3))
+    with pytest.raises(errors.CorruptSnapshotError, match=metadata(directory, 3).name):
+        open_stored(directory)
+    (operator,) = open_stored(directory, 2)
+    assert {row["value"] for row in operator.table("total").to_pylist()} == {
+        key * 100 + 2 for key in range(40)
+    }
+
+
+def test_damage_to_what_newer_snapshots_replace_is_no_matter(directory):
+    """A damaged older checkpoint does not keep anybody from reading a newer one."""
+    DAMAGE["half"](metadata(directory, 2))
+    (operator,) = open_stored(directory)
+    assert len(operator.table("total")) == 40
+
+
+def test_list_and_show_name_damaged_metadata(directory):
+    """Both show what is sound, name the rest and end with status 1."""
+    DAMAGE["half"](metadata(directory, 3))
+    for verb in ("list", "show"):
+        result = CliRunner().invoke(commands, ["checkpoint", verb, str(directory)])
+        assert result.exit_code == 1
+        assert metadata(directory, 3).name in result.output
+
+
+def test_a_checkpoint_with_a_gap_is_refused(directory):
+    """Where a subtask's snapshots are gone, nothing reads the rest as if it were everything."""
+    shutil.rmtree(directory / "q/op/kg-64-127")
+    with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
+        open_stored(directory)
+
+
+def test_a_subtask_without_its_metadata_is_a_gap(directory):
+    """Files of a checkpoint whose metadata is gone are noticed, on Spark too."""
+    storage = mp.checkpoint_storage(str(directory))
+    write_sealed(storage, "q/op/layout/00000000.json", json.dumps({"sources": []}))
+    for path in (directory / "q/op/kg-64-127").glob("*.handle.json"):
+        path.unlink()
+    with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
+        open_stored(directory)
+    shutil.rmtree(directory / "q/op/kg-64-127")
+    assert len(open_stored(directory)[0].parts) == 1
+
+
+@pytest.mark.parametrize("body", ["[]", "{}", '{"sources": 7}', '{"sources": ["{}"]}', "[" * 9999])
+def test_a_damaged_layout_is_named(directory, body):
+    """What a damaged layout protects is not deleted."""
+    storage = mp.checkpoint_storage(str(directory))
+    write_sealed(storage, "q/op/layout/00000000.json", body)
+    with pytest.raises(errors.CorruptSnapshotError, match=r"layout/00000000\.json"):
+        read_catalog(storage).orphans(1)
+
+
+def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
+    """Files that a claimed snapshot refers to in another operator's folder are in use."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    whole = mp.KeyGroupRange(0, 127)
+    claim = mp.Config({"checkpoint.claim": True})
+    old = write_half(storage, whole, (1,))
+    write_half(storage, whole, (2,), place="other/op", config=claim, restore=[old])
+    write_half(storage, whole, (5,))
+    gone = read_catalog(storage).orphans(1)
+    (operator,) = (each for each in open_stored(tmp_path) if each.place == "other/op")
+    assert not set(gone) & {path for part in operator.parts for path in part.paths}
+
+
+def test_a_claimed_handle_deletes_nothing_of_others(tmp_path):
+    """Files that a handle names as retired go only where they are the subtask's own and unused."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    whole = mp.KeyGroupRange(0, 127)
+    other = write_half(storage, whole, (1,), place="other/op")
+    mine = write_half(storage, whole, (1,))
+    victims = (*sorted(other.all_paths), *sorted(mine.paths), "q/op/kg-0-63/1")
+    hostile = attrs.evolve(mine, retired=tuple(retired(path) for path in victims))
+    config = mp.Config({"checkpoint.claim": True, "checkpoint.retained": 1})
+    before = files_in(tmp_path)
+    write_half(storage, whole, (200,), config=config, restore=[hostile])
+    assert set(before) - set(files_in(tmp_path)) == {tmp_path / mine.metadata}
+
+
+def retired(path):
+    """A retired file of long ago."""
+    return mp.checkpoint.handles.RetiredFile(path, 1)
+
+
+def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
+    """Snapshots that hold the same key groups twice are not made one savepoint."""
+    (operator,) = open_stored(directory)
+    target = locate_savepoint(tmp_path / "saved")
+    with pytest.raises(errors.RestoreError, match="more than once"):
+        collect_savepoint({"op": [*operator.parts, operator.parts[0]]}, target)
