@@ -28,7 +28,7 @@ class BroadcastContext:
     _backend: KeyedStateBackend
     _operator_state: OperatorStateBackend
     _timers: TimerService
-    timestamp: int | None = None
+    timestamp: int | None
 
     def current_watermark(self) -> int:
         """The watermark in ms."""

@@ -37,12 +37,15 @@ class StateInitializationContext:
     Attributes:
         is_restored: whether the subtask starts from a snapshot. On Spark that is so in every
             micro-batch but the first, for a function lives for one of them.
+        restored_checkpoint_id: of that snapshot, after a rescale the highest of them; None where
+            there is none, or only one without any state.
         operator_state_store: ``get_list_state``, ``get_union_list_state`` and
             ``get_broadcast_state``.
         keyed_state_store: the keyed states, as ``open`` gets them.
     """
 
     is_restored: bool
+    restored_checkpoint_id: int | None
     operator_state_store: OperatorStateBackend
     keyed_state_store: RuntimeContext
     _key_groups: KeyGroupRange
@@ -107,11 +110,13 @@ class SnapshotContext:
 
     Attributes:
         checkpoint_id: of the snapshot that is about to be taken.
+        timestamp: the processing time in ms at which it is taken; on Spark the batch's.
         raw_operator_output: for bytes of the function's own, in partitions.
         raw_keyed_output: the same by key group. What is not written again is gone.
     """
 
     checkpoint_id: int
+    timestamp: int
     raw_operator_output: RawOperatorOutput
     raw_keyed_output: RawKeyedOutput
 
@@ -142,12 +147,12 @@ class ListCheckpointed(ABC):
     element_type: ClassVar[Any]
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
-        """The elements that must last."""
+    def snapshot_state(self, checkpoint_id: int) -> list[Any] | None:
+        """The elements that must last; None or an empty list where there are none."""
 
     @abstractmethod
     def restore_state(self, elements: list[Any]) -> None:
-        """Take over elements; called before ``open`` where there are some."""
+        """Take over elements; called before ``open`` after each restore, also with none."""
 
 
 def _list_state(function: ListCheckpointed, store: OperatorStateBackend) -> Any:
@@ -158,18 +163,13 @@ def initialize_state(function: Any, context: StateInitializationContext) -> None
     """Call a function's own initialization, if it has one."""
     if isinstance(function, CheckpointedFunction):
         function.initialize_state(context)
-    elif isinstance(function, ListCheckpointed):
-        elements = _list_state(function, context.operator_state_store).get()
-        if elements:
-            function.restore_state(elements)
+    elif isinstance(function, ListCheckpointed) and context.is_restored:
+        function.restore_state(_list_state(function, context.operator_state_store).get())
 
 
-def snapshot_state(
-    function: Any, store: OperatorStateBackend, checkpoint_id: int, groups: KeyGroupRange
-) -> None:
+def snapshot_state(function: Any, store: OperatorStateBackend, context: SnapshotContext) -> None:
     """Have a function put its own state into the store, if it has some."""
     if isinstance(function, CheckpointedFunction):
-        context = SnapshotContext(checkpoint_id, RawOperatorOutput(), RawKeyedOutput(groups))
         function.snapshot_state(context)
         known = store.registered_state_names()
         partitions = context.raw_operator_output.partitions
@@ -179,4 +179,5 @@ def snapshot_state(
         if by_group or _RAW_KEYED.name in known:
             store.get_union_list_state(_RAW_KEYED).update(by_group.items())
     elif isinstance(function, ListCheckpointed):
-        _list_state(function, store).update(function.snapshot_state(checkpoint_id))
+        elements = function.snapshot_state(context.checkpoint_id)
+        _list_state(function, store).update([] if elements is None else elements)

@@ -46,7 +46,8 @@ class KeyedOperatorHarness(Closeable):
         key_group_range: the groups of this subtask; by default those of its index.
         subtask: the index of the subtask, from 0.
         parallelism: how many subtasks there are.
-        restore: a handle or a savepoint's path, or those of all old subtasks after a rescale.
+        restore: a handle or a savepoint's path, or those of all old subtasks after a rescale; in
+            such a list None stands for a snapshot without state.
         clock_ms: the processing time at the start.
         config: further configuration.
 
@@ -96,7 +97,14 @@ class KeyedOperatorHarness(Closeable):
             own = resources.enter_context(open_operator_backend(restore=share))
             self._resources = resources.pop_all()
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
-        self._operator = KeyedOperator(function, self._backend, info, own, is_restored=bool(old))
+        self._operator = KeyedOperator(
+            function,
+            self._backend,
+            info,
+            own,
+            is_restored=bool(handles),
+            restored_checkpoint_id=max((handle.checkpoint_id for handle in old), default=None),
+        )
 
     def __enter__(self) -> Self:
         self._operator.open()
@@ -112,9 +120,9 @@ class KeyedOperatorHarness(Closeable):
         row = as_row(row)
         self._operator.process(self._select(row), row, timestamp, self.output)
 
-    def process_broadcast(self, row: Any) -> None:
-        """Process one broadcast row of a ``KeyedBroadcastProcessFunction``."""
-        self._operator.process_broadcast(as_row(row), self.output)
+    def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
+        self._operator.process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""

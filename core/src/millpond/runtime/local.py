@@ -31,6 +31,7 @@ def run(
     event_time: str | Callable[[Any], Any] | None = None,
     watermark_delay: int | None = None,
     broadcast: Iterable[Any] = (),
+    broadcast_event_time: str | Callable[[Any], Any] | None = None,
 ) -> list[Any]:
     """Run a keyed function over rows and return what it yielded.
 
@@ -51,9 +52,11 @@ def run(
             the highest event time so far less this delay less 1, as Flink has it. By default
             there is no watermark until the end.
         broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
+        broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
     """
     select = key_selector(key)
-    moment = key_selector(event_time) if event_time is not None else _no_time
+    moment = _no_time if event_time is None else key_selector(event_time)
+    sent = _no_time if broadcast_event_time is None else key_selector(broadcast_event_time)
     output: list[Any] = []
     iterator = iter(rows)
     first = next(iterator, None)
@@ -71,7 +74,7 @@ def run(
         operator.open()
         try:
             for row in map(as_row, broadcast):
-                operator.process_broadcast(row, output)
+                operator.process_broadcast(row, sent(row), output)
             for row in map(as_row, chain((first,), iterator)):
                 operator.fire_processing_time(output)
                 timestamp = moment(row)

@@ -11,6 +11,9 @@ from millpond.backend.timers import Timer
 from millpond.errors import UserFunctionError, brief
 from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
+    RawKeyedOutput,
+    RawOperatorOutput,
+    SnapshotContext,
     StateInitializationContext,
     initialize_state,
     snapshot_state,
@@ -33,6 +36,7 @@ class KeyedOperator:
     Args:
         operator_state: of the subtask; becomes part of the backend's snapshots.
         is_restored: whether the subtask starts from a snapshot.
+        restored_checkpoint_id: of that snapshot, where it has one.
 
     Attributes:
         timers: the timers of the current key.
@@ -47,11 +51,13 @@ class KeyedOperator:
         operator_state: OperatorStateBackend,
         *,
         is_restored: bool = False,
+        restored_checkpoint_id: int | None = None,
     ) -> None:
         backend.operator_state = operator_state
         self.timers_fired = 0
         self._operator_state = operator_state
         self._is_restored = is_restored
+        self._restored_checkpoint_id = restored_checkpoint_id
         self._function = function
         self._backend = backend
         self._info = info
@@ -62,7 +68,11 @@ class KeyedOperator:
         """Have the function take over its operator state, and call its ``open``."""
         keyed = RuntimeContext(self._info, self._backend)
         context = StateInitializationContext(
-            self._is_restored, self._operator_state, keyed, self._backend.key_group_range
+            is_restored=self._is_restored,
+            restored_checkpoint_id=self._restored_checkpoint_id,
+            operator_state_store=self._operator_state,
+            keyed_state_store=keyed,
+            key_groups=self._backend.key_group_range,
         )
         try:
             initialize_state(self._function, context)
@@ -75,9 +85,14 @@ class KeyedOperator:
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Have the function put what must last into its operator state."""
+        context = SnapshotContext(
+            checkpoint_id=checkpoint_id,
+            timestamp=self.timers.current_processing_time(),
+            raw_operator_output=RawOperatorOutput(),
+            raw_keyed_output=RawKeyedOutput(self._backend.key_group_range),
+        )
         try:
-            groups = self._backend.key_group_range
-            snapshot_state(self._function, self._operator_state, checkpoint_id, groups)
+            snapshot_state(self._function, self._operator_state, context)
         except Exception as error:
             raise self._failure("snapshot_state", error) from error
 
@@ -94,10 +109,10 @@ class KeyedOperator:
         except Exception as error:
             raise self._failure("process_element", error) from error
 
-    def process_broadcast(self, row: Any, output: list[Any]) -> None:
+    def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one broadcast row; there is no current key meanwhile."""
         assert isinstance(self._function, KeyedBroadcastProcessFunction)
-        context = BroadcastContext(self._backend, self._operator_state, self.timers)
+        context = BroadcastContext(self._backend, self._operator_state, self.timers, timestamp)
         self._backend.forget_key()
         self._context.current_key = None
         try:

@@ -45,11 +45,13 @@ class CommittedState:
         handle: the subtask's own last snapshot.
         sources: without one, the parts of other subtasks' snapshots after a rescale, and the
             savepoint that the operator starts from.
+        checkpoint_id: of what is committed; None where nothing is.
     """
 
     layout: int
     handle: KeyedStateHandle | None
     sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
+    checkpoint_id: int | None = None
 
 
 @attrs.define

@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 from millpond.spark.carriers import Carrier
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
 from millpond.spark.nested import carrier_for
-from millpond.spark.rows import nulls_first
-from millpond.spark.schemas import position_of
+from millpond.spark.rows import nothing, nulls_first
+from millpond.spark.schemas import position_of, time_position
+from millpond.spark.timing import event_times, watermark_column
 
 __all__ = ["BroadcastCodec"]
 
@@ -35,17 +36,23 @@ class BroadcastCodec:
     Attributes:
         names: the columns.
         order_by: the positions of those by which a batch's rows are ordered.
+        event_time: the position of the column of event time, or None.
     """
 
     names: tuple[str, ...]
     order_by: tuple[int, ...]
+    event_time: int | None
     _carrier: Carrier
 
     @classmethod
-    def of(cls, schema: StructType, order_by: Sequence[str]) -> BroadcastCodec:
+    def of(
+        cls, schema: StructType, order_by: Sequence[str], event_time: str | None
+    ) -> BroadcastCodec:
         """The codec of a schema; UnsupportedColumnError for a type that would lose values."""
         positions = tuple(position_of(schema, name, "connect") for name in order_by)
-        return cls(tuple(schema.names), positions, carrier_for("broadcast", schema))
+        moment = event_time or watermark_column(schema)
+        at = None if moment is None else time_position(schema, moment)
+        return cls(tuple(schema.names), positions, at, carrier_for("broadcast", schema))
 
     def joined(
         self, carried: DataFrame, fillers: dict[str, Any], rows: DataFrame, labels: Sequence[int]
@@ -79,6 +86,11 @@ class BroadcastCodec:
         )
         decoded = [self._carrier.decode(text) for text in texts]
         return sorted(decoded, key=lambda row: [nulls_first(row[at]) for at in self.order_by])
+
+    def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
+        """The event times of broadcast rows in ms, or None for each."""
+        at = self.event_time
+        return nothing(len(rows)) if at is None else event_times(row[at] for row in rows)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame's keyed rows."""

@@ -19,8 +19,7 @@ from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.rows import nothing, nulls_first
-from millpond.spark.timing import BatchTime, without_wake_ups
-from millpond.types.scalars import micros_from_datetime
+from millpond.spark.timing import BatchTime, event_times, without_wake_ups
 
 __all__ = ["SubtaskRunner", "collector_paused"]
 
@@ -58,10 +57,16 @@ class SubtaskRunner:
         operator_state: OperatorStateBackend,
         *,
         is_restored: bool = False,
+        restored_checkpoint_id: int | None = None,
     ) -> None:
         self._plan = plan
         self.operator = KeyedOperator(
-            plan.function, backend, info, operator_state, is_restored=is_restored
+            plan.function,
+            backend,
+            info,
+            operator_state,
+            is_restored=is_restored,
+            restored_checkpoint_id=restored_checkpoint_id,
         )
         self._codec = plan.key_codec()
         self.rows_in = 0
@@ -139,8 +144,9 @@ class SubtaskRunner:
         All frames are held meanwhile, for a broadcast row may be in the last one.
         """
         held = list(frames)
-        for row in codec.rows(held):
-            self.operator.process_broadcast(row, output)
+        rows = codec.rows(held)
+        for row, timestamp in zip(rows, codec.timestamps(rows), strict=False):
+            self.operator.process_broadcast(row, timestamp, output)
         return map(codec.keyed, held)
 
     def _batches(
@@ -193,10 +199,7 @@ class SubtaskRunner:
         position = self._plan.event_time
         if position is None:
             return nothing(len(columns[0]))
-        return [
-            None if moment is None else micros_from_datetime(moment) // 1000
-            for moment in columns[position]
-        ]
+        return event_times(columns[position])
 
     def _packed(self, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_out += len(output)

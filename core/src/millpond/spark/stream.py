@@ -98,7 +98,13 @@ class KeyedStream:
         """Divide each key's rows into windows; see ``millpond.windows``."""
         return WindowedStream(self, window(assigner))
 
-    def connect(self, broadcast: DataFrame, *, order_by: str | Sequence[str] = ()) -> KeyedStream:
+    def connect(
+        self,
+        broadcast: DataFrame,
+        *,
+        order_by: str | Sequence[str] = (),
+        event_time: str | None = None,
+    ) -> KeyedStream:
         """Have the rows of another DataFrame reach every subtask.
 
         ``process`` then takes a ``KeyedBroadcastProcessFunction``.
@@ -107,6 +113,8 @@ class KeyedStream:
             broadcast: the rows, streaming if this stream is.
             order_by: columns by which a micro-batch's broadcast rows are ordered, ascending and
                 nulls first. Without them, and among equals, the order is a fixed one of no meaning.
+            event_time: the broadcast rows' column of event time; by default the one with the
+                watermark.
 
         Raises:
             ConfigError: a column does not exist, or only one of the two is streaming.
@@ -116,7 +124,8 @@ class KeyedStream:
             reason = "either both DataFrames are streaming or none is"
             raise ConfigError("broadcast", reason, "connect(...)")
         names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-        return attrs.evolve(self, broadcast=(broadcast, BroadcastCodec.of(broadcast.schema, names)))
+        codec = BroadcastCodec.of(broadcast.schema, names, event_time)
+        return attrs.evolve(self, broadcast=(broadcast, codec))
 
     def process(
         self,

@@ -8,7 +8,8 @@ function has a right to late rows. And a group that gets no row is called by its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -19,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from millpond.runtime import MIN_TIMESTAMP
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.types.scalars import micros_from_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
@@ -29,6 +31,7 @@ __all__ = [
     "TIMEOUTS",
     "BatchTime",
     "TimeMode",
+    "event_times",
     "set_timeout",
     "time_column",
     "watermark_column",
@@ -51,6 +54,11 @@ _FAR_FUTURE = 1 << 62
 """In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
 _WAKE_UP = -1
 _ROW_IN_PARTITION = (1 << 33) - 1
+
+
+def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
+    """The event times of rows in ms, from the values of their column."""
+    return [None if moment is None else micros_from_datetime(moment) // 1000 for moment in moments]
 
 
 def watermark_column(schema: StructType) -> str | None:

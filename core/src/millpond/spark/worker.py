@@ -68,8 +68,14 @@ def run_subtask(
     ):
         watch.lap("open_ms")
         watch.begin(acquired.backend)
-        restored = committed.handle is not None or bool(committed.sources)
-        runner = SubtaskRunner(plan, info, acquired.backend, operator_state, is_restored=restored)
+        runner = SubtaskRunner(
+            plan,
+            info,
+            acquired.backend,
+            operator_state,
+            is_restored=committed.checkpoint_id is not None,
+            restored_checkpoint_id=committed.checkpoint_id,
+        )
         yield from runner.run(frames, time)
         watch.lap("process_ms")
         runner.operator.prepare_snapshot(batch_id + 1)
@@ -126,10 +132,12 @@ def _committed_state(
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None or pointer.layout != layout.number:
-        return CommittedState(layout.number, None, tuple(layout.starting_points(info.index)))
+        sources = tuple(layout.starting_points(info.index))
+        last = max((source.checkpoint_id for source in sources), default=None)
+        return CommittedState(layout.number, None, sources, last)
     storage = checkpoint_storage(uri)
     own = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
-    return CommittedState(layout.number, own)
+    return CommittedState(layout.number, own, checkpoint_id=pointer.checkpoint_id)
 
 
 def _running_query() -> tuple[str, str, int]:
