@@ -29,6 +29,7 @@ from millpond.spark.carriers import (
     java_double,
     refuse,
 )
+from millpond.spark.named import reader_of
 from millpond.spark.scalar_carriers import scalar_carrier
 
 __all__ = ["carrier_for", "row_type"]
@@ -38,8 +39,13 @@ _encode_json = msgspec.json.encode
 
 
 def row_type(names: list[str]) -> Any:
-    """A named tuple type; names that are no identifiers become ``_0``, ``_1`` and so on."""
-    return namedtuple("Row", names, rename=True)  # noqa: PYI024 - names known at run time
+    """A named tuple type; names that are no identifiers become ``_0``, ``_1`` and so on.
+
+    Its ``_columns`` are the names as they are.
+    """
+    made: Any = namedtuple("Row", names, rename=True)  # noqa: PYI024 - names known at run time
+    made._columns = tuple(names)  # noqa: SLF001 - one of ours
+    return made
 
 
 def carrier_for(name: str, declared: DataType) -> Carrier:
@@ -172,7 +178,7 @@ def _hashable(key: Any) -> Any:
 
 class _Struct(_Node):
     def __init__(self, names: list[str], parts: list[_Node]) -> None:
-        self._names = names
+        self._names = tuple(names)
         self._parts = parts
         self._row = row_type(names)
         self.carried = StructType(
@@ -192,9 +198,7 @@ class _Struct(_Node):
         return self._row(*[None if item is None else part.decode(item) for part, item in pairs])
 
     def pack(self, value: Any) -> Any:
-        items = [value.get(name) for name in self._names] if isinstance(value, dict) else value
-        if not isinstance(items, (list, tuple)) or len(items) != len(self._parts):
-            raise refuse(value)
+        items = reader_of(type(value), self._names)(value)
         packed = {}
         for index, (part, item) in enumerate(zip(self._parts, items, strict=True)):
             packed[f"_{index}"] = None if item is None else part.pack(item)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.spark.carriers import Carrier, FloatingCarrier
+from millpond.spark.named import reader_of
 from millpond.spark.nested import carrier_for, row_type
 
 __all__ = ["RowCodec", "nothing", "nulls_first"]
@@ -150,11 +151,12 @@ class RowCodec:
         """Rows that a function yielded as a carrier frame.
 
         Raises:
-            OutputTypeError: a row has another number of columns, or a value does not fit.
+            OutputTypeError: a row has another number of values or other names than the columns,
+                or a value does not fit.
         """
         width = len(self.carriers)
         if set(map(type, rows)) - {tuple} or set(map(len, rows)) != {width}:
-            rows = [self._as_tuple(row, operator_uid) for row in rows]
+            rows = self._in_order(rows, operator_uid)
         frame: dict[str, Any] = {}
         nulls = np.zeros((-(-width // _BITS), len(rows)), dtype=np.int64)
         nans = np.zeros_like(nulls)
@@ -203,14 +205,23 @@ class RowCodec:
         expected = self.carriers[index].python_name
         return OutputTypeError(operator_uid, self.names[index], expected, brief(value), reason)
 
-    def _as_tuple(self, row: Any, operator_uid: str) -> tuple[Any, ...]:
-        names = ", ".join(self.names)
-        if isinstance(row, dict):
-            row = [row.get(name) for name in self.names] if set(row) <= set(self.names) else ()
-        if not isinstance(row, (tuple, list)) or len(row) != len(self.names):
-            expected = f"a tuple of {len(self.names)} values"
-            raise OutputTypeError(operator_uid, names, expected, brief(row))
-        return tuple(row)
+    def _in_order(self, rows: Sequence[Any], operator_uid: str) -> list[Sequence[Any]]:
+        """Each row's values in the order of the columns."""
+        ordered = []
+        readers: dict[type, Callable[[Any], Sequence[Any]]] = {}
+        for row in rows:
+            kind = type(row)
+            try:
+                if kind not in readers:
+                    readers[kind] = reader_of(kind, self.names)
+                ordered.append(readers[kind](row))
+            except (TypeError, ValueError) as error:
+                columns = ", ".join(self.names)
+                expected = f"a row of {len(self.names)}"
+                raise OutputTypeError(
+                    operator_uid, columns, expected, brief(row), str(error)
+                ) from None
+        return ordered
 
 
 _DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}

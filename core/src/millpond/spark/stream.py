@@ -143,7 +143,8 @@ class KeyedStream:
 
         Args:
             function: the function; it is pickled to the workers.
-            output: the columns that it yields, as DDL or a StructType.
+            output: the columns that it yields, as DDL or a StructType. Rows with names are matched
+                by name, tuples and lists by position.
             uid: the operator's stable name; state is found by it, so never change it.
             output_mode: the output mode of the query that the operator is used in.
             event_time: the column of event time; by default the one with the watermark.

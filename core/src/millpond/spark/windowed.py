@@ -18,6 +18,7 @@ from millpond.runtime.windows import (
     WindowOperator,
 )
 from millpond.runtime.windows.contents import WindowFunction, as_window_function
+from millpond.spark.named import names_of, reader_of
 from millpond.spark.schemas import output_schema
 from millpond.state import AggregateFunction
 
@@ -38,14 +39,20 @@ class _LateColumn:
 
 
 class _BesideLateRows(ProcessWindowFunction):
-    """Leaves the last column empty."""
+    """Leaves the last column, that of late rows, empty."""
 
-    def __init__(self, inner: ProcessWindowFunction) -> None:
+    def __init__(self, inner: ProcessWindowFunction, late: str) -> None:
         self._inner = inner
+        self._late = late
 
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
         for row in self._inner.process(key, context, elements):
-            yield row if isinstance(row, dict) else (*row, None)
+            names = names_of(row)
+            if names is None:
+                yield (*row, None)
+            else:
+                values = reader_of(type(row), names)(row)
+                yield {**dict(zip(names, values, strict=True)), self._late: None}
 
     def clear(self, context: WindowContext) -> None:
         self._inner.clear(context)
@@ -138,7 +145,7 @@ class WindowedStream:
 
     def _fired(self, given: WindowFunction | None) -> ProcessWindowFunction:
         function = as_window_function(given)
-        return function if self._late is None else _BesideLateRows(function)
+        return function if self._late is None else _BesideLateRows(function, self._late)
 
     def _run(
         self, function: WindowOperator, schema: StructType, uid: str, options: dict[str, Any]

@@ -153,7 +153,8 @@ def _running_query() -> tuple[str, str, int]:
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Run all keys of a partition of a plain, bounded DataFrame: state lives for this call."""
     context = TaskContext.get()
-    info = SubtaskInfo(plan.uid, context.partitionId() if context else 0, plan.parallelism)
+    index = context.partitionId() if context else 0
+    info = SubtaskInfo(plan.uid, index, plan.parallelism, plan.max_parallelism)
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         _bounded_backend(plan, directory) as backend,

@@ -1,0 +1,181 @@
+"""Rows that a function yields: by name where they have names, by position where they have none."""
+
+import random
+from collections import OrderedDict, namedtuple
+from dataclasses import make_dataclass
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors, windows
+from millpond.runtime.windows import ProcessWindowFunction
+from millpond.spark import key_by
+from millpond.spark.nested import row_type
+from millpond.spark.rows import RowCodec
+from pyspark.sql import Row
+from pyspark.sql.types import LongType, StringType, StructType
+
+COLUMNS = ("k", "n", "with space")
+SCHEMA = StructType().add("k", StringType()).add("n", LongType()).add("with space", LongType())
+CODEC = RowCodec.of(SCHEMA)
+
+
+def spark_row(names, values):
+    """A Row with names, in the given order."""
+    return Row(**dict(zip(names, values, strict=True)))
+
+
+NAMED = {
+    "row": spark_row,
+    "row of a row": lambda names, values: Row(*names)(*values),
+    "dict": lambda names, values: dict(zip(names, values, strict=True)),
+    "ordered dict": lambda names, values: OrderedDict(zip(names, values, strict=True)),
+    "input row": lambda names, values: row_type(list(names))(*values),
+}
+IDENTIFIERS = {
+    "named tuple": lambda names, values: namedtuple("Out", names)(*values),  # noqa: PYI024
+    "attrs": lambda names, values: attrs.make_class("Out", list(names))(*values),
+    "dataclass": lambda names, values: make_dataclass("Out", names)(*values),
+}
+POSITIONAL = {
+    "tuple": lambda _, values: tuple(values),
+    "list": lambda _, values: list(values),
+    "row without names": lambda _, values: Row(*values),
+}
+
+
+def packed(codec, rows):
+    """The carrier frame's values, which show in which column each value has come to be."""
+    frame = codec.pack(rows, "op")
+    return [tuple(frame[name]) for name in frame.columns if name.startswith("c")]
+
+
+def generated(rng):
+    """A schema of random names, and rows of random forms and orders with what they hold."""
+    plain = rng.random() < 0.5
+    names = rng.sample(["a", "b", "c", "d"] if plain else ["a b", "1", "class", "ä", "_x"], 3)
+    schema = StructType()
+    for name in names:
+        schema = schema.add(name, LongType())
+    forms = NAMED | POSITIONAL | (IDENTIFIERS if plain else {})
+    rows, expected = [], []
+    for _ in range(rng.randint(1, 6)):
+        form = rng.choice(sorted(forms))
+        held = {name: rng.randint(0, 99) for name in names}
+        order = list(names) if form in POSITIONAL else rng.sample(names, 3)
+        rows.append(forms[form](order, [held[name] for name in order]))
+        expected.append(tuple(held[name] for name in names))
+    return RowCodec.of(schema), rows, expected
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_any_form_in_any_order(seed):
+    """Each named value comes into the column of its name, each other one into that of its place."""
+    codec, rows, expected = generated(random.Random(seed))
+    assert list(zip(*packed(codec, rows), strict=True)) == expected
+
+
+@pytest.mark.soak
+def test_any_form_in_any_order_at_length():
+    """The same over many more schemas and rows."""
+    for seed in range(30_000):
+        codec, rows, expected = generated(random.Random(seed))
+        assert list(zip(*packed(codec, rows), strict=True)) == expected, seed
+
+
+@pytest.mark.parametrize("form", [*NAMED, *POSITIONAL])
+def test_other_names_and_widths_are_refused(form):
+    """The error names the operator and the columns, and says what is missing and what is not."""
+    make = (NAMED | POSITIONAL)[form]
+    for names, values in ((("k", "n"), ("a", 1)), (("k", "n", "with space", "x"), ("a", 1, 2, 3))):
+        with pytest.raises(errors.OutputTypeError, match="'op'.*k, n, with space") as caught:
+            CODEC.pack([("a", 1, 2), make(names, values)], "op")
+        if form in POSITIONAL:
+            assert caught.value.reason == f"{len(names)} values for 3 columns"
+        else:
+            extra = "missing: with space" if len(names) == 2 else "not a column: x"
+            assert caught.value.reason == extra
+    if form in NAMED:
+        with pytest.raises(errors.OutputTypeError, match="missing: n; not a column: N"):
+            CODEC.pack([make(("k", "N", "with space"), ("a", 1, 2))], "op")
+
+
+@pytest.mark.parametrize("row", ["abc", b"abc", 7, {1, 2, 3}, object(), None])
+def test_what_is_no_row_is_refused(row):
+    """A value that is neither a tuple nor has names is no row, even if it has the right length."""
+    with pytest.raises(errors.OutputTypeError, match="neither a tuple nor a row with names"):
+        CODEC.pack([row], "op")
+
+
+def test_two_columns_of_one_name_need_a_tuple():
+    """Names cannot tell two equal columns apart; a tuple can."""
+    codec = RowCodec.of(StructType().add("a", LongType()).add("a", LongType()))
+    assert packed(codec, [(1, 2)]) == [(1,), (2,)]
+    with pytest.raises(errors.OutputTypeError, match="two columns have the same name"):
+        codec.pack([Row("a", "a")(1, 2)], "op")
+
+
+@pytest.mark.parametrize("form", [*NAMED, *IDENTIFIERS])
+def test_structs_are_matched_by_name_too(form):
+    """A named value in a struct column has its fields matched by name, a wrong one is refused."""
+    inner = StructType().add("x", LongType()).add("y", LongType())
+    codec = RowCodec.of(StructType().add("s", inner))
+    make = (NAMED | IDENTIFIERS)[form]
+    assert packed(codec, [(make(("y", "x"), (2, 1)),)]) == packed(codec, [((1, 2),)])
+    with pytest.raises(errors.OutputTypeError, match="not a column: z"):
+        codec.pack([(make(("x", "z"), (1, 2)),)], "op")
+
+
+@attrs.frozen
+class Sum:
+    """What the functions below yield."""
+
+    most: int
+    k: str
+    subtasks: int
+
+
+class Swapped(mp.KeyedProcessFunction):
+    """Yields the number of key groups, the key and the parallelism, by name."""
+
+    def open(self, context):
+        self.info = context.info
+
+    def process_element(self, row, context):
+        info = self.info
+        yield Sum(most=info.max_parallelism, k=row.k, subtasks=info.parallelism)
+        yield Row(subtasks=info.parallelism, most=info.max_parallelism, k=row.k)
+
+
+class Windowed(ProcessWindowFunction):
+    """Yields a window's sum and key, by name."""
+
+    def process(self, key, context, total):
+        yield Row(total=total, k=key)
+        yield key, total
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_names_on_spark(spark, job_conf, mode):
+    """Named rows reach their columns, beside the column of late rows too; max-parallelism shows."""
+    job_conf(state_backend="heap", parallelism=2)
+    spark.conf.set("spark.millpond.max-parallelism", "64")
+    df = spark.createDataFrame([("a", 1), ("b", 2)], "k string, n int")
+    out = key_by(df, "k").process(
+        Swapped(), output="k string, subtasks int, most int", uid="swapped", execution_mode=mode
+    )
+    assert sorted(map(tuple, out.collect())) == sorted(2 * [("a", 2, 64), ("b", 2, 64)])
+    moments = df.selectExpr("k", "n", "timestamp_seconds(n) t")
+    windowed = key_by(moments, "k").window(windows.TumblingEventTimeWindows.of(60_000))
+    sums = windowed.side_output_late_data().reduce(
+        int.__add__,
+        int,
+        "n",
+        Windowed(),
+        output="k string, total int",
+        uid="windowed",
+        event_time="t",
+        execution_mode=mode,
+    )
+    assert sorted(map(tuple, sums.collect())) == sorted(2 * [("a", 1, None), ("b", 2, None)])
