@@ -41,7 +41,6 @@ def _names_of_type(kind: type) -> tuple[str, ...] | None:
     return None
 
 
-@lru_cache(maxsize=1024)
 def reader_of(kind: type, columns: tuple[str, ...]) -> Reader:
     """What brings the values of one type's rows into the order of the columns.
 
@@ -50,6 +49,12 @@ def reader_of(kind: type, columns: tuple[str, ...]) -> Reader:
         ValueError: its names are not the columns'. The reader itself raises it for a row of
             another width, or of a type whose rows differ in their names.
     """
+    made: Any = kind
+    return _reader(made, columns)
+
+
+@lru_cache(maxsize=1024)
+def _reader(kind: type, columns: tuple[str, ...]) -> Reader:
     if issubclass(kind, Row):
         return partial(_from_spark_row, columns)
     if issubclass(kind, Mapping):

