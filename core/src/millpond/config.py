@@ -26,6 +26,7 @@ __all__ = [
     "Config",
     "MetricsConfig",
     "PluginsConfig",
+    "RestoreConfig",
     "SerializationConfig",
     "SnapshotConfig",
     "StateConfig",
@@ -97,6 +98,20 @@ class CheckpointConfig:
 
 
 @attrs.frozen
+class RestoreConfig:
+    """How much memory the files of snapshots and savepoints may need; files are untrusted.
+
+    Attributes:
+        max_file_bytes: a file that is read whole: a savepoint's table, operator state.
+        max_unpacked_bytes: by so much may a part of a file that is unpacked at once exceed its
+            own bytes. Millpond's own files stay below the default.
+    """
+
+    max_file_bytes: ByteSize = ByteSize(4 << 30)
+    max_unpacked_bytes: ByteSize = ByteSize(32 << 20)
+
+
+@attrs.frozen
 class SerializationConfig:
     """What a checkpoint may contain."""
 
@@ -165,6 +180,7 @@ class Config:
     max_parallelism: int = 128
     state: StateConfig = StateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    restore: RestoreConfig = RestoreConfig()
     serialization: SerializationConfig = SerializationConfig()
     buffer: BufferConfig = BufferConfig()
     plugins: PluginsConfig = PluginsConfig()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
 
 import attrs
@@ -23,7 +23,10 @@ import pyarrow.compute as pc
 from millpond.backend.changes import Change
 from millpond.checkpoint.formats import SNAPSHOT_FILE
 from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.segments import pack, unpack
 from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.untrusted import decoding, exact_int, exact_text, parse_json
+from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.keygroups import KeyGroupRange
 
@@ -32,10 +35,7 @@ __all__ = ["Segment", "SegmentBuilder", "SnapshotWriter", "read_rows", "write_se
 MAGIC = b"MILLPOND"
 _TRAILER = 4 + len(MAGIC)
 _SEGMENT_BYTES = 1 << 20
-_SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
-_CODEC = "lz4_raw"
-_MAX_RATIO = 256
-"""LZ4 cannot do better than this, so a larger claim is a lie."""
+_SLICE = 1 << 16
 
 
 @attrs.frozen
@@ -86,22 +86,13 @@ class SegmentBuilder:
         """End the current segment, if it has rows."""
         if not self._keys:
             return
-        columns = [
-            pa.array(self._indexes, pa.uint16()),
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-        ]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-        stream = sink.getvalue()
-        data = pa.compress(stream, codec=_CODEC, asbytes=True)
+        data, stream_bytes = pack(self._indexes, self._keys, self._values)
         size = self._prefix_bytes
         first, last = min(self._keys)[:size], max(self._keys)[:size]
         segment = Segment(
             data=data,
             rows=len(self._keys),
-            stream_bytes=stream.size,
+            stream_bytes=stream_bytes,
             first_group=int.from_bytes(first, "big"),
             last_group=int.from_bytes(last, "big"),
             digest=hashlib.sha256(data).hexdigest(),
@@ -142,6 +133,8 @@ class _Footer:
 
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+_CONVERTER.register_structure_hook(int, exact_int)
+_CONVERTER.register_structure_hook(str, exact_text)
 
 
 class SnapshotWriter:
@@ -211,9 +204,22 @@ def write_segments(
 
 
 def read_rows(
-    storage: CheckpointStorage, file: SnapshotFile, groups: KeyGroupRange, prefix_bytes: int
+    storage: CheckpointStorage,
+    file: SnapshotFile,
+    groups: KeyGroupRange,
+    prefix_bytes: int,
+    states: Collection[str] | None = None,
+    limits: RestoreConfig = RestoreConfig(),  # noqa: B008 - immutable
 ) -> Iterator[tuple[str, list[Change]]]:
     """The rows of some key groups, checked, in the order they were written.
+
+    Args:
+        storage: where the file is.
+        file: what its handle says of it.
+        groups: the key groups to read.
+        prefix_bytes: how many bytes of a physical key hold its key group.
+        states: the states that the handle names; a file with others is refused.
+        limits: how much memory may be needed.
 
     Yields:
         A state's name and consecutive rows of it.
@@ -223,10 +229,14 @@ def read_rows(
         ApiVersionError: it was written by a newer Millpond.
     """
     footer = _read_footer(storage, file)
+    unknown = [] if states is None else [name for name in footer.states if name not in states]
+    if unknown:
+        reason = f"it holds the state {unknown[0]!r}, which its handle does not name"
+        raise CorruptSnapshotError(file.path, reason)
     for entry in footer.segments:
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        batch = _read_segment(storage, file, entry, prefix_bytes)
+        batch = _read_segment(storage, file, entry, prefix_bytes, limits)
         if entry.first_group < groups.start or entry.last_group > groups.end:
             batch = _inside(batch, groups, prefix_bytes)
         for index, rows in _split_by_state(batch):
@@ -250,7 +260,7 @@ def verify_rows(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: in
     if storage.size(file.path) != file.size:
         raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
     for entry in _read_footer(storage, file).segments:
-        _read_segment(storage, file, entry, prefix_bytes)
+        _read_segment(storage, file, entry, prefix_bytes, RestoreConfig())
 
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
@@ -259,37 +269,34 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:
     data = storage.read(file.path, file.size - file.footer, file.footer)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
-    try:
-        body: dict[str, Any] = json.loads(data[:-_TRAILER])
+    with decoding(file.path, "its footer makes no sense"):
+        body: dict[str, Any] = parse_json(data[:-_TRAILER])
         SNAPSHOT_FILE.check(body["format_version"], file.path)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptSnapshotError(file.path, f"its footer cannot be read: {error}") from error
-    try:
-        return _CONVERTER.structure(body, _Footer)
-    except cattrs.BaseValidationError as error:
-        reason = "; ".join(cattrs.transform_error(error))
-        raise CorruptSnapshotError(file.path, f"its footer makes no sense: {reason}") from error
+        footer = _CONVERTER.structure(body, _Footer)
+    position = 0
+    for entry in footer.segments:
+        if entry.offset != position or entry.length <= 0:
+            reason = f"a segment at {entry.offset} lies outside of the file or within another"
+            raise CorruptSnapshotError(file.path, reason)
+        position += entry.length
+    if position != file.size - file.footer:
+        raise CorruptSnapshotError(file.path, "its segments lie outside of the file")
+    return footer
 
 
 def _read_segment(
-    storage: CheckpointStorage, file: SnapshotFile, entry: _Entry, prefix_bytes: int
+    storage: CheckpointStorage,
+    file: SnapshotFile,
+    entry: _Entry,
+    prefix_bytes: int,
+    limits: RestoreConfig,
 ) -> pa.RecordBatch:
-    offset, length = entry.offset, entry.length
-    if not (offset >= 0 and 0 < length <= file.size - file.footer - offset):
-        raise CorruptSnapshotError(file.path, "a segment lies outside of the file")
-    if not 0 < entry.stream_bytes <= length * _MAX_RATIO:
-        raise CorruptSnapshotError(file.path, "a segment claims to unpack to an absurd size")
-    data = storage.read(file.path, offset, length)
+    offset = entry.offset
+    data = storage.read(file.path, offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
-    try:
-        stream = pa.decompress(data, decompressed_size=entry.stream_bytes, codec=_CODEC)
-        with pa.ipc.open_stream(stream) as reader:
-            batch = reader.read_next_batch()
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, StopIteration) as error:
-        raise CorruptSnapshotError(file.path, f"no Arrow stream at {offset}: {error}") from error
-    if batch.schema != _SCHEMA or batch.num_rows != entry.rows:
+    batch = unpack(file.path, data, entry.stream_bytes, limits.max_unpacked_bytes)
+    if batch.num_rows != entry.rows or batch.column(0).null_count or not entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
     _check_extent(file, entry, batch.column(1), prefix_bytes)
     return batch
@@ -299,22 +306,27 @@ def _check_extent(
     file: SnapshotFile, entry: _Entry, keys: pa.BinaryArray, prefix_bytes: int
 ) -> None:
     """The key groups must be those that the footer says: by them segments are skipped."""
+    if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < prefix_bytes:
+        raise CorruptSnapshotError(file.path, f"a row at {entry.offset} has no key")
     extent = pc.min_max(keys)
     first, last = (
         int.from_bytes(extent[end].as_py()[:prefix_bytes], "big") for end in ("min", "max")
     )
-    if keys.null_count or (first, last) != (entry.first_group, entry.last_group):
+    if (first, last) != (entry.first_group, entry.last_group):
         reason = f"the rows at {entry.offset} are not of the key groups that the footer says"
         raise CorruptSnapshotError(file.path, reason)
 
 
 def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]:
-    indexes = batch.column(0).to_pylist()
-    keys, values = batch.column(1).to_pylist(), batch.column(2).to_pylist()
-    start = 0
-    while start < len(indexes):
-        end = start
-        while end < len(indexes) and indexes[end] == indexes[start]:
-            end += 1
-        yield indexes[start], list(zip(keys[start:end], values[start:end], strict=True))
-        start = end
+    """Consecutive rows of one state; of many small rows not all are made objects at once."""
+    for at in range(0, batch.num_rows, _SLICE):
+        part = batch.slice(at, _SLICE)
+        indexes = part.column(0).to_pylist()
+        keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()
+        start = 0
+        while start < len(indexes):
+            end = start
+            while end < len(indexes) and indexes[end] == indexes[start]:
+                end += 1
+            yield indexes[start], list(zip(keys[start:end], values[start:end], strict=True))
+            start = end

@@ -75,8 +75,10 @@ def load_files(
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
+    names = {meta.name for meta in handle.states}
+    limits = backend.parameters.config.restore
     for file in files:
-        for state, rows in read_rows(handle.storage, file, groups, prefix_bytes):
+        for state, rows in read_rows(handle.storage, file, groups, prefix_bytes, names, limits):
             backend.load_rows(state, rows)
             report(sum(len(key) + len(value or b"") for key, value in rows))
 

@@ -1,0 +1,98 @@
+"""The bytes of one segment: a complete Arrow IPC stream, compressed as one LZ4 block.
+
+What a segment unpacks to is known before it is unpacked. Inside the stream nothing is
+compressed: Arrow would unpack buffers to whatever size they claim.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+from millpond.checkpoint.untrusted import decoding
+from millpond.errors import CorruptSnapshotError
+
+__all__ = ["pack", "unpack"]
+
+_SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
+_CODEC = "lz4_raw"
+_MAX_RATIO = 256
+"""LZ4 cannot do better than this, so a larger claim is a lie."""
+_MAX_GAIN = 16 << 20
+"""What unpacks to more than this beyond its own size is stored as it is; readers allow more."""
+
+
+def pack(indexes: list[int], keys: list[bytes], values: list[bytes | None]) -> tuple[bytes, int]:
+    """Rows as bytes, and how many they are when unpacked."""
+    columns = [
+        pa.array(indexes, pa.uint16()),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+    stream = sink.getvalue()
+    data: bytes = pa.compress(stream, codec=_CODEC, asbytes=True)
+    if stream.size - len(data) > _MAX_GAIN:
+        data = _literal(stream.to_pybytes())
+    return data, stream.size
+
+
+def _literal(data: bytes) -> bytes:
+    """An LZ4 block of nothing but the bytes themselves, of which there are 15 or more."""
+    full, rest = divmod(len(data) - 15, 255)
+    return b"\xf0" + b"\xff" * full + bytes([rest]) + data
+
+
+def unpack(path: str, data: bytes, size: int, budget: int) -> pa.RecordBatch:
+    """The rows of a segment.
+
+    Args:
+        path: the file, for errors.
+        data: the segment's bytes.
+        size: how many they are when unpacked, as the footer says.
+        budget: by how much that may exceed ``len(data)``.
+
+    Raises:
+        CorruptSnapshotError: the bytes are no segment, or the budget does not suffice.
+    """
+    if not 0 < size <= len(data) * _MAX_RATIO:
+        raise CorruptSnapshotError(path, "a segment claims to unpack to an absurd size")
+    if size > len(data) + budget:
+        reason = f"a segment of {len(data):,} bytes claims to unpack to {size:,}"
+        raise CorruptSnapshotError(path, f"{reason}; restore.max-unpacked-bytes allows more")
+    with decoding(path, "no Arrow stream of rows"):
+        stream = pa.decompress(data, decompressed_size=size, codec=_CODEC)
+        messages = pa.ipc.MessageReader.open_stream(stream)
+        if pa.ipc.read_schema(messages.read_next_message()) != _SCHEMA:
+            raise ValueError("unexpected columns")
+        message = messages.read_next_message()
+        if message.type != "record batch" or _compressed(message.metadata.to_pybytes()):
+            raise ValueError("it holds something else than plain rows")
+        batch = pa.ipc.read_record_batch(message, _SCHEMA)
+        batch.validate(full=True)
+    return batch
+
+
+_BATCH_HEADER, _COMPRESSION = 2, 3
+
+
+def _compressed(metadata: bytes) -> bool:
+    """Whether a record batch says of itself that its buffers are compressed."""
+    (root,) = struct.unpack_from("<I", metadata)
+    header = _field(metadata, root, _BATCH_HEADER)
+    (offset,) = struct.unpack_from("<I", metadata, header)
+    return _field(metadata, header + offset, _COMPRESSION) != 0
+
+
+def _field(data: bytes, table: int, index: int) -> int:
+    """Where a field of a flatbuffers table lies; 0 where it is absent."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable, at = table - back, 4 + 2 * index
+    (size,) = struct.unpack_from("<H", data, vtable)
+    if at >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + at)
+    return table + offset if offset else 0
