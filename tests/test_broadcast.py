@@ -3,8 +3,8 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint.inspect import open_stored
 from millpond.spark import create_savepoint, key_by
+from stored import open_stored
 from streaming import RUNNING, Files, Running, output, run
 
 LIMITS = mp.MapStateDescriptor("limits", str, int)

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspect import open_stored
 from millpond.cli.main import commands
 from millpond.spark import create_savepoint, key_by
+from stored import open_stored
 from streaming import output, run
 
 BUFFERED = mp.ListStateDescriptor("buffered", tuple[str, int])

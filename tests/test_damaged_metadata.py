@@ -8,12 +8,12 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint import locate_savepoint
 from millpond.checkpoint.catalog import read_catalog
-from millpond.checkpoint.inspect import open_stored
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.sealed import write_sealed
 from millpond.cli.main import commands
+from millpond.plugins import get_registry
+from stored import locate_savepoint, open_stored
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
@@ -177,4 +177,4 @@ def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
     (operator,) = open_stored(directory)
     target = locate_savepoint(tmp_path / "saved")
     with pytest.raises(errors.RestoreError, match="more than once"):
-        collect_savepoint({"op": [*operator.parts, operator.parts[0]]}, target)
+        collect_savepoint({"op": [*operator.parts, operator.parts[0]]}, target, get_registry())

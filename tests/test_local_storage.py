@@ -8,7 +8,8 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import filesystem, locate_savepoint
+from millpond.checkpoint import filesystem
+from stored import locate_savepoint
 
 
 @pytest.mark.parametrize("name", ["x#y", "x?y", "x y", "fünf", "%2e%2e", "100%", "a&b=c", "x'\"y"])

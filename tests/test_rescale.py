@@ -2,6 +2,7 @@
 
 import json
 
+import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by, subtask_figures
@@ -77,7 +78,6 @@ def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):
 
 def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     """A layout whose content was changed stops the query with its name."""
-    from millpond.checkpoint import checkpoint_storage
     from millpond.spark.layout import current_layout
 
     job_conf(state_backend="heap", parallelism=2)
@@ -87,6 +87,6 @@ def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     sealed = json.loads(layout.read_text())
     sealed["content"] = sealed["content"].replace('"parallelism": 2', '"parallelism": 4')
     layout.write_text(json.dumps(sealed))
-    storage = checkpoint_storage((tmp_path / "snapshots").as_uri())
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     with pytest.raises(errors.CorruptSnapshotError, match=r"00000000\.json"):
         current_layout(storage, query.id, "running")

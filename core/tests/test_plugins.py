@@ -159,7 +159,7 @@ def test_a_worker_with_another_version_fails_loudly(site):
     """A resolution made with another version is refused, naming both."""
     site("pebble", GOOD)
     resolution = Resolution("pebble", "plugin_dist_pebble_pebble", "dist-pebble", "1.1")
-    registry = site.registry(PluginsConfig(disable_all=True))
+    registry = PluginRegistry(PluginsConfig(), [])
     with pytest.raises(errors.BackendMismatchError, match=r"dist-pebble 1.1, .* dist-pebble 1.2"):
         registry.load(resolution)
 
@@ -183,3 +183,12 @@ def test_the_api_version_of_a_named_class(site):
         registry.load(registry.resolve("plugin_dist_old_old:Backend"))
     with pytest.raises(errors.PluginLoadError, match="MILLPOND_API = 1"):
         registry.load(registry.resolve("plugin_dist_mute_mute:Backend"))
+
+
+def test_a_worker_keeps_to_its_rules(site):
+    """A resolution of the driver's does not load a plugin that this process blocks."""
+    site("pebble", "raise AssertionError('imported')")
+    resolution = Resolution("pebble", "plugin_dist_pebble_pebble", "dist-pebble", "1.2")
+    registry = site.registry(PluginsConfig(block="pebble"))
+    with pytest.raises(errors.PluginBlockedError, match="plugins.block"):
+        registry.load(resolution)

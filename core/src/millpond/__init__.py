@@ -2,13 +2,7 @@
 
 from millpond import errors, local, testing, windows
 from millpond.backend import Capability
-from millpond.checkpoint import (
-    KeyedStateHandle,
-    SavepointHandle,
-    checkpoint_storage,
-    rekey_savepoint,
-    seal_savepoint,
-)
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.operatorstate import OperatorStateHandle, redistribute_operator_state
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
@@ -32,6 +26,12 @@ from millpond.runtime import (
     open_keyed_backend,
     open_operator_backend,
 )
+from millpond.runtime.doors import (
+    assign_to_key_group,
+    checkpoint_storage,
+    rekey_savepoint,
+    seal_savepoint,
+)
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -53,7 +53,6 @@ from millpond.types import (
     PickleSerializer,
     SerializerSnapshot,
     TypeSerializer,
-    assign_to_key_group,
     renamed_from,
 )
 

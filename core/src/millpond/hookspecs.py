@@ -43,7 +43,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-body]
     """Provide state backends.
 
-    When called: once per process, when plugins are loaded.
+    When called: once per process and set of plugin rules, when plugins are loaded.
     Result: the backends; each one's ``name`` is the word users write in
     ``millpond.state.backend`` and equals the entry-point name.
     First result only: no, all results are gathered.
@@ -169,10 +169,11 @@ def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointSto
 def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]:  # type: ignore[empty-body]
     """Provide serializers for types that Millpond does not know.
 
-    When called: once per process, at the first declaration of a type.
+    When called: once per process and set of plugin rules, when a state of a type that Millpond
+    does not know is requested; a descriptor may have been made long before.
     Result: Python type to a function that makes its serializer.
     First result only: no, all results are gathered; built-in types cannot be replaced.
-    Errors: propagate to the first declaration of a state.
+    Errors: propagate to the one who requests the state.
 
     Example::
 

@@ -25,7 +25,14 @@ from millpond.errors import (
 )
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from millpond.state.interfaces import ListState, MapState
-from millpond.types import KeyCodec, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types import (
+    FindSerializer,
+    KeyCodec,
+    Outcome,
+    SerializerSnapshot,
+    TypeSerializer,
+    no_serializer,
+)
 
 __all__ = [
     "FrozenState",
@@ -198,9 +205,16 @@ class OperatorStateBackend(Closeable):
     Args:
         restored: what snapshots hold, the parts of one state joined.
         write: what writes a snapshot.
+        find: gives the serializers that the job's plugins provide.
     """
 
-    def __init__(self, restored: Mapping[str, RestoredState], write: SnapshotWriter) -> None:
+    def __init__(
+        self,
+        restored: Mapping[str, RestoredState],
+        write: SnapshotWriter,
+        find: FindSerializer = no_serializer,
+    ) -> None:
+        self._find = find
         self._restored = dict(restored)
         self._write = write
         self._states: dict[str, tuple[OperatorStateMeta, Any]] = {}
@@ -221,9 +235,10 @@ class OperatorStateBackend(Closeable):
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """The broadcast map of a descriptor, which is to be the same in every subtask."""
-        codec = descriptor.map_key_codec()
+        resolved = descriptor.resolved(self._find)
+        codec = resolved.map_key_codec()
         assert codec is not None
-        serializer = descriptor.value_serializer()
+        serializer = resolved.value_serializer()
         meta = OperatorStateMeta(
             descriptor.name, Mode.BROADCAST, serializer.snapshot(), codec.snapshot()
         )
@@ -239,7 +254,7 @@ class OperatorStateBackend(Closeable):
         return state
 
     def _list(self, descriptor: ListStateDescriptor, mode: Mode) -> ListState[Any]:
-        serializer = descriptor.value_serializer()
+        serializer = descriptor.resolved(self._find).value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())
 
         def make(

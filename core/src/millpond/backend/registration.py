@@ -36,9 +36,15 @@ __all__ = ["RegisteredState", "StateRegistry"]
 
 @attrs.define
 class RegisteredState:
-    """A state that was requested by its descriptor."""
+    """A state that was requested by its descriptor.
+
+    Attributes:
+        declared: the descriptor that was given.
+        descriptor: the same with the serializers of plugins in place of the types they are for.
+    """
 
     meta: StateMeta
+    declared: StateDescriptor
     descriptor: StateDescriptor
     namespace_codec: KeyCodec
     map_key_codec: KeyCodec | None
@@ -86,7 +92,7 @@ class StateRegistry(KeyContext):
             raise NullValueError("the namespace", f"state {descriptor.name!r}")
         registered = self._registered.get(descriptor.name)
         if registered is None or (
-            registered.descriptor is not descriptor and registered.descriptor != descriptor
+            registered.declared is not descriptor and registered.declared != descriptor
         ):
             registered = self._register(descriptor, namespace, namespace_type, registered)
         registered.state.set_current_namespace(namespace)
@@ -100,7 +106,8 @@ class StateRegistry(KeyContext):
         known: RegisteredState | None,
     ) -> RegisteredState:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
-        fresh = self._describe(descriptor, key_codec_for(kind))
+        find = self.parameters.registry.serializer
+        fresh = self._describe(descriptor, key_codec_for(kind, find))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
         else:
@@ -143,14 +150,16 @@ class StateRegistry(KeyContext):
         serializer = fresh.descriptor.value_serializer()
         return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now_ms)
 
-    def _describe(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
+    def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
+        descriptor = declared.resolved(self.parameters.registry.serializer)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.of(descriptor, namespace_codec)
         if meta.value.id == "pickle":
             self._check_pickle(meta)
         self._check_query_name(meta)
         stored = stored_descriptor(descriptor, self.parameters.clock)
-        return RegisteredState(meta, descriptor, namespace_codec, map_key, cell_serializer(stored))
+        cells = cell_serializer(stored)
+        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
 
     def _check_query_name(self, meta: StateMeta) -> None:
         for other in self._registered.values():
@@ -193,7 +202,7 @@ class StateRegistry(KeyContext):
         self.require_open()
         name = timer_state(domain)
         if name not in self._timers:
-            codec = key_codec_for(namespace_type)
+            codec = key_codec_for(namespace_type, self.parameters.registry.serializer)
             meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
             if stored != meta:

@@ -13,13 +13,13 @@ from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
-from millpond.plugins.registry import PluginRegistry
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.metrics.registry import MetricRegistry
 from millpond.types import KeyCodec, SerializerSnapshot
 
 if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
+    from millpond.plugins.registry import PluginRegistry
 
 __all__ = ["KeyedBackendParameters", "StateBackend", "StateContext", "StateMeta"]
 

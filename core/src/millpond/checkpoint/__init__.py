@@ -9,7 +9,7 @@ from millpond.checkpoint.savepoint import (
     rekey_savepoint,
     seal_savepoint,
 )
-from millpond.checkpoint.storage import CheckpointStorage, checkpoint_storage
+from millpond.checkpoint.storage import CheckpointStorage, open_storage
 from millpond.checkpoint.strategy import SnapshotStrategy
 from millpond.checkpoint.streams import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.tasks import SnapshotResult
@@ -25,8 +25,8 @@ __all__ = [
     "SnapshotStrategy",
     "StreamStateHandle",
     "catch_up",
-    "checkpoint_storage",
     "locate_savepoint",
+    "open_storage",
     "rekey_savepoint",
     "restore_keyed",
     "seal_savepoint",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millpond.backend.changes import Change
 from millpond.backend.compat import CellMigration
@@ -19,8 +19,10 @@ from millpond.clock import ManualClock
 from millpond.config import Config
 from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
-from millpond.plugins import get_registry
 from millpond.types.key_columns import codec_from_snapshot
+
+if TYPE_CHECKING:
+    from millpond.plugins import PluginRegistry
 
 __all__ = ["Contents", "read_contents"]
 
@@ -104,6 +106,7 @@ def read_contents(
     parts: Sequence[KeyedStateHandle | SavepointHandle],
     shape: KeyedStateHandle | SavedOperator,
     uid: str,
+    registry: PluginRegistry,
     groups: KeyGroupRange | None = None,
 ) -> Contents:
     """Read snapshots or savepoints of one operator.
@@ -112,6 +115,7 @@ def read_contents(
         parts: what to read; together they may cover any key groups.
         shape: what says the key type and the number of key groups.
         uid: the operator.
+        registry: the plugins that may restore.
         groups: the key groups to read; all by default.
 
     Raises:
@@ -124,7 +128,7 @@ def read_contents(
             key_group_range=groups or KeyGroupRange(0, shape.max_parallelism - 1),
             clock=ManualClock(0),
             config=Config(),
-            registry=get_registry(),
+            registry=registry,
             place=uid,
         )
     )

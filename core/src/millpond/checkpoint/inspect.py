@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -16,7 +15,6 @@ from millpond.backend.spi import StateMeta
 from millpond.checkpoint.catalog import Catalog, Subtask, complete_parts, read_catalog
 from millpond.checkpoint.contents import Contents, read_contents
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.savepoint.locate import locate_savepoint
 from millpond.checkpoint.savepoint.metadata import (
     METADATA_FILE,
     SavedOperator,
@@ -29,10 +27,14 @@ from millpond.checkpoint.savepoint.operator_tables import (
 )
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.shares import frozen_operator_state
+from millpond.checkpoint.storage import public_uri
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
+
+if TYPE_CHECKING:
+    from millpond.plugins import PluginRegistry
 
 __all__ = ["StoredOperator", "open_stored", "pick_operator"]
 
@@ -47,6 +49,7 @@ class StoredOperator:
         place: where it lies; on Spark the query's id and the uid.
         checkpoint_id: of its newest part.
         parts: the snapshots, or the savepoint, that hold it.
+        registry: the plugins that may restore.
     """
 
     uid: str
@@ -56,6 +59,7 @@ class StoredOperator:
     key: SerializerSnapshot
     states: tuple[StateMeta, ...]
     parts: tuple[KeyedStateHandle | SavepointHandle, ...]
+    registry: PluginRegistry = attrs.field(eq=False, repr=False)
     _shape: KeyedStateHandle | SavedOperator
 
     def operator_states(self) -> list[list[FrozenState]]:
@@ -98,7 +102,7 @@ class StoredOperator:
 
     def contents(self, groups: KeyGroupRange | None = None) -> Contents:
         """All its rows, or those of some key groups, in memory."""
-        return read_contents(self.parts, self._shape, self.uid, groups)
+        return read_contents(self.parts, self._shape, self.uid, self.registry, groups)
 
     def count(self, state: str, now: int) -> tuple[int, int]:
         """How many rows a keyed state has, and how many of them have expired at a time in ms.
@@ -175,21 +179,21 @@ class StoredOperator:
 
 
 def open_stored(
-    path: str | PathLike[str], checkpoint_id: int | None = None
+    where: SavepointHandle, registry: PluginRegistry, checkpoint_id: int | None = None
 ) -> list[StoredOperator]:
     """The operators in a savepoint or a checkpoint directory.
 
     Args:
-        path: its directory or URI.
+        where: its root.
+        registry: the plugins that may restore.
         checkpoint_id: of a checkpoint directory, the snapshots up to this one.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
         RestoreError: there is nothing of the kind, or the checkpoint is not complete.
     """
-    handle = locate_savepoint(path)
-    if METADATA_FILE in handle.storage.list(""):
-        savepoint = read_savepoint(handle)
+    if METADATA_FILE in where.storage.list(""):
+        savepoint = read_savepoint(where)
         return [
             StoredOperator(
                 uid=operator.uid,
@@ -198,18 +202,22 @@ def open_stored(
                 max_parallelism=operator.max_parallelism,
                 key=operator.key,
                 states=operator.metas,
-                parts=(handle,),
+                parts=(where,),
+                registry=registry,
                 shape=operator,
             )
             for operator in savepoint.operators
         ]
-    found = list(_from_checkpoint(read_catalog(handle.storage), checkpoint_id))
+    found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id))
     if not found:
-        raise RestoreError(str(path), ("it holds neither a savepoint nor snapshots",))
+        cause = "it holds neither a savepoint nor snapshots"
+        raise RestoreError(public_uri(where.storage.uri), (cause,))
     return found
 
 
-def _from_checkpoint(catalog: Catalog, checkpoint_id: int | None) -> Iterator[StoredOperator]:
+def _from_checkpoint(
+    catalog: Catalog, registry: PluginRegistry, checkpoint_id: int | None
+) -> Iterator[StoredOperator]:
     for place in sorted({subtask.place for subtask in catalog.subtasks}):
         for subtask in catalog.subtasks:
             if subtask.place == place:
@@ -227,6 +235,7 @@ def _from_checkpoint(catalog: Catalog, checkpoint_id: int | None) -> Iterator[St
             key=newest.key,
             states=tuple(metas[name] for name in sorted(metas)),
             parts=tuple(parts),
+            registry=registry,
             shape=newest,
         )
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
 from millpond.errors import ConfigError, CorruptSnapshotError
-from millpond.plugins import get_registry
 
-__all__ = ["CheckpointStorage", "Sink", "check_path", "checkpoint_storage"]
+__all__ = ["CheckpointStorage", "Schemes", "Sink", "check_path", "open_storage"]
 
 _MAX_PATH = 1024
 _MAX_WHOLE = 256 << 20
@@ -114,20 +113,21 @@ def exactly(path: str, data: bytes, length: int) -> bytes:
     return data
 
 
-def checkpoint_storage(uri: str | CheckpointStorage) -> CheckpointStorage:
-    """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
+Schemes = Mapping[str, Callable[[str], CheckpointStorage]]
+"""URI scheme to what opens such a URI: the table that a registry of plugins fills."""
 
-    Any other scheme that fsspec knows works too, where its package is installed.
+
+def open_storage(uri: str | CheckpointStorage, schemes: Schemes) -> CheckpointStorage:
+    """Open a storage by URI; an absolute path is a ``file:`` URI.
 
     Raises:
-        ConfigError: no plugin knows the scheme, or the place cannot be opened.
+        ConfigError: the scheme is not in the table, or the place cannot be opened.
     """
     if isinstance(uri, CheckpointStorage):
         return uri
     uri = str(uri)
     if uri.startswith("/"):
         uri = "file://" + quote(os.fsencode(uri))
-    schemes = get_registry().gather("millpond_checkpoint_storages")
     scheme = uri.partition(":")[0]
     if scheme not in schemes:
         if "://" not in uri:
@@ -137,5 +137,4 @@ def checkpoint_storage(uri: str | CheckpointStorage) -> CheckpointStorage:
         known = ", ".join(sorted(schemes))
         reason = f"{public_uri(uri)!r}: the scheme is none of: {known}"
         raise ConfigError("checkpoint.dir", reason)
-    opened: CheckpointStorage = schemes[scheme](uri)
-    return opened
+    return schemes[scheme](uri)

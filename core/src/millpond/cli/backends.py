@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from millpond.cli.plugins import tool_registry
 from millpond.cli.verdicts import last_verdict
 from millpond.config import Config
 from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
@@ -24,8 +25,7 @@ _COLOURS = {"ok": "green", "broken": "red", "blocked": "yellow"}
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with plugin rules.")
 def backends(as_json: bool, config: Path | None) -> None:  # noqa: FBT001 - click passes it so
     """List the installed state backends, and why one cannot be used."""
-    rules = Config.from_toml(config).plugins if config else None
-    registry = get_registry(rules)
+    registry = get_registry(Config.from_toml(config).plugins) if config else tool_registry()
     rows = [describe(registry, record) for record in registry.records]
     if as_json:
         click.echo(json.dumps(rows, indent=2))

@@ -9,12 +9,12 @@ import click
 from rich.console import Console
 from rich.progress import track
 
-from millpond.checkpoint import locate_savepoint
 from millpond.checkpoint.catalog import Catalog, read_catalog
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspect import open_stored, pick_operator
 from millpond.checkpoint.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
+from millpond.cli.plugins import tool_registry
 from millpond.errors import MillpondError, printable
 
 __all__ = ["checkpoint"]
@@ -28,7 +28,7 @@ def checkpoint() -> None:
 
 
 def _catalog(directory: str) -> Catalog:
-    return read_catalog(locate_savepoint(directory).storage)
+    return read_catalog(tool_registry().savepoint(directory).storage)
 
 
 def _refuse_broken(catalog: Catalog) -> None:
@@ -153,8 +153,10 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
 @as_json_option
 def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
     """Count what differs between two checkpoints of an operator, by state."""
-    before = pick_operator(open_stored(directory, first), operator, directory)
-    after = pick_operator(open_stored(directory, second), operator, directory)
+    registry = tool_registry()
+    where = registry.savepoint(directory)
+    before = pick_operator(open_stored(where, registry, first), operator, directory)
+    after = pick_operator(open_stored(where, registry, second), operator, directory)
     rows: list[dict[str, Any]] = []
     with before.contents() as old, after.contents() as new:
         for name in sorted({meta.name for meta in (*before.states, *after.states)}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 import click
 
@@ -13,6 +14,7 @@ from millpond.cli.checkpoint import checkpoint
 from millpond.cli.run import run
 from millpond.cli.savepoint import savepoint
 from millpond.cli.state import state
+from millpond.config import Config
 from millpond.errors import MillpondError
 
 __all__ = ["main"]
@@ -39,8 +41,15 @@ def _announced() -> dict[str, EntryPoint]:
 
 @click.group(cls=_Commands)
 @click.version_option(__version__)
-def commands() -> None:
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file of configuration, for instance with plugin rules.",
+)
+@click.pass_context
+def commands(context: click.Context, config: Path | None) -> None:
     """Flink's state model for PySpark, with pluggable state backends."""
+    context.obj = Config() if config is None else Config.from_toml(config)
 
 
 for command in (backends, run, checkpoint, savepoint, state):

@@ -8,12 +8,14 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from millpond.checkpoint import locate_savepoint, rekey_savepoint, seal_savepoint
+from millpond.checkpoint import rekey_savepoint, seal_savepoint
 from millpond.checkpoint.inspect import open_stored
 from millpond.checkpoint.savepoint import SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.output import as_json_option, show
+from millpond.cli.plugins import tool_registry
 from millpond.errors import ConfigError
+from millpond.plugins import PluginRegistry
 
 __all__ = ["savepoint"]
 
@@ -39,29 +41,35 @@ def create(
     Needs Spark, which holds the pointers to the committed snapshots. Where CHECKPOINT and the
     snapshots are the same directory, written without Spark, it needs none.
     """
-    place = locate_savepoint(target)
-    if locate_savepoint(checkpoint) == locate_savepoint(snapshots):
+    registry = tool_registry()
+    place, where = registry.savepoint(target), registry.savepoint(checkpoint)
+    if where == registry.savepoint(snapshots):
         if batch is not None:
             reason = "is for Spark queries; this directory has no batches"
             raise ConfigError("--batch", reason, "millpond savepoint create")
-        handles: Any = {each.uid: each.parts for each in open_stored(checkpoint)}
+        handles: Any = {each.uid: each.parts for each in open_stored(where, registry)}
     else:
-        handles = _from_spark(checkpoint, snapshots, batch)
+        handles = _from_spark(checkpoint, snapshots, batch, registry)
     with Progress(console=_ERR) as progress:
         tasks = {uid: progress.add_task(uid, total=len(parts)) for uid, parts in handles.items()}
         collect_savepoint(
-            handles, place, lambda uid, done, _: progress.update(tasks[uid], completed=done)
+            handles,
+            place,
+            registry,
+            lambda uid, done, _: progress.update(tasks[uid], completed=done),
         )
     _show(place, as_json=as_json)
 
 
-def _from_spark(checkpoint: str, snapshots: str, batch: int | None) -> Any:
+def _from_spark(
+    checkpoint: str, snapshots: str, batch: int | None, registry: PluginRegistry
+) -> Any:
     from millpond.cli.run import local_session  # noqa: PLC0415 - needs pyspark
     from millpond.spark.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
 
     spark = local_session()
     try:
-        return query_handles(spark, checkpoint, snapshots, batch)
+        return query_handles(spark, checkpoint, registry.storage(snapshots), batch)
     finally:
         spark.stop()
 
@@ -71,7 +79,7 @@ def _from_spark(checkpoint: str, snapshots: str, batch: int | None) -> Any:
 @as_json_option
 def show_savepoint(path: str, *, as_json: bool) -> None:
     """Show what a savepoint holds."""
-    _show(locate_savepoint(path), as_json=as_json)
+    _show(tool_registry().savepoint(path), as_json=as_json)
 
 
 @savepoint.command()
@@ -79,7 +87,7 @@ def show_savepoint(path: str, *, as_json: bool) -> None:
 @as_json_option
 def seal(path: str, *, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
-    _show(seal_savepoint(path), as_json=as_json)
+    _show(seal_savepoint(tool_registry().savepoint(path)), as_json=as_json)
 
 
 @savepoint.command()
@@ -89,7 +97,9 @@ def seal(path: str, *, as_json: bool) -> None:
 @as_json_option
 def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> None:
     """Write a savepoint anew with another number of key groups."""
-    _show(rekey_savepoint(path, target, max_parallelism), as_json=as_json)
+    registry = tool_registry()
+    old, new = registry.savepoint(path), registry.savepoint(target)
+    _show(rekey_savepoint(old, new, max_parallelism), as_json=as_json)
 
 
 def _show(handle: SavepointHandle, *, as_json: bool) -> None:

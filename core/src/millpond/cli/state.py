@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from millpond.checkpoint import locate_savepoint
 from millpond.checkpoint.editing import edit_value
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
 from millpond.cli.jobfile import load_function
 from millpond.cli.output import as_json_option, plain, show
+from millpond.cli.plugins import tool_registry
 from millpond.clock import SystemClock
 from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange
@@ -37,6 +37,11 @@ def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _stored(path: str, checkpoint_id: int | None) -> list[StoredOperator]:
+    registry = tool_registry()
+    return open_stored(registry.savepoint(path), registry, checkpoint_id)
+
+
 @click.group()
 def state() -> None:
     """Read and edit state, from a checkpoint directory or a savepoint."""
@@ -49,7 +54,7 @@ def state() -> None:
 @as_json_option
 def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: bool) -> None:
     """List the states of all operators."""
-    operators = open_stored(path, checkpoint_id)
+    operators = _stored(path, checkpoint_id)
     rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.")
 
@@ -106,7 +111,7 @@ def get(
 
     NAME is a state's name, or the query name of a queryable one.
     """
-    stored = pick_operator(open_stored(path, checkpoint_id), operator, path)
+    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
     rows = list(_rows_of_key(stored, stored.state(name).name, parse_key(stored, key)))
     show(rows, as_json=as_json, empty=f"The key {key} holds nothing in {name!r}.")
     if not rows:
@@ -141,7 +146,7 @@ def dump(
     path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
 ) -> None:
     """Print all rows of the state NAME, a JSON object a line."""
-    stored = pick_operator(open_stored(path, checkpoint_id), operator, path)
+    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
     for row in stored.table(name).slice(0, limit).to_pylist():
         click.echo(json.dumps(plain(row)))
 
@@ -178,7 +183,7 @@ def export(
     if target.suffix not in _WRITERS:
         known = ", ".join(sorted(_WRITERS))
         raise ConfigError(str(target), f"its ending is none of: {known}", "millpond state export")
-    stored = pick_operator(open_stored(path, checkpoint_id), operator, path)
+    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
     table = stored.table(name)
     _WRITERS[target.suffix](table, target)
     click.echo(f"{table.num_rows:,} rows written to {target}")
@@ -207,14 +212,14 @@ def edit(
     """Write a savepoint to TARGET in which a KEY of the state NAME has another value."""
     if (value is None) == (not remove):
         raise ConfigError("--set", "give either --set or --remove", "millpond state edit")
-    operators = open_stored(path, checkpoint_id)
+    operators = _stored(path, checkpoint_id)
     stored = pick_operator(operators, operator, path)
     count = edit_value(
         operators,
         stored,
         name,
         parse_key(stored, key),
-        locate_savepoint(target),
+        tool_registry().savepoint(target),
         value=None if value is None else json.loads(value),
         map_key=map_key,
         remove=remove,
@@ -230,8 +235,8 @@ def check(
     path: str, operator: str | None, checkpoint_id: int | None, against: str, *, as_json: bool
 ) -> None:
     """Say whether a job's descriptors can restore what is stored; status 1 where they cannot."""
-    stored = pick_operator(open_stored(path, checkpoint_id), operator, path)
-    findings = check_function(load_function(against, Path.cwd()), stored.states)
+    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
+    findings = check_function(load_function(against, Path.cwd()), stored.states, tool_registry())
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
     if any(not finding.fits for finding in findings):
         sys.exit(1)

@@ -1,7 +1,7 @@
 """Finding, checking and loading plugins."""
 
 from millpond.plugins.discovery import ENTRY_POINT_GROUP, PluginRecord, Status
-from millpond.plugins.registry import PluginRegistry, get_registry, registered_serializers
+from millpond.plugins.registry import PluginRegistry, get_registry
 from millpond.plugins.resolution import Resolution
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "Resolution",
     "Status",
     "get_registry",
-    "registered_serializers",
 ]

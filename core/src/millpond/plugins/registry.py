@@ -6,13 +6,17 @@ import difflib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from millpond import hookspecs
+from millpond.checkpoint.savepoint.locate import locate_savepoint
+from millpond.checkpoint.savepoint.metadata import SavepointHandle
+from millpond.checkpoint.storage import CheckpointStorage, open_storage
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -34,12 +38,13 @@ from millpond.plugins.resolution import Resolution, import_target
 
 if TYPE_CHECKING:
     from millpond.backend.spi import StateBackend
+    from millpond.types import TypeSerializer
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["PluginRegistry", "get_registry", "registered_serializers"]
+__all__ = ["PluginRegistry", "get_registry"]
 
-# The core's own plugins. They are named, not imported: they live in layers above this one.
+# The core's own plugins, by module.
 BUILTIN_PLUGINS = (
     "millpond.backend.plugin",
     "millpond.state.ttl.plugin",
@@ -55,14 +60,19 @@ KNOWN_DISTRIBUTIONS = {
 
 
 class PluginRegistry:
-    """All plugins of one set of rules.
+    """All plugins of one set of rules; pickled as the rules alone, and made anew where it arrives.
+
+    Made at the doors (opening a backend, an operator's plan, a worker, the command line) from the
+    job's configuration, and handed down.
 
     Attributes:
+        rules: which plugins may be loaded.
         records: every announced plugin with its status.
         hook: pluggy's caller, for the hooks that gather all results.
     """
 
     def __init__(self, rules: PluginsConfig, records: Iterable[PluginRecord] | None = None) -> None:
+        self.rules = rules
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._backends: dict[str, StateBackend] = {}
@@ -72,10 +82,13 @@ class PluginRegistry:
         self.records = list(discover() if records is None else records)
         _mark_duplicates(self.records, rules)
         for record in self.records:
-            self._load(record, rules)
+            self._load(record)
 
-    def _load(self, record: PluginRecord, rules: PluginsConfig) -> None:
-        rule = blocking_rule(record.name, rules)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_registry, (self.rules,)
+
+    def _load(self, record: PluginRecord) -> None:
+        rule = blocking_rule(record.name, self.rules)
         if rule is not None:
             record.fail(Status.BLOCKED, PluginBlockedError(record.name, rule))
         if record.status is not Status.OK:
@@ -139,7 +152,7 @@ class PluginRegistry:
             raise PluginNotFoundError(plain, installed, close[0] if close else None, known)
         if distribution and matches[0].status is Status.DUPLICATE:
             matches[0].status, matches[0].error = Status.OK, None
-            self._load(matches[0], PluginsConfig())
+            self._load(matches[0])
         return matches[0]
 
     def backend(self, name: str) -> StateBackend:
@@ -147,7 +160,15 @@ class PluginRegistry:
         return self.load(self.resolve(name))
 
     def load(self, resolution: Resolution) -> StateBackend:
-        """The backend of a resolution, imported in this process if it is not yet."""
+        """The backend of a resolution, imported in this process if it is not yet.
+
+        Raises:
+            PluginBlockedError: the rules of this process forbid it.
+            PluginLoadError, PluginIncompatibleError, BackendMismatchError: it cannot be used.
+        """
+        rule = blocking_rule(resolution.name, self.rules) if resolution.distribution else None
+        if rule is not None:
+            raise PluginBlockedError(resolution.name, rule)
         if resolution.name not in self._backends:
             self._load_foreign(resolution)
         return self._backends[resolution.name]
@@ -165,6 +186,29 @@ class PluginRegistry:
         if resolution.name not in backends:
             raise PluginLoadError(*where, "it provides no backend of that name")
         self._backends.update(backends)
+
+    def storage(self, uri: str | CheckpointStorage) -> CheckpointStorage:
+        """Open a checkpoint storage by URI; a storage is returned as it is.
+
+        Raises:
+            ConfigError: no plugin knows the scheme, or the place cannot be opened.
+        """
+        return open_storage(uri, self.gather("millpond_checkpoint_storages"))
+
+    def savepoint(
+        self, place: str | PathLike[str] | CheckpointStorage | SavepointHandle
+    ) -> SavepointHandle:
+        """The handle of a savepoint, or of a checkpoint directory, by its path, URI or storage."""
+        return locate_savepoint(place, self.storage)
+
+    def serializer(self, declared: type) -> TypeSerializer[Any] | None:
+        """The serializer that a plugin provides for a type; None where none does."""
+        made = self._serializers.get(declared)
+        return None if made is None else made()
+
+    @cached_property
+    def _serializers(self) -> dict[type, Callable[[], TypeSerializer[Any]]]:
+        return self.gather("millpond_serializers")
 
     def wrap_state(self, state: Any, **arguments: Any) -> Any:
         """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
@@ -219,9 +263,3 @@ def _registry_for(rules: PluginsConfig) -> PluginRegistry:
 def get_registry(config: PluginsConfig | None = None) -> PluginRegistry:
     """The registry of this process for a set of rules; made once, then kept."""
     return _registry_for(effective_rules(config or PluginsConfig()))
-
-
-@cache
-def registered_serializers() -> Mapping[type, Callable[[], Any]]:
-    """The serializers that plugins provide, by Python type."""
-    return get_registry().gather("millpond_serializers")

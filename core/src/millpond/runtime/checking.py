@@ -10,6 +10,7 @@ import attrs
 from millpond.backend import StateMeta
 from millpond.backend.compat import check_fixed_parts
 from millpond.errors import MillpondError
+from millpond.plugins import PluginRegistry
 from millpond.runtime.functions import KeyedProcessFunction, RuntimeContext, SubtaskInfo
 from millpond.state.descriptors import StateDescriptor
 from millpond.types import VOID_NAMESPACE, Outcome, infer_key_type, key_codec_for
@@ -48,7 +49,8 @@ class Finding:
 class _Recorder:
     """Stands in for a backend while ``open`` asks for states."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: PluginRegistry) -> None:
+        self._find = registry.serializer
         self.declared: dict[str, StateMeta] = {}
         self.descriptors: dict[str, StateDescriptor] = {}
 
@@ -59,16 +61,19 @@ class _Recorder:
         namespace_type: Any = None,
     ) -> None:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
-        self.descriptors[descriptor.name] = descriptor
-        self.declared[descriptor.name] = StateMeta.of(descriptor, key_codec_for(kind))
+        resolved = descriptor.resolved(self._find)
+        self.descriptors[descriptor.name] = resolved
+        self.declared[descriptor.name] = StateMeta.of(resolved, key_codec_for(kind, self._find))
 
 
-def check_function(function: KeyedProcessFunction, stored: Sequence[StateMeta]) -> list[Finding]:
+def check_function(
+    function: KeyedProcessFunction, stored: Sequence[StateMeta], registry: PluginRegistry
+) -> list[Finding]:
     """Open a function against nothing, and judge each state that it asks for.
 
     States that a function asks for only later, while it processes rows, are not seen.
     """
-    recorder = _Recorder()
+    recorder = _Recorder(registry)
     function.open(RuntimeContext(SubtaskInfo("check"), recorder))  # type: ignore[arg-type]
     known = {meta.name: meta for meta in stored}
     findings = [

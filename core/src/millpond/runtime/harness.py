@@ -12,7 +12,6 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
     SavepointStrategy,
-    locate_savepoint,
 )
 from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.shares import operator_state_share
@@ -21,6 +20,7 @@ from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
+from millpond.plugins import get_registry
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
 from millpond.runtime.opening import (
     Restorable,
@@ -78,7 +78,8 @@ class KeyedOperatorHarness(Closeable):
         self._storage = MemoryStorage.private()
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
         handles: Any = [restore] if single else list(restore or ())  # type: ignore[arg-type]
-        old = [restorable(handle) for handle in handles if handle is not None]
+        registry = get_registry((config or Config()).plugins)
+        old = [restorable(handle, registry) for handle in handles if handle is not None]
         with ExitStack() as resources:
             self._backend = resources.enter_context(
                 open_keyed_backend(
@@ -94,7 +95,7 @@ class KeyedOperatorHarness(Closeable):
                 )
             )
             share = operator_state_share(old, "", subtask, parallelism)
-            own = resources.enter_context(open_operator_backend(restore=share))
+            own = resources.enter_context(open_operator_backend(restore=share, config=config))
             self._resources = resources.pop_all()
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
         self._operator = KeyedOperator(
@@ -154,7 +155,7 @@ class KeyedOperatorHarness(Closeable):
         The directory's name is up to the caller; the handle, or the path itself, can be restored.
         """
         self._begin_snapshot()
-        target = locate_savepoint(path)
+        target = self._backend.parameters.registry.savepoint(path)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()

@@ -68,7 +68,7 @@ def run(
         open_keyed_backend(
             backend, key_type=kind, directory=directory, config=config, clock=clock
         ) as opened,
-        open_operator_backend() as operator_state,
+        open_operator_backend(config=config) as operator_state,
     ):
         operator = KeyedOperator(function, opened, SubtaskInfo("local"), operator_state)
         operator.open()

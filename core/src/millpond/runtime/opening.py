@@ -17,7 +17,6 @@ from millpond.backend.singlekey import SingleKeyBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
-    locate_savepoint,
     restore_keyed,
 )
 from millpond.checkpoint.operatorstate import (
@@ -29,7 +28,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.config import Config
 from millpond.errors import RestoreError, UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, check_parallelism
-from millpond.plugins import Resolution, get_registry
+from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.types import key_codec_for
 
 __all__ = [
@@ -78,11 +77,11 @@ def open_keyed_backend(
     """
     check_parallelism(max_parallelism)
     config = config or Config()
-    handles = [restorable(given) for given in restore if given is not None]
     registry = get_registry(config.plugins)
+    handles = [restorable(given, registry) for given in restore if given is not None]
     resolution = registry.resolve(backend)
     parameters = KeyedBackendParameters(
-        key_codec=key_codec_for(key_type),
+        key_codec=key_codec_for(key_type, registry.serializer),
         max_parallelism=max_parallelism,
         key_group_range=key_group_range or KeyGroupRange(0, max_parallelism - 1),
         clock=clock or SystemClock(),
@@ -108,14 +107,15 @@ def open_batch_backend(
 ) -> KeyedStateBackend:
     """Open state for one key at a time, for input that is sorted by key; a context manager."""
     config = config or Config()
+    registry = get_registry(config.plugins)
     return SingleKeyBackend(
         KeyedBackendParameters(
-            key_codec=key_codec_for(key_type),
+            key_codec=key_codec_for(key_type, registry.serializer),
             max_parallelism=max_parallelism,
             key_group_range=KeyGroupRange(0, max_parallelism - 1),
             clock=SystemClock(),
             config=config,
-            registry=get_registry(config.plugins),
+            registry=registry,
             place=place,
         )
     )
@@ -137,12 +137,12 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
     return backend
 
 
-def restorable(given: Any) -> KeyedStateHandle | SavepointHandle:
+def restorable(given: Any, registry: PluginRegistry) -> KeyedStateHandle | SavepointHandle:
     """The handle of something to restore; RestoreError where it is nothing of the kind."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
-        return locate_savepoint(given)
+        return registry.savepoint(given)
     cause = f"{given!r} is neither a snapshot's handle nor a savepoint's path"
     raise RestoreError("keyed state", (cause,))
 
@@ -165,7 +165,10 @@ def _claimed(
 
 
 def open_operator_backend(
-    *, restore: Iterable[OperatorStateHandle | None] = (), place: str = "state"
+    *,
+    restore: Iterable[OperatorStateHandle | None] = (),
+    place: str = "state",
+    config: Config | None = None,
 ) -> OperatorStateBackend:
     """Open the operator state of one subtask; a context manager.
 
@@ -173,8 +176,11 @@ def open_operator_backend(
         restore: handles of snapshots, as ``redistribute_operator_state`` gives them; None
             stands for a subtask without state.
         place: the folder of its snapshots.
+        config: further configuration.
 
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
-    return OperatorStateBackend(read_operator_state(restore), partial(write_operator_state, place))
+    registry = get_registry((config or Config()).plugins)
+    write = partial(write_operator_state, place)
+    return OperatorStateBackend(read_operator_state(restore), write, registry.serializer)

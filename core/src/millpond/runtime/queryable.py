@@ -21,8 +21,11 @@ from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.committed import last_batch, query_id
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.storage import public_uri
 from millpond.closing import Closeable
+from millpond.config import Config
 from millpond.errors import BackendClosedError, MillpondError, StateNameError
+from millpond.plugins import get_registry
 from millpond.runtime.opening import open_keyed_backend
 from millpond.state import (
     AggregateFunction,
@@ -142,6 +145,7 @@ class QueryableStateClient(Closeable):
         backend: the backend that holds the replica.
         directory: where it lies; a temporary one by default.
         refresh_after_ms: a query first looks for a newer version when the last look is older.
+        config: further configuration.
 
     Raises:
         RestoreError, CorruptSnapshotError: nothing is committed yet, or it cannot be read.
@@ -156,8 +160,13 @@ class QueryableStateClient(Closeable):
         backend: str = "heap",
         directory: str | PathLike[str] | None = None,
         refresh_after_ms: int = 1000,
+        config: Config | None = None,
     ) -> None:
-        self._snapshots, self._checkpoint, self._uid = snapshots, checkpoint, operator
+        self._config = config or Config()
+        self._registry = get_registry(self._config.plugins)
+        self._snapshots = self._registry.savepoint(snapshots)
+        self._checkpoint = None if checkpoint is None else self._registry.savepoint(checkpoint)
+        self._uid = operator
         self._backend_name = backend
         self._refresh_after = refresh_after_ms / 1000
         self._resources = ExitStack()
@@ -199,12 +208,14 @@ class QueryableStateClient(Closeable):
         return stored.checkpoint_id
 
     def _committed(self) -> StoredOperator:
+        place = public_uri(self._snapshots.storage.uri)
         if self._checkpoint is None:
-            return pick_operator(open_stored(self._snapshots), self._uid, str(self._snapshots))
-        query, batch = query_id(self._checkpoint), last_batch(self._checkpoint)
-        found = open_stored(self._snapshots, batch + 1)
+            return pick_operator(open_stored(self._snapshots, self._registry), self._uid, place)
+        checkpoint = self._checkpoint.storage
+        query, batch = query_id(checkpoint), last_batch(checkpoint)
+        found = open_stored(self._snapshots, self._registry, batch + 1)
         mine = [each for each in found if each.place.startswith(f"{query}/")]
-        return pick_operator(mine, self._uid, str(self._snapshots))
+        return pick_operator(mine, self._uid, place)
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
         """A replica of a snapshot: the one there is, brought up to it, or a new one."""
@@ -219,6 +230,7 @@ class QueryableStateClient(Closeable):
             key_group_range=handle.key_group_range,
             directory=self._folder / str(self._opened),
             restore=[handle],
+            config=self._config,
             place="queryable state",
         )
         opened.flush(handle.version)

@@ -22,7 +22,6 @@ from millpond.checkpoint import KeyedStateHandle, SavepointHandle, catch_up, res
 from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
-from millpond.plugins import get_registry
 from millpond.runtime.opening import create_backend
 from millpond.spark.localcopy import claimed_directory, local_root
 from millpond.spark.plan import OperatorPlan
@@ -147,7 +146,7 @@ def _parameters(
         key_group_range=groups,
         clock=clock,
         config=plan.config,
-        registry=get_registry(plan.config.plugins),
+        registry=plan.registry,
         directory=directory,
         reuse_versions=usable,
         options=plan.config.backend_options(plan.resolution.name),
@@ -166,8 +165,7 @@ def _open(
     *,
     shared: bool,
 ) -> Acquired:
-    registry = get_registry(plan.config.plugins)
-    keeps = Capability.LOCAL_COPY in registry.load(plan.resolution).capabilities
+    keeps = Capability.LOCAL_COPY in plan.registry.load(plan.resolution).capabilities
     handle = committed.handle
     usable = frozenset[str]()
     if handle is not None and shared and keeps:

@@ -17,18 +17,25 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from millpond.checkpoint.committed import last_batch, query_id
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.config import Config
 from millpond.errors import ConfigError
+from millpond.plugins import get_registry
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["MillpondDataSource"]
 
-_OPTIONS = ("path", "state", "operator", "batchId", "snapshots")
+_RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
+_OPTIONS = ("path", "state", "operator", "batchId", "snapshots", *_RULES)
 
 
 class MillpondDataSource(DataSource):
-    """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``."""
+    """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
+
+    ``plugins.allow``, ``plugins.block`` and ``plugins.disable-all`` are options too: where Spark
+    plans the reading, no session's configuration is to be had.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -45,13 +52,16 @@ class MillpondDataSource(DataSource):
         if path is None:
             reason = "give a savepoint or a checkpoint to load(...)"
             raise ConfigError("path", reason, 'format("millpond")')
+        rules = {key: options[key] for key in _RULES if key in options}
+        registry = get_registry(Config(rules, place='format("millpond")').plugins)
         batch = options.get("batchid")
-        query = query_id(path) if "snapshots" in options else None
-        if query is not None and batch is None:
-            batch = str(last_batch(path))
-        found = open_stored(
-            options.get("snapshots", path), None if batch is None else int(batch) + 1
-        )
+        query = None
+        if "snapshots" in options:
+            checkpoint = registry.savepoint(path).storage
+            query = query_id(checkpoint)
+            batch = str(last_batch(checkpoint)) if batch is None else batch
+        where = registry.savepoint(options.get("snapshots", path))
+        found = open_stored(where, registry, None if batch is None else int(batch) + 1)
         mine = [each for each in found if query is None or each.place.startswith(f"{query}/")]
         return pick_operator(mine, options.get("operator"), path)
 

@@ -19,14 +19,14 @@ from millpond.checkpoint import (
     CheckpointStorage,
     KeyedStateHandle,
     SavepointHandle,
-    checkpoint_storage,
-    locate_savepoint,
 )
 from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.sealed import read_sealed, write_sealed
 from millpond.checkpoint.shares import operator_state_share
+from millpond.config import PluginsConfig
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_range
+from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.pointer import Pointer
 
 __all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
@@ -63,9 +63,11 @@ class Layout:
             found.append(attrs.evolve(bare, key_group_range=groups, operator_state=share))
         return found
 
-    def starting_points(self, index: int) -> list[KeyedStateHandle | SavepointHandle]:
+    def starting_points(
+        self, index: int, registry: PluginRegistry
+    ) -> list[KeyedStateHandle | SavepointHandle]:
         """What a subtask that has not run under this layout restores."""
-        saved = [locate_savepoint(self.savepoint)] if self.savepoint else []
+        saved = [registry.savepoint(self.savepoint)] if self.savepoint else []
         return [*saved, *self.sources_of(index)]
 
     def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
@@ -144,13 +146,13 @@ def failure_of_run(storage: CheckpointStorage, query: str, uid: str, run: str) -
 
 
 @lru_cache(maxsize=64)
-def layout_of_run(storage_uri: str, query: str, uid: str, run: str) -> Layout:
+def layout_of_run(storage_uri: str, rules: PluginsConfig, query: str, uid: str, run: str) -> Layout:
     """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
 
     Raises:
         RestoreError: the driver could not settle it.
     """
-    storage = checkpoint_storage(storage_uri)
+    storage = get_registry(rules).storage(storage_uri)
     failure = failure_of_run(storage, query, uid, run)
     layout = None if failure else current_layout(storage, query, uid)
     if layout is None:

@@ -26,10 +26,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millpond.checkpoint import CheckpointStorage
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange, key_group_range
-from millpond.plugins import Resolution
+from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import KeyedProcessFunction, SubtaskInfo
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.labels import group_labels
@@ -89,6 +90,15 @@ class OperatorPlan:
     def key_names(self) -> tuple[str, ...]:
         """The names of the key columns."""
         return tuple(self.rows.names[position] for position in self.key_positions)
+
+    @property
+    def registry(self) -> PluginRegistry:
+        """The plugins of this process under the job's rules."""
+        return get_registry(self.config.plugins)
+
+    def storage(self) -> CheckpointStorage:
+        """Where the job's snapshots go."""
+        return self.registry.storage(self.config.checkpoint.dir or "")
 
     def key_codec(self) -> KeyCodec:
         """The codec of the keys."""

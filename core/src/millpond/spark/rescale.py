@@ -17,8 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from millpond.checkpoint import (
     CheckpointStorage,
     KeyedStateHandle,
-    checkpoint_storage,
-    locate_savepoint,
+    SavepointHandle,
 )
 from millpond.checkpoint.savepoint import read_savepoint
 from millpond.errors import MaxParallelismError
@@ -44,13 +43,19 @@ _LOG = logging.getLogger("millpond.spark")
 
 @attrs.frozen
 class _Declared:
-    """How an operator is divided, as a ``process`` call says."""
+    """How an operator is divided, as a ``process`` call says.
+
+    Attributes:
+        savepoint: what it starts from, as configuration names it.
+        restore: the same, located.
+    """
 
     uid: str
     parallelism: int
     max_parallelism: int
     storage: CheckpointStorage
     savepoint: str
+    restore: SavepointHandle | None
     time_mode: str | None
 
     @property
@@ -77,12 +82,14 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
     """
+    restore = plan.config.checkpoint.restore
     declared = _Declared(
         uid=plan.uid,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
-        storage=checkpoint_storage(plan.config.checkpoint.dir or ""),
+        storage=plan.storage(),
         savepoint=plan.config.checkpoint.restore or "",
+        restore=plan.registry.savepoint(restore) if restore else None,
         time_mode=plan.time_mode,
     )
     _declared[declared.name] = declared
@@ -151,8 +158,8 @@ def _settle(spark: SparkSession, stream: Any, query: str, declared: _Declared) -
 def _first_layout(declared: _Declared) -> Layout:
     """The layout of a new operator, which starts from the savepoint if that holds it."""
     savepoint = ""
-    if declared.savepoint:
-        saved = read_savepoint(locate_savepoint(declared.savepoint)).operators
+    if declared.restore is not None:
+        saved = read_savepoint(declared.restore).operators
         found = [operator for operator in saved if operator.uid == declared.uid]
         if not found:
             _LOG.warning("%s holds no operator %r", declared.savepoint, declared.uid)

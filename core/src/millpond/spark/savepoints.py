@@ -7,14 +7,15 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from millpond.checkpoint import (
+    CheckpointStorage,
     KeyedStateHandle,
     SavepointHandle,
-    checkpoint_storage,
-    locate_savepoint,
 )
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.plugins import get_registry
 from millpond.spark.figures import read_pointers
 from millpond.spark.layout import committed_handles, read_layout
+from millpond.spark.session import spark_configuration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ __all__ = ["create_savepoint", "query_handles"]
 
 
 def query_handles(
-    spark: SparkSession, checkpoint: str, snapshots: str, batch_id: int | None = None
+    spark: SparkSession, checkpoint: str, snapshots: CheckpointStorage, batch_id: int | None = None
 ) -> dict[str, list[KeyedStateHandle]]:
     """The committed snapshots of a query's operators, by uid.
 
@@ -33,15 +34,14 @@ def query_handles(
         snapshots: what ``spark.millpond.checkpoint.dir`` names.
         batch_id: a retained batch; the last committed one by default.
     """
-    storage = checkpoint_storage(snapshots)
     (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
     query = json.loads(line.value)["id"]
     pointers = read_pointers(spark, checkpoint, batch_id)
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
-        layout = read_layout(storage, query, uid, max(pointer.layout for pointer in mine))
-        handles[uid] = committed_handles(mine, layout, storage)
+        layout = read_layout(snapshots, query, uid, max(pointer.layout for pointer in mine))
+        handles[uid] = committed_handles(mine, layout, snapshots)
     return handles
 
 
@@ -67,6 +67,8 @@ def create_savepoint(
         CorruptSnapshotError, RestoreError: the snapshots cannot be read.
     """
     place = snapshots or str(spark.conf.get("spark.millpond.checkpoint.dir"))
-    handle = locate_savepoint(target)
-    collect_savepoint(query_handles(spark, checkpoint, place, batch_id), handle)
+    registry = get_registry(spark_configuration(spark).plugins)
+    handle = registry.savepoint(target)
+    handles = query_handles(spark, checkpoint, registry.storage(place), batch_id)
+    collect_savepoint(handles, handle, registry)
     return handle

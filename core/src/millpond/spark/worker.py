@@ -17,14 +17,10 @@ import pandas as pd
 from pyspark import TaskContext
 
 from millpond.backend import KeyedStateBackend
-from millpond.checkpoint import (
-    KeyedStateHandle,
-    checkpoint_storage,
-)
+from millpond.checkpoint import KeyedStateHandle
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.shares import operator_state_share
 from millpond.errors import RestoreError
-from millpond.plugins import get_registry
 from millpond.runtime import (
     SubtaskInfo,
     open_batch_backend,
@@ -59,12 +55,14 @@ def run_subtask(
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)
     query, run, batch_id = _running_query()
-    storage = checkpoint_storage(plan.config.checkpoint.dir or "")
+    storage = plan.storage()
     committed = _committed_state(plan, query, run, info, state)
     time = BatchTime.of(state, watermarked=plan.watermarked)
     with (
         acquire_backend(plan, query, groups, committed, time.processing_time) as acquired,
-        open_operator_backend(restore=_operator_state(plan, info, committed)) as operator_state,
+        open_operator_backend(
+            restore=_operator_state(plan, info, committed), config=plan.config
+        ) as operator_state,
     ):
         watch.lap("open_ms")
         watch.begin(acquired.backend)
@@ -94,7 +92,7 @@ def run_subtask(
             "subtask": str(info.index),
             "backend": acquired.backend.name,
         }
-        get_registry(plan.config.plugins).report(plan.config, numbers_of(figures), labels)
+        plan.registry.report(plan.config, numbers_of(figures), labels)
         pointer = Pointer(
             operator_uid=plan.uid,
             version=acquired.backend.version or "",
@@ -128,15 +126,14 @@ def _committed_state(
 ) -> CommittedState:
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
     uri = plan.config.checkpoint.dir or ""
-    layout = layout_of_run(uri, query, plan.uid, run)
+    layout = layout_of_run(uri, plan.config.plugins, query, plan.uid, run)
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None or pointer.layout != layout.number:
-        sources = tuple(layout.starting_points(info.index))
+        sources = tuple(layout.starting_points(info.index, plan.registry))
         last = max((source.checkpoint_id for source in sources), default=None)
         return CommittedState(layout.number, None, sources, last)
-    storage = checkpoint_storage(uri)
-    own = KeyedStateHandle.from_json(pointer.handle, storage) if pointer.handle else None
+    own = KeyedStateHandle.from_json(pointer.handle, plan.storage()) if pointer.handle else None
     return CommittedState(layout.number, own, checkpoint_id=pointer.checkpoint_id)
 
 
@@ -158,7 +155,7 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         _bounded_backend(plan, directory) as backend,
-        open_operator_backend() as operator_state,
+        open_operator_backend(config=plan.config) as operator_state,
     ):
         runner = SubtaskRunner(plan, info, backend, operator_state)
         yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)

@@ -6,13 +6,22 @@ import enum
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 
 from millpond.errors import ConfigError, NullValueError, StateNameError
 from millpond.state.ttl.config import StateTtlConfig
-from millpond.types import KeyCodec, TypeSerializer, key_codec_for, serializer_for
+from millpond.types import (
+    FindSerializer,
+    KeyCodec,
+    TypeSerializer,
+    custom_codec,
+    custom_serializer,
+    key_codec_for,
+    serializer_for,
+)
 
 __all__ = [
     "AggregateFunction",
@@ -33,6 +42,7 @@ OUT = TypeVar("OUT")
 _MAX_NAME_BYTES = 255
 _RESERVED = {"default": "it is the name of the column family that every store already has"}
 _RESERVED_PREFIX = "_millpond"
+_TYPES = {"type", "element_type", "value_type", "accumulator_type"}
 
 
 class StateKind(enum.Enum):
@@ -130,6 +140,28 @@ class StateDescriptor:
             raise ConfigError(self.name, "TTL and queryable exclude each other", "descriptor")
         self.query_name = check_state_name(query_name)
         return self
+
+    def resolved(self, find: FindSerializer) -> StateDescriptor:
+        """This descriptor with the serializers of plugins in place of the types they are for.
+
+        A descriptor may be made before any configuration is known, so the one who has a job's
+        plugins does this when the state is requested.
+        """
+        found: dict[str, Any] = {}
+        for name in _TYPES & vars(self).keys():
+            made = custom_serializer(getattr(self, name), find)
+            if made is not None:
+                found[name] = made
+        if isinstance(self, MapStateDescriptor):
+            codec = custom_codec(self.key_type, find)
+            if codec is not None:
+                found["key_type"] = codec
+        if not found:
+            return self
+        resolved = copy(self)
+        for name, made in found.items():
+            setattr(resolved, name, made)
+        return resolved
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """The serializer of the value, element, map value or accumulator."""

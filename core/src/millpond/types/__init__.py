@@ -1,9 +1,18 @@
 """Serializers, key codecs and their snapshots."""
 
-from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types.base import (
+    Compatibility,
+    FindSerializer,
+    Outcome,
+    SerializerSnapshot,
+    TypeSerializer,
+    no_serializer,
+)
 from millpond.types.evolution import renamed_from
 from millpond.types.infer import (
     assign_to_key_group,
+    custom_codec,
+    custom_serializer,
     infer_key_type,
     key_codec_for,
     serializer_for,
@@ -14,6 +23,7 @@ from millpond.types.pickled import PickleSerializer
 __all__ = [
     "VOID_NAMESPACE",
     "Compatibility",
+    "FindSerializer",
     "KeyCodec",
     "Outcome",
     "PickleSerializer",
@@ -22,8 +32,11 @@ __all__ = [
     "VoidKeyCodec",
     "VoidNamespace",
     "assign_to_key_group",
+    "custom_codec",
+    "custom_serializer",
     "infer_key_type",
     "key_codec_for",
+    "no_serializer",
     "renamed_from",
     "serializer_for",
     "signed64",

@@ -13,6 +13,13 @@ __all__ = ["Compatibility", "Outcome", "SerializerSnapshot", "TypeSerializer"]
 
 T = TypeVar("T")
 
+FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
+"""Gives the serializer that a plugin provides for a type; a registry of plugins has one."""
+
+
+def no_serializer(declared: type) -> None:
+    """Finds nothing: for types that no plugin is asked for."""
+
 
 @attrs.frozen
 class SerializerSnapshot:

@@ -10,8 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from millpond.errors import ConfigError, NullValueError
-from millpond.plugins.registry import registered_serializers
-from millpond.types.base import TypeSerializer
+from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.describe import fields_of, is_struct
 from millpond.types.keys import (
     VOID_NAMESPACE,
@@ -29,14 +28,20 @@ from millpond.types.structured import StructuredSerializer
 
 __all__ = [
     "assign_to_key_group",
+    "custom_codec",
+    "custom_serializer",
     "infer_key_type",
     "key_codec_for",
     "serializer_for",
 ]
 
 
-def serializer_for(declared: Any) -> TypeSerializer[Any]:
+def serializer_for(declared: Any, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
     """The serializer of a declared type, or the given TypeSerializer itself.
+
+    Args:
+        declared: the type.
+        find: gives the serializers that the job's plugins provide.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -45,15 +50,34 @@ def serializer_for(declared: Any) -> TypeSerializer[Any]:
         return declared
     if isinstance(declared, type) and declared in SCALARS:
         return SCALARS[declared]
-    custom = registered_serializers().get(declared) if isinstance(declared, type) else None
-    if custom is not None:
-        made: TypeSerializer[Any] = custom()
-        return made
-    return StructuredSerializer(declared)
+    custom = custom_serializer(declared, find)
+    return StructuredSerializer(declared) if custom is None else custom
 
 
-def key_codec_for(declared: Any) -> KeyCodec:
+def custom_serializer(declared: Any, find: FindSerializer) -> TypeSerializer[Any] | None:
+    """The serializer that a plugin provides for a type; None where Millpond knows the type."""
+    return find(declared) if isinstance(declared, type) and declared not in SCALARS else None
+
+
+def custom_codec(declared: Any, find: FindSerializer) -> KeyCodec | None:
+    """The codec of a key type that holds a plugin's type anywhere; None where it holds none."""
+    found: list[TypeSerializer[Any]] = []
+
+    def noted(part: type) -> TypeSerializer[Any] | None:
+        serializer = find(part)
+        found.extend([] if serializer is None else [serializer])
+        return serializer
+
+    codec = key_codec_for(declared, noted)
+    return codec if found else None
+
+
+def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCodec:
     """The codec of a key, namespace or map-key type.
+
+    Args:
+        declared: the type.
+        find: gives the serializers that the job's plugins provide.
 
     Raises:
         ConfigError: the type cannot be a key: mutable, or without a fixed meaning.
@@ -66,12 +90,12 @@ def key_codec_for(declared: Any) -> KeyCodec:
         return VoidKeyCodec()
     if isinstance(declared, type) and declared in SCALAR_KEYS:
         return SCALAR_KEYS[declared]
-    composite = _composite_codec(declared)
+    composite = _composite_codec(declared, find)
     if composite is not None:
         return composite
-    custom = registered_serializers().get(declared) if isinstance(declared, type) else None
+    custom = find(declared) if isinstance(declared, type) else None
     if custom is not None:
-        return SerializedKeyCodec(custom())
+        return SerializedKeyCodec(custom)
     raise ConfigError(
         str(declared),
         "this type cannot be a key or namespace; use a scalar, tuple[...], a frozen attrs class "
@@ -80,22 +104,22 @@ def key_codec_for(declared: Any) -> KeyCodec:
     )
 
 
-def _composite_codec(declared: Any) -> TupleKeyCodec | None:
+def _composite_codec(declared: Any, find: FindSerializer) -> TupleKeyCodec | None:
     if get_origin(declared) is tuple and ... not in get_args(declared):
-        return TupleKeyCodec([_part_codec(part) for part in get_args(declared)])
+        return TupleKeyCodec([_part_codec(part, find) for part in get_args(declared)])
     if not isinstance(declared, type):
         return None
     if issubclass(declared, tuple) and hasattr(declared, "_fields"):
         hints = get_type_hints(declared)
         names = list(declared._fields)
-        parts = [_part_codec(hints[name]) for name in names]
+        parts = [_part_codec(hints[name], find) for name in names]
         return TupleKeyCodec(parts, declared, tuple, names)
     if is_struct(declared):
-        return _struct_codec(declared)
+        return _struct_codec(declared, find)
     return None
 
 
-def _struct_codec(declared: type) -> TupleKeyCodec:
+def _struct_codec(declared: type, find: FindSerializer) -> TupleKeyCodec:
     fields = fields_of(declared)
     names = [name for name, _, _ in fields]
     getter = attrgetter(*names)
@@ -105,15 +129,16 @@ def _struct_codec(declared: type) -> TupleKeyCodec:
     )
     if not frozen or declared.__hash__ is None:
         raise ConfigError(str(declared), "a key class must be frozen", place="key type")
-    return TupleKeyCodec([_part_codec(kind) for _, kind, _ in fields], declared, split, names)
+    parts = [_part_codec(kind, find) for _, kind, _ in fields]
+    return TupleKeyCodec(parts, declared, split, names)
 
 
-def _part_codec(declared: Any) -> KeyCodec:
+def _part_codec(declared: Any, find: FindSerializer) -> KeyCodec:
     if get_origin(declared) in (Union, types.UnionType):
         parts = [part for part in get_args(declared) if part is not type(None)]
         if len(parts) == 1:
-            return NullableKeyCodec(key_codec_for(parts[0]))
-    return key_codec_for(declared)
+            return NullableKeyCodec(key_codec_for(parts[0], find))
+    return key_codec_for(declared, find)
 
 
 def infer_key_type(key: Any) -> Any:
@@ -132,13 +157,16 @@ def infer_key_type(key: Any) -> Any:
     return type(key)
 
 
-def assign_to_key_group(key: Any, max_parallelism: int, key_type: Any = None) -> int:
+def assign_to_key_group(
+    key: Any, max_parallelism: int, key_type: Any = None, find: FindSerializer = no_serializer
+) -> int:
     """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
 
     Args:
         key: the key; a Python ``int`` is a ``bigint``.
         max_parallelism: the number of key groups.
         key_type: the declared type; taken from the key where it is None.
+        find: gives the serializers that the job's plugins provide.
 
     Raises:
         NullValueError: the key is None.
@@ -146,5 +174,5 @@ def assign_to_key_group(key: Any, max_parallelism: int, key_type: Any = None) ->
     """
     if key is None:
         raise NullValueError("a key")
-    codec = key_codec_for(infer_key_type(key) if key_type is None else key_type)
+    codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)
     return signed64(codec.hash(codec.check(key))) % max_parallelism

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -22,6 +23,9 @@ from millpond.checkpoint.tasks import SnapshotTask
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 
+if TYPE_CHECKING:
+    from millpond.plugins import PluginRegistry
+
 __all__ = ["collect_savepoint"]
 
 Report = Callable[[str, int, int], None]
@@ -30,6 +34,7 @@ Report = Callable[[str, int, int], None]
 def collect_savepoint(
     operators: Mapping[str, Sequence[KeyedStateHandle]],
     target: SavepointHandle,
+    registry: PluginRegistry,
     report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
 ) -> Savepoint:
     """Write one savepoint of several operators.
@@ -37,6 +42,7 @@ def collect_savepoint(
     Args:
         operators: the snapshots of each operator's subtasks, by uid.
         target: where to.
+        registry: the plugins that may restore.
         report: called with the operator and how many of its subtasks are done.
 
     Raises:
@@ -48,7 +54,9 @@ def collect_savepoint(
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
     for uid, handles in given.items():
         _check_parts(uid, handles)
-    saved = tuple(_collect(uid, handles, target, report) for uid, handles in given.items())
+    saved = tuple(
+        _collect(uid, handles, target, registry, report) for uid, handles in given.items()
+    )
     number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
     savepoint = Savepoint(number, saved)
     write_savepoint(target, savepoint)
@@ -66,7 +74,11 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
 
 
 def _collect(
-    uid: str, handles: Sequence[KeyedStateHandle], target: SavepointHandle, report: Report
+    uid: str,
+    handles: Sequence[KeyedStateHandle],
+    target: SavepointHandle,
+    registry: PluginRegistry,
+    report: Report,
 ) -> SavedOperator:
     """All subtasks' tables; anew where a state is exact in one part and not in another."""
     exact: frozenset[str] = frozenset()
@@ -74,7 +86,7 @@ def _collect(
         parts = []
         for done, handle in enumerate(handles):
             report(uid, done, len(handles))
-            contents = read_contents([handle], handle, uid, handle.key_group_range)
+            contents = read_contents([handle], handle, uid, registry, handle.key_group_range)
             with contents:
                 parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)

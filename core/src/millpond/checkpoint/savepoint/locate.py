@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike, fspath
 
 from millpond.checkpoint.local import local_uri
 from millpond.checkpoint.savepoint.metadata import SavepointHandle
-from millpond.checkpoint.storage import CheckpointStorage, checkpoint_storage
+from millpond.checkpoint.storage import CheckpointStorage
 
 __all__ = ["locate_savepoint"]
 
 
 def locate_savepoint(
     place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
+    open_uri: Callable[[str], CheckpointStorage],
 ) -> SavepointHandle:
-    """The handle of a savepoint whose root is a directory, a URI or a storage's root."""
+    """The handle of a savepoint whose root is a directory, a URI or a storage's root.
+
+    Args:
+        place: what the user has in hand.
+        open_uri: opens a storage.
+    """
     if isinstance(place, SavepointHandle):
         return place
     if isinstance(place, CheckpointStorage):
@@ -23,4 +30,4 @@ def locate_savepoint(
     scheme = text.partition(":")[0]
     is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
     uri = text if is_uri else local_uri(text)
-    return SavepointHandle(0, "", checkpoint_storage(uri))
+    return SavepointHandle(0, "", open_uri(uri))

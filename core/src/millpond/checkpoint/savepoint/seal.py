@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import attrs
 import pyarrow as pa
 
-from millpond.checkpoint.savepoint.locate import locate_savepoint
 from millpond.checkpoint.savepoint.metadata import (
     SavedOperator,
     SavedState,
@@ -27,29 +26,25 @@ from millpond.checkpoint.savepoint.operator_tables import (
 from millpond.checkpoint.savepoint.read import read_state, read_table
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import TableWriter, write_table
-from millpond.checkpoint.storage import CheckpointStorage
 from millpond.errors import MaxParallelismError
 from millpond.keygroups import KeyGroupRange, check_parallelism
 
 __all__ = ["rekey_savepoint", "seal_savepoint"]
 
-Place = str | CheckpointStorage | SavepointHandle
 
-
-def seal_savepoint(path: Place) -> SavepointHandle:
+def seal_savepoint(handle: SavepointHandle) -> SavepointHandle:
     """Accept what an edited savepoint's tables hold now, and seal it anew.
 
     All Parquet files in a state's folder count, whatever their names. Every row is checked: it
     must have the columns and types of the state; its ``key_group`` is computed from its key.
 
     Args:
-        path: the savepoint's directory or URI.
+        handle: the savepoint.
 
     Raises:
         CorruptSnapshotError: a table holds something that cannot be stored, named by file and
             row; the savepoint stays as it was.
     """
-    handle = locate_savepoint(path)
     savepoint = read_savepoint(handle)
     operators = tuple(_sealed_operator(handle, operator) for operator in savepoint.operators)
     write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
@@ -95,12 +90,14 @@ def _regrouped(codec: TableCodec, path: str, data: bytes) -> pa.Table:
     return table.sort_by("key_group")
 
 
-def rekey_savepoint(source: Place, target: Place, max_parallelism: int) -> SavepointHandle:
+def rekey_savepoint(
+    source: SavepointHandle, target: SavepointHandle, max_parallelism: int
+) -> SavepointHandle:
     """Write a savepoint anew with another number of key groups.
 
     Args:
         source: the savepoint to read; it stays as it is.
-        target: a directory or URI for the new one.
+        target: where the new one is written.
         max_parallelism: the number of key groups from now on.
 
     Raises:
@@ -108,13 +105,13 @@ def rekey_savepoint(source: Place, target: Place, max_parallelism: int) -> Savep
         MaxParallelismError: it holds only a part of an operator's key groups.
     """
     check_parallelism(max_parallelism)
-    old, new = locate_savepoint(source), locate_savepoint(target)
-    savepoint = read_savepoint(old)
+    savepoint = read_savepoint(source)
     operators = tuple(
-        _rekeyed_operator(old, new, operator, max_parallelism) for operator in savepoint.operators
+        _rekeyed_operator(source, target, operator, max_parallelism)
+        for operator in savepoint.operators
     )
-    write_savepoint(new, Savepoint(savepoint.checkpoint_id, operators))
-    return new
+    write_savepoint(target, Savepoint(savepoint.checkpoint_id, operators))
+    return target
 
 
 def _rekeyed_operator(

@@ -1,0 +1,94 @@
+"""Public functions that need plugins but no backend; each takes the job's configuration."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from millpond import types
+from millpond.checkpoint import CheckpointStorage, SavepointHandle
+from millpond.checkpoint.savepoint import seal
+from millpond.config import Config
+from millpond.plugins import PluginRegistry, get_registry
+
+__all__ = ["assign_to_key_group", "checkpoint_storage", "rekey_savepoint", "seal_savepoint"]
+
+Place = str | PathLike[str] | CheckpointStorage | SavepointHandle
+"""Where a savepoint is: a directory, a URI, a storage, or its handle."""
+
+
+def _registry(config: Config | None) -> PluginRegistry:
+    return get_registry((config or Config()).plugins)
+
+
+def checkpoint_storage(
+    uri: str | CheckpointStorage, *, config: Config | None = None
+) -> CheckpointStorage:
+    """Open a storage by URI: ``memory:``, ``file:/…``, an absolute path, ``s3://…``.
+
+    Any other scheme that fsspec knows works too, where its package is installed.
+
+    Args:
+        uri: the URI; a storage is returned as it is.
+        config: says which plugins may provide storages.
+
+    Raises:
+        ConfigError: no plugin knows the scheme, or the place cannot be opened.
+    """
+    return _registry(config).storage(uri)
+
+
+def seal_savepoint(path: Place, *, config: Config | None = None) -> SavepointHandle:
+    """Accept what an edited savepoint's tables hold now, and seal it anew.
+
+    All Parquet files in a state's folder count, whatever their names. Every row is checked: it
+    must have the columns and types of the state; its ``key_group`` is computed from its key.
+
+    Args:
+        path: the savepoint's directory or URI.
+        config: says which plugins may provide storages.
+
+    Raises:
+        CorruptSnapshotError: a table holds something that cannot be stored, named by file and
+            row; the savepoint stays as it was.
+    """
+    return seal.seal_savepoint(_registry(config).savepoint(path))
+
+
+def rekey_savepoint(
+    source: Place, target: Place, max_parallelism: int, *, config: Config | None = None
+) -> SavepointHandle:
+    """Write a savepoint anew with another number of key groups.
+
+    Args:
+        source: the savepoint to read; it stays as it is.
+        target: a directory or URI for the new one.
+        max_parallelism: the number of key groups from now on.
+        config: says which plugins may provide storages.
+
+    Raises:
+        CorruptSnapshotError: the source is damaged.
+        MaxParallelismError: it holds only a part of an operator's key groups.
+    """
+    registry = _registry(config)
+    old, new = registry.savepoint(source), registry.savepoint(target)
+    return seal.rekey_savepoint(old, new, max_parallelism)
+
+
+def assign_to_key_group(
+    key: Any, max_parallelism: int, key_type: Any = None, *, config: Config | None = None
+) -> int:
+    """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
+
+    Args:
+        key: the key; a Python ``int`` is a ``bigint``.
+        max_parallelism: the number of key groups.
+        key_type: the declared type; taken from the key where it is None.
+        config: says which plugins may provide serializers.
+
+    Raises:
+        NullValueError: the key is None.
+        StateTypeError: the key does not fit the type.
+    """
+    find = _registry(config).serializer
+    return types.assign_to_key_group(key, max_parallelism, key_type, find)
