@@ -8,7 +8,10 @@ from pathlib import Path
 
 import click
 from millpond.cli.output import as_json_option, show
+from millpond.cli.progress import working
+from millpond.cli.terminal import complain, emit, say
 from millpond.cli.verdicts import remember_verdict
+from millpond.errors import PlaceError
 
 from millpond_conformance.engine import run
 from millpond_conformance.ledger import read_ledger
@@ -59,22 +62,45 @@ def run_kit(
 ) -> None:
     """Run all clauses against BACKEND; status 1 unless every one has passed or is known to fail."""
     known = {} if ledger is None else read_ledger(ledger, datetime.now(UTC).date())
-
-    def progress(number: str, done: int, total: int) -> None:
-        if not as_json and sys.stderr.isatty():
-            click.echo(f"\r{number:4} {done}/{total}", nl=False, err=True)
-
-    found = run(backend, profile, clauses, progress, known, wrapped, seed)
-    if sys.stderr.isatty() and not as_json:
-        click.echo("\r" + " " * 20 + "\r", nl=False, err=True)
     if report is not None:
-        report.write_text(found.to_json(), encoding="utf-8")
+        _check_target(report)
+    with working(f"{backend}: clauses", len(all_clauses())) as advance:
+        shown = 0
+
+        def progress(_: str, done: int, total: int) -> None:
+            nonlocal shown
+            now = done * len(all_clauses()) // max(total, 1)
+            advance(now - shown)
+            shown = now
+
+        found = run(backend, profile, clauses, progress, known, wrapped, seed)
+    if report is not None:
+        _write(report, found.to_json())
     if not found.partial and wrapped == "none":
         remember_verdict(backend, found.to_json())
-    click.echo(found.to_json() if as_json else found.to_text())
+    if as_json:
+        emit(found.to_json())
+    else:
+        for line in found.to_text().splitlines():
+            say(line)
     good = {Verdict.PASS, Verdict.CONDITIONAL}
-    if not {result.verdict for result in found.gating} <= good:
+    bad = {result.number for result in found.gating if result.verdict not in good}
+    if bad:
+        complain(f"{backend} does not keep: {', '.join(sorted(bad))}")
         sys.exit(1)
+
+
+def _check_target(target: Path) -> None:
+    """Refuse a file that cannot be written before the work is done whose result it is to hold."""
+    if target.exists() and not target.is_file():
+        raise PlaceError(str(target), "it exists and is no regular file")
+    if not target.absolute().parent.is_dir():
+        raise PlaceError(str(target), "its directory does not exist")
+
+
+def _write(target: Path, text: str) -> None:
+    _check_target(target)
+    target.write_text(text, encoding="utf-8")
 
 
 @conformance.command()
@@ -92,8 +118,9 @@ def diff(before: Path, after: Path, *, as_json: bool) -> None:
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 def html(target: Path, reports: tuple[Path, ...]) -> None:
     """Write one page of HTML to TARGET: a matrix of backends and chapters."""
+    _check_target(target)
     write_page(target, [read_report(path) for path in reports])
-    click.echo(f"{len(reports)} reports written to {target}")
+    say(f"{len(reports)} reports written to {target}")
 
 
 @conformance.command()
@@ -101,7 +128,7 @@ def html(target: Path, reports: tuple[Path, ...]) -> None:
 @click.option("--seal", is_flag=True, help="For a release of the kit: write its manifest too.")
 def specification(target: Path, *, seal: bool) -> None:
     """Write the specification to TARGET, a page of Markdown."""
-    target.write_text(page(), encoding="utf-8")
+    _write(target, page())
     if seal:
         MANIFEST.write_text(manifest(), encoding="utf-8")
-    click.echo(f"{len(all_clauses())} clauses written to {target}")
+    say(f"{len(all_clauses())} clauses written to {target}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
 import attrs
 import cattrs
+from millpond.config import read_toml
 from millpond.errors import ConfigError
 
 from millpond_conformance.report import ClauseResult, Verdict
@@ -40,11 +40,13 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
     """
     place = str(path)
     try:
-        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tree = read_toml(path)
         converter = cattrs.Converter(forbid_extra_keys=True)
         converter.register_structure_hook(date, lambda value, _: value)
         entries = [converter.structure(entry, KnownFailure) for entry in tree.get("failure", [])]
-    except (OSError, ValueError, TypeError, cattrs.BaseValidationError) as error:
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, AttributeError, cattrs.BaseValidationError) as error:
         raise ConfigError(place, f"it is no ledger: {error}", "conformance") from error
     known = {clause.number for clause in all_clauses()}
     for entry in entries:

@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import click
+from millpond.cli.terminal import say
 from millpond.errors import ConfigError
 
 __all__ = ["new_backend", "write_tree"]
@@ -67,5 +68,5 @@ def new_backend(name: str, directory: Path | None) -> None:
     """Write a new state backend NAME: a distribution of its own, which conforms as it stands."""
     target = directory or Path(f"millpond-{name.replace('_', '-')}")
     for path in write_tree(name, target):
-        click.echo(str(path))
-    click.echo(f"Next: pip install -e {target}, then millpond conformance {name} --profile quick")
+        say(str(path))
+    say(f"Next: pip install -e {target}, then millpond conformance {name} --profile quick")

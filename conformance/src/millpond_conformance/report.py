@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import cattrs
+from millpond.config import read_text
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
@@ -189,13 +190,25 @@ _CONVERTER.register_unstructure_hook(Verdict, lambda verdict: verdict.value)
 _CONVERTER.register_structure_hook(Verdict, lambda value, _: Verdict(value))
 
 
+_NO_REPORT = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    cattrs.BaseValidationError,
+)
+
+
 def read_report(path: str | Path) -> Report:
     """Read a report's JSON; ConfigError where it is none."""
     try:
-        tree: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        tree: dict[str, Any] = json.loads(read_text(path))
         tree.pop("verdict")
         return _CONVERTER.structure(tree, Report)
-    except (OSError, ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except ConfigError:
+        raise
+    except _NO_REPORT as error:
         raise ConfigError(str(path), f"it is no report: {error}", "conformance") from error
 
 

@@ -208,7 +208,10 @@ class Config:
         Raises:
             ConfigError: the file is missing, is no TOML, or holds a wrong key.
         """
-        return cls(read_toml(path).get("millpond", {}), place=str(path))
+        tree = read_toml(path).get("millpond", {})
+        if not isinstance(tree, Mapping):
+            raise ConfigError("[millpond]", "is a section, not a value", place=str(path))
+        return cls(tree, place=str(path))
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
@@ -229,12 +232,25 @@ class Config:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a tree; ConfigError where there is none or it does not parse."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
+    except RecursionError as error:
+        raise ConfigError("file", "is nested too deeply", place=str(path)) from error
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file that somebody named; ConfigError where it cannot be read as one."""
+    file = Path(path)
+    try:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ConfigError("file", "is no regular file", place=str(path))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError("file", reason, place=str(path)) from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
+    except ValueError as error:
+        raise ConfigError("file", f"is no UTF-8 text: {error}", place=str(path)) from error
 
 
 def _strip_prefix(key: str) -> str:

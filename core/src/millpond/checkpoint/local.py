@@ -42,6 +42,11 @@ class LocalStorage(CheckpointStorage):
     def _root(self) -> str:
         return os.fsdecode(unquote_to_bytes(self.uri.removeprefix("file://"))) or "/"
 
+    @property
+    def directory(self) -> Path:
+        """The root, which need not exist."""
+        return Path(self._root)
+
     def _full(self, path: str) -> str:
         return os.path.join(self._root, check_path(path))  # noqa: PTH118 - once a read
 

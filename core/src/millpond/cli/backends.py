@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from millpond.cli.output import as_json_option, show
 from millpond.cli.plugins import tool_registry
 from millpond.cli.verdicts import last_verdict
 from millpond.config import Config
@@ -17,20 +15,16 @@ from millpond.plugins import PluginRecord, PluginRegistry, Status, get_registry
 
 __all__ = ["backends"]
 
-_COLOURS = {"ok": "green", "broken": "red", "blocked": "yellow"}
-
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@as_json_option
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file with plugin rules.")
-def backends(as_json: bool, config: Path | None) -> None:  # noqa: FBT001 - click passes it so
+def backends(*, as_json: bool, config: Path | None) -> None:
     """List the installed state backends, and why one cannot be used."""
     registry = get_registry(Config.from_toml(config).plugins) if config else tool_registry()
     rows = [describe(registry, record) for record in registry.records]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-    else:
-        _print_table(rows)
+    none = "No state backend is installed: pip install millpond-heap"
+    show(rows, as_json=as_json, empty=none)
 
 
 def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
@@ -52,22 +46,3 @@ def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
         "native": native,
         "conformance": last_verdict(record.name),
     }
-
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    headings = ("name", "distribution", "version", "native", "capabilities", "conformance")
-    table = Table(*headings, "status", "reason")
-    for row in rows:
-        colour = _COLOURS.get(row["status"], "magenta")
-        table.add_row(
-            row["name"],
-            row["distribution"],
-            row["version"],
-            row["native"],
-            ", ".join(row["capabilities"]),
-            row["conformance"],
-            f"[{colour}]{row['status']}[/]",
-            row["reason"],
-        )
-    console = Console()
-    console.print(table if rows else "No state backend is installed: pip install millpond-heap")

@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import track
 
-from millpond.checkpoint.catalog import Catalog, read_catalog
-from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.inspect import open_stored, pick_operator
+from millpond.checkpoint.catalog import Catalog, Subtask
+from millpond.checkpoint.inspect import StoredOperator, pick_operator
 from millpond.checkpoint.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
-from millpond.cli.plugins import tool_registry
-from millpond.errors import MillpondError, printable
+from millpond.cli.places import catalog_of, check_id, place_text, stored_operators
+from millpond.cli.progress import working
+from millpond.cli.terminal import complain, say
+from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["checkpoint"]
 
-_ERR = Console(stderr=True)
+_CHECKPOINT_ID = click.IntRange(0, (1 << 63) - 1)
 
 
 @click.group()
 def checkpoint() -> None:
-    """Look into a checkpoint directory (what spark.millpond.checkpoint.dir names)."""
+    """Look into a checkpoint directory.
+
+    DIRECTORY is what spark.millpond.checkpoint.dir names: a path or URI.
+    """
 
 
-def _catalog(directory: str) -> Catalog:
-    return read_catalog(tool_registry().savepoint(directory).storage)
-
-
-def _refuse_broken(catalog: Catalog) -> None:
-    """Name the metadata that cannot be read, and end with status 1 if there is any."""
-    for path, reason in catalog.broken.items():
-        click.echo(printable(f"{path}: {reason}"), err=True)
+def _end_with(catalog: Catalog) -> None:
+    """Name metadata that cannot be read, and end with status 1 where there is any."""
+    for path, why in catalog.broken.items():
+        complain(f"{path} cannot be read, what it stands for is left out: {why}")
     if catalog.broken:
         sys.exit(1)
 
 
 @checkpoint.command("list")
-@click.argument("directory")
+@click.argument("directory", type=place_text)
 @as_json_option
 def list_snapshots(directory: str, *, as_json: bool) -> None:
-    """List the snapshots of all subtasks."""
-    catalog = _catalog(directory)
+    """List the snapshots of all subtasks; status 1 where one cannot be read."""
+    catalog = catalog_of(directory)
     rows = [
         {
             "operator": subtask.place,
@@ -58,20 +57,35 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
         for subtask in catalog.subtasks
         for handle in subtask.handles
     ]
-    show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.")
-    _refuse_broken(catalog)
+    show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.", by=("operator",))
+    _end_with(catalog)
+
+
+def _selected(
+    catalog: Catalog, directory: str, operator: str | None, checkpoint_id: int | None
+) -> tuple[Subtask, ...]:
+    """The subtasks of an operator, or all; PlaceError where nothing is found."""
+    if not catalog.subtasks:
+        raise PlaceError(directory, "it holds no snapshots")
+    subtasks = catalog.select(operator)
+    if not subtasks:
+        known = ", ".join(sorted({each.uid for each in catalog.subtasks}))
+        raise PlaceError(directory, f"there is no operator {operator!r} in it; there are: {known}")
+    check_id(subtasks, directory, checkpoint_id)
+    return subtasks
 
 
 @checkpoint.command("show")
-@click.argument("directory")
-@click.option("--operator", help="Its uid.")
-@click.option("--id", "checkpoint_id", type=int, help="A checkpoint id; the newest by default.")
+@click.argument("directory", type=place_text)
+@click.option("--operator", help="Its uid; all by default.")
+@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
 @as_json_option
 def show_snapshot(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
 ) -> None:
-    """Show the files of each subtask's snapshot."""
-    catalog = _catalog(directory)
+    """Show the files of each subtask's newest snapshot, or of the newest up to --id."""
+    catalog = catalog_of(directory)
+    subtasks = _selected(catalog, directory, operator, checkpoint_id)
     rows = [
         {
             "operator": subtask.place,
@@ -82,83 +96,115 @@ def show_snapshot(
             "rows": file.rows,
             "file": "(inline)" if file.inline else file.path,
         }
-        for subtask in catalog.select(operator)
+        for subtask in subtasks
         for handle in subtask.at(checkpoint_id)
         for file in handle.files
     ]
-    show(rows, as_json=as_json, empty="There is no such snapshot.")
-    _refuse_broken(catalog)
+    show(rows, as_json=as_json, empty="The snapshots have no files.", by=("operator",))
+    _end_with(catalog)
 
 
 @checkpoint.command()
-@click.argument("directory")
-@click.option("--operator", help="Its uid.")
-@click.option("--id", "checkpoint_id", type=int, help="A checkpoint id; the newest by default.")
+@click.argument("directory", type=place_text)
+@click.option("--operator", help="Its uid; all by default.")
+@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
 @as_json_option
 def verify(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
 ) -> None:
-    """Read all files of the snapshots and check them; status 1 where one is damaged."""
-    catalog = _catalog(directory)
-    subtasks = catalog.select(operator)
-    broken = [_finding(path, 0, why) for path, why in catalog.broken.items()]
-    handles = [handle for each in subtasks for handle in each.at(checkpoint_id)]
-    files = dict.fromkeys((file, handle) for handle in handles for file in files_of(handle))
-    rows = broken + [
-        _checked(file, handle) for file, handle in track(files, "verifying", console=_ERR)
-    ]
-    show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.")
-    if any(row["verdict"] != "ok" for row in rows):
+    """Read all files of the newest snapshots and check them.
+
+    Status 1 where a file is damaged or missing, or where there is nothing to check.
+    """
+    catalog = catalog_of(directory)
+    subtasks = _selected(catalog, directory, operator, checkpoint_id)
+    rows = [_finding(_place(path), path, 0, why) for path, why in catalog.broken.items()]
+    rows += _checked(subtasks, checkpoint_id)
+    rows.sort(key=lambda row: str(row["operator"]))
+    show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
+    damaged = [row["file"] for row in rows if row["verdict"] != "ok"]
+    if damaged:
+        complain(f"{len(damaged)} of {len(rows)} files are damaged or missing: {damaged[0]}, ...")
+    if damaged or not rows:
         sys.exit(1)
 
 
-def _finding(path: str, size: int, verdict: str) -> dict[str, Any]:
-    return {"file": path, "bytes": size, "verdict": verdict}
+def _place(path: str) -> str:
+    return path.rpartition("/")[0].rpartition("/")[0]
 
 
-def _checked(file: Any, handle: KeyedStateHandle) -> dict[str, Any]:
-    try:
-        verify_file(handle, file)
-    except MillpondError as error:
-        return _finding(file.path, file.size, str(error))
-    return _finding(file.path, file.size, "ok")
+def _finding(place: str, path: str, size: int, verdict: str) -> dict[str, Any]:
+    return {"operator": place, "file": path, "bytes": size, "verdict": verdict}
+
+
+def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
+    """The verdict on each file, once where several snapshots share it."""
+    files = {
+        (file.path, file.digest): (subtask.place, handle, file)
+        for subtask in subtasks
+        for handle in subtask.at(checkpoint_id)
+        for file in files_of(handle)
+    }
+    with working("verifying", sum(file.size for *_, file in files.values())) as done:
+        for place, handle, file in files.values():
+            try:
+                verify_file(handle, file)
+            except MillpondError as error:
+                yield _finding(place, file.path, file.size, str(error))
+            else:
+                yield _finding(place, file.path, file.size, "ok")
+            done(file.size)
 
 
 @checkpoint.command()
-@click.argument("directory")
-@click.option("--retained", type=click.IntRange(1), default=100, show_default=True)
+@click.argument("directory", type=place_text)
+@click.option(
+    "--retained",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="So many of the newest checkpoints stay whole.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @as_json_option
 def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that none of the newest snapshots needs: of lost attempts, and old ones."""
-    catalog = _catalog(directory)
+    """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones."""
+    catalog = catalog_of(directory)
+    if not catalog.subtasks:
+        raise PlaceError(directory, "it holds no snapshots")
+    orphans = catalog.orphans(retained)
     rows: list[dict[str, Any]] = []
-    for path in catalog.orphans(retained):
-        rows.append({"file": path, "bytes": catalog.storage.size(path)})
-        if not dry_run:
-            catalog.storage.delete(path)
+    with working("deleting", len(orphans)) as done:
+        for path in orphans:
+            rows.append({"file": path, "bytes": catalog.storage.size(path)})
+            if not dry_run:
+                catalog.storage.delete(path)
+            done(1)
     show(rows, as_json=as_json, empty="Nothing to delete.")
     if rows and not as_json:
-        done = "would be" if dry_run else "were"
-        click.echo(
-            f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {done} deleted."
-        )
+        what = "would be" if dry_run else "were"
+        say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
 
 
 @checkpoint.command()
-@click.argument("directory")
-@click.argument("first", type=int)
-@click.argument("second", type=int)
+@click.argument("directory", type=place_text)
+@click.argument("first", type=_CHECKPOINT_ID)
+@click.argument("second", type=_CHECKPOINT_ID)
 @click.option("--operator", help="Its uid, where there are several.")
 @as_json_option
 def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
-    """Count what differs between two checkpoints of an operator, by state."""
-    registry = tool_registry()
-    where = registry.savepoint(directory)
-    before = pick_operator(open_stored(where, registry, first), operator, directory)
-    after = pick_operator(open_stored(where, registry, second), operator, directory)
+    """Count the rows that differ between two checkpoints of an operator, by state.
+
+    FIRST and SECOND are checkpoint ids, as `millpond checkpoint list` shows them.
+    """
+    before = pick_operator(stored_operators(directory, first), operator, directory)
+    after = pick_operator(stored_operators(directory, second), operator, directory)
+    show(_differences(before, after), as_json=as_json, empty="There are no states.")
+
+
+def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    with before.contents() as old, after.contents() as new:
+    with working("comparing"), before.contents() as old, after.contents() as new:
         for name in sorted({meta.name for meta in (*before.states, *after.states)}):
             left = dict(row for group in old.state_rows(name) for row in group)
             right = dict(row for group in new.state_rows(name) for row in group)
@@ -172,4 +218,4 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
                     "same": sum(left[key] == right[key] for key in common),
                 }
             )
-    show(rows, as_json=as_json, empty="There are no states.")
+    return rows

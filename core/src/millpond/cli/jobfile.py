@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,8 @@ import attrs
 
 from millpond.config import Config, read_toml, structure_options
 from millpond.errors import ConfigError
-from millpond.runtime import KeyedProcessFunction
 
-__all__ = ["JobFile", "load_function"]
+__all__ = ["JobFile"]
 
 
 @attrs.frozen
@@ -73,13 +69,14 @@ class JobFile:
         unknown = sorted(set(tree) - {"source", "job", "sink", "millpond", "spark"})
         if unknown:
             raise ConfigError(unknown[0], "is not a known section", place=str(path))
+        millpond = _table(tree, "millpond", path)
         return cls(
             source=_section(SourceSection, tree, "source", path),
             job=_section(JobSection, tree, "job", path),
             sink=_section(SinkSection, tree, "sink", path),
-            config=Config(tree.get("millpond", {}), place=str(path)),
-            settings=flatten(tree.get("millpond", {}), "spark.millpond"),
-            spark=flatten(tree.get("spark", {}), "spark"),
+            config=Config(millpond, place=str(path)),
+            settings=flatten(millpond, "spark.millpond"),
+            spark=flatten(_table(tree, "spark", path), "spark"),
             folder=path.resolve().parent,
         )
 
@@ -97,47 +94,21 @@ def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
     return flat
 
 
+def _table(tree: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
+    table = tree.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[{name}]", "is a section, not a value", place=str(path))
+    return table
+
+
 def _section(cls: type[Any], tree: Mapping[str, Any], name: str, path: Path) -> Any:
-    section = tree.get(name)
-    if not isinstance(section, Mapping):
+    if name not in tree:
         raise ConfigError(f"[{name}]", "this section is missing", place=str(path))
+    section = _table(tree, name, path)
     for field in attrs.fields(cls):
-        if field.default is attrs.NOTHING and field.name not in section:
+        given = section.get(field.name, section.get(field.name.replace("_", "-"), field.default))
+        if given is attrs.NOTHING:
             raise ConfigError(f"{name}.{field.name}", "is missing", place=str(path))
+        if given in ("", []) or (isinstance(given, list) and "" in given):
+            raise ConfigError(f"{name}.{field.name}", "is empty", place=str(path))
     return structure_options(cls, section, str(path), name)
-
-
-def load_function(target: str, folder: Path) -> KeyedProcessFunction:
-    """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
-
-    Raises:
-        ConfigError: there is no such module, file or class.
-    """
-    source, _, name = target.partition(":")
-    try:
-        module = _load_file(folder / source) if source.endswith(".py") else _import(source)
-        found = getattr(module, name)
-        made = found if isinstance(found, KeyedProcessFunction) else found()
-    except (ImportError, AttributeError, OSError, TypeError) as error:
-        raise ConfigError("job.function", f"{target!r} cannot be loaded: {error}", "job") from error
-    if not isinstance(made, KeyedProcessFunction):
-        raise ConfigError("job.function", f"{target!r} is no KeyedProcessFunction", "job")
-    return made
-
-
-def _import(name: str) -> Any:
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> Any:
-    """A module from a file; its classes are pickled by value, workers need not have the file."""
-    from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is used
-
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return module

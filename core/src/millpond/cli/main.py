@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -10,17 +9,18 @@ import click
 
 from millpond import __version__
 from millpond.cli.backends import backends
+from millpond.cli.boundary import CommandGroup
 from millpond.cli.checkpoint import checkpoint
 from millpond.cli.run import run
 from millpond.cli.savepoint import savepoint
 from millpond.cli.state import state
 from millpond.config import Config
-from millpond.errors import MillpondError
+from millpond.errors import PlaceError
 
-__all__ = ["main"]
+__all__ = ["commands", "main"]
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """Millpond's commands, and those that other distributions announce by an entry point."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -30,8 +30,7 @@ class _Commands(click.Group):
         own = super().get_command(ctx, cmd_name)
         announced = _announced()
         if own is None and cmd_name in announced:
-            found: click.Command = announced[cmd_name].load()
-            return found
+            return _loaded(announced[cmd_name])
         return own
 
 
@@ -39,16 +38,39 @@ def _announced() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group="millpond.commands")}
 
 
+def _loaded(point: EntryPoint) -> click.Command:
+    """An announced command; where it cannot be loaded, one that says so when it is called."""
+    try:
+        found = point.load()
+    except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
+        return _broken(point, f"{type(error).__name__}: {error}")
+    return found if isinstance(found, click.Command) else _broken(point, "it is no command")
+
+
+def _broken(point: EntryPoint, reason: str) -> click.Command:
+    owner = point.dist.name if point.dist else point.value
+
+    def refuse() -> None:
+        what = f"the command {point.name!r} of {owner}"
+        raise PlaceError(what, f"it cannot be loaded: {reason}")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(point.name, settings, refuse, help=f"Cannot be loaded; reinstall {owner}.")
+
+
 @click.group(cls=_Commands)
-@click.version_option(__version__)
+@click.version_option(__version__, prog_name="millpond")
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="A TOML file of configuration, for instance with plugin rules.",
 )
 @click.pass_context
 def commands(context: click.Context, config: Path | None) -> None:
-    """Flink's state model for PySpark, with pluggable state backends."""
+    """Flink's state model for PySpark, with pluggable state backends.
+
+    Every command ends with a status: 0 done; 1 refused, or something was found; 2 a wrong call.
+    """
     context.obj = Config() if config is None else Config.from_toml(config)
 
 
@@ -57,9 +79,5 @@ for command in (backends, run, checkpoint, savepoint, state):
 
 
 def main() -> None:
-    """Run a command; Millpond's own errors are shown as a sentence and end with status 1."""
-    try:
-        commands()
-    except MillpondError as error:
-        click.echo(f"millpond: {error}", err=True)
-        sys.exit(1)
+    """Run a command and exit: 0 done, 1 refused or something found, 2 a wrong call."""
+    commands(prog_name="millpond")

@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from millpond.cli.jobfile import JobFile, load_function
-from millpond.errors import ConfigError
+from millpond.cli.jobfile import JobFile
+from millpond.cli.loading import load_function
+from millpond.cli.output import show
+from millpond.cli.progress import working
+from millpond.cli.spark import QUIET, spark_words
+from millpond.cli.terminal import say
+from millpond.plugins import get_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["local_session", "run"]
+__all__ = ["run"]
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--backend", help="Use this state backend instead of the file's.")
 def run(file: Path, backend: str | None) -> None:
     """Run the job that a TOML FILE describes over all input there is, then stop.
@@ -28,49 +31,27 @@ def run(file: Path, backend: str | None) -> None:
     Run it again to go on with what has come since.
     """
     job = JobFile.read(file)
+    get_registry(job.config.plugins).resolve(backend or job.config.state.backend)
     function = load_function(job.job.function, job.folder)
-    spark = _session(job, backend)
-    try:
-        query = _start(spark, job, function)
-        _follow(query)
-        _report(spark, job)
-    finally:
-        spark.stop()
-
-
-_QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-
-
-def local_session() -> SparkSession:
-    """A session of this process, to read a query's checkpoint with."""
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigError("pyspark", f"{error}; pip install 'millpond[spark]'") from error
-    builder = SparkSession.builder.appName("millpond").master("local[1]")
-    for key, value in _QUIET.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    with spark_words(str(file)):
+        with working("starting Spark"):
+            spark = _session(job, backend)
+        try:
+            _follow(_start(spark, job, function))
+            _report(spark, job)
+        finally:
+            spark.stop()
 
 
 def _session(job: JobFile, backend: str | None) -> SparkSession:
-    try:
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
-        from millpond.spark import configure  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError("pyspark", f"{error}; pip install 'millpond[spark]'") from error
+    from millpond.spark import configure  # noqa: PLC0415
+
     builder = SparkSession.builder.appName(f"millpond {job.job.uid}")
     if "spark.master" not in job.spark:
         builder = builder.master("local[*]")
-    for key, value in {**_QUIET, **job.spark, **job.settings}.items():
+    for key, value in {**QUIET, **job.spark, **job.settings}.items():
         builder = builder.config(key, value)
     configure(
         builder,
@@ -78,9 +59,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
         checkpoint_dir=job.uri(job.config.checkpoint.dir or "snapshots"),
         state_backend=backend or job.config.state.backend,
     )
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return builder.getOrCreate()
 
 
 def _start(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
@@ -102,9 +81,20 @@ def _start(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
 def _follow(query: StreamingQuery) -> None:
     """Print a line for each batch until the input is used up."""
     shown = -1
-    while not query.awaitTermination(1):
+    over = False
+    while not over:
+        with working(f"running batch {shown + 1}" if shown >= 0 else "running"):
+            over = _wait(query, shown)
         shown = _show_new(query, shown)
-    _show_new(query, shown)
+
+
+def _wait(query: StreamingQuery, shown: int) -> bool:
+    """Wait for the end or for a batch that has not been shown yet; whether it is the end."""
+    while not query.awaitTermination(1):
+        last = query.lastProgress
+        if last is not None and last.batchId > shown:
+            return False
+    return True
 
 
 def _show_new(query: StreamingQuery, shown: int) -> int:
@@ -112,25 +102,30 @@ def _show_new(query: StreamingQuery, shown: int) -> int:
         if progress.batchId > shown:
             shown = progress.batchId
             seconds = progress.durationMs.get("triggerExecution", 0) / 1000
-            click.echo(f"batch {shown}: {progress.numInputRows} rows in {seconds:.1f} s")
+            say(f"batch {shown}: {progress.numInputRows} rows in {seconds:.1f} s")
     return shown
 
 
 def _report(spark: SparkSession, job: JobFile) -> None:
     from millpond.spark import subtask_figures  # noqa: PLC0415 - an extra
 
-    table = Table("operator", "key groups", "rows in", "rows out", "ms", "bytes", "state from")
-    for subtask in subtask_figures(spark, job.uri(job.sink.checkpoint)):
+    rows = []
+    with working("reading the figures"):
+        found = subtask_figures(spark, job.uri(job.sink.checkpoint))
+    for subtask in found:
         figures: dict[str, Any] = subtask.figures
-        table.add_row(
-            subtask.operator_uid,
-            f"{subtask.first_group}-{subtask.last_group}",
-            str(figures["rows_in"]),
-            str(figures["rows_out"]),
-            f"{figures['open_ms'] + figures['process_ms'] + figures['snapshot_ms']:.0f}",
-            str(figures["bytes_written"]),
-            str(figures["source"]),
+        spent = figures["open_ms"] + figures["process_ms"] + figures["snapshot_ms"]
+        rows.append(
+            {
+                "operator": subtask.operator_uid,
+                "key_groups": f"{subtask.first_group}..{subtask.last_group}",
+                "rows_in": figures["rows_in"],
+                "rows_out": figures["rows_out"],
+                "ms": round(spent),
+                "bytes_written": figures["bytes_written"],
+                "state_from": figures["source"],
+            }
         )
-    console = Console()
-    console.print("The last batch, by subtask:")
-    console.print(table)
+    if rows:
+        say("The last batch, by subtask:")
+    show(rows, as_json=False, empty="No subtask has had rows yet.", by=("operator",))

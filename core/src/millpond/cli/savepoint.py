@@ -2,119 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
 from millpond.checkpoint import rekey_savepoint, seal_savepoint
-from millpond.checkpoint.inspect import open_stored
-from millpond.checkpoint.savepoint import SavepointHandle, read_savepoint
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.checkpoint.savepoint.metadata import TableFile
 from millpond.cli.output import as_json_option, show
+from millpond.cli.places import is_savepoint, new_place, place_text, source, stored_operators
 from millpond.cli.plugins import tool_registry
-from millpond.errors import ConfigError
-from millpond.plugins import PluginRegistry
+from millpond.cli.progress import working
+from millpond.cli.spark import local_session, spark_words
+from millpond.errors import PlaceError
+from millpond.keygroups import MAX_KEY_GROUPS
 
 __all__ = ["savepoint"]
-
-_ERR = Console(stderr=True)
 
 
 @click.group()
 def savepoint() -> None:
-    """Write, seal and re-key savepoints."""
+    """Write, show, seal and re-key savepoints."""
 
 
 @savepoint.command()
-@click.argument("checkpoint")
-@click.argument("target")
-@click.option("--snapshots", help="What spark.millpond.checkpoint.dir names.", required=True)
-@click.option("--batch", type=int, help="A batch that Spark still has; the last by default.")
+@click.argument("checkpoint", type=place_text)
+@click.argument("target", type=place_text)
+@click.option(
+    "--snapshots",
+    type=place_text,
+    required=True,
+    metavar="DIRECTORY",
+    help="What spark.millpond.checkpoint.dir names.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(0, (1 << 63) - 1),
+    help="A batch that Spark still has; the last by default.",
+)
 @as_json_option
 def create(
     checkpoint: str, target: str, snapshots: str, batch: int | None, *, as_json: bool
 ) -> None:
-    """Write a savepoint of a Spark query, running or stopped, from its CHECKPOINT location.
+    """Write a savepoint of a query to TARGET, a new directory.
 
-    Needs Spark, which holds the pointers to the committed snapshots. Where CHECKPOINT and the
-    snapshots are the same directory, written without Spark, it needs none.
+    CHECKPOINT is the checkpointLocation of a Spark query, running or stopped. This needs Spark,
+    which knows the snapshots that are committed. Where CHECKPOINT and --snapshots are the same
+    directory, written without Spark, it needs none.
     """
-    registry = tool_registry()
-    place, where = registry.savepoint(target), registry.savepoint(checkpoint)
-    if where == registry.savepoint(snapshots):
-        if batch is not None:
-            reason = "is for Spark queries; this directory has no batches"
-            raise ConfigError("--batch", reason, "millpond savepoint create")
-        handles: Any = {each.uid: each.parts for each in open_stored(where, registry)}
+    place = new_place(target)
+    if any(is_savepoint(source(path)) for path in (checkpoint, snapshots)):
+        reason = "it is a savepoint already: copy the directory, or use millpond savepoint rekey"
+        raise PlaceError(checkpoint, reason)
+    if source(checkpoint) != source(snapshots):
+        handles = _from_spark(checkpoint, snapshots, batch)
+    elif batch is not None:
+        raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
-        handles = _from_spark(checkpoint, snapshots, batch, registry)
-    with Progress(console=_ERR) as progress:
-        tasks = {uid: progress.add_task(uid, total=len(parts)) for uid, parts in handles.items()}
-        collect_savepoint(
-            handles,
-            place,
-            registry,
-            lambda uid, done, _: progress.update(tasks[uid], completed=done),
-        )
+        handles = _newest(checkpoint)
+    _collect(handles, place)
     _show(place, as_json=as_json)
 
 
-def _from_spark(
-    checkpoint: str, snapshots: str, batch: int | None, registry: PluginRegistry
-) -> Any:
-    from millpond.cli.run import local_session  # noqa: PLC0415 - needs pyspark
-    from millpond.spark.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
+def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
+    handles: dict[str, list[KeyedStateHandle]] = {}
+    for each in stored_operators(directory):
+        if each.uid in handles:
+            reason = f"several queries have an operator {each.uid!r} in it; give a Spark checkpoint"
+            raise PlaceError(directory, reason)
+        handles[each.uid] = [part for part in each.parts if isinstance(part, KeyedStateHandle)]
+    return handles
 
-    spark = local_session()
-    try:
-        return query_handles(spark, checkpoint, registry.storage(snapshots), batch)
-    finally:
-        spark.stop()
+
+def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: SavepointHandle) -> None:
+    shown: dict[str, int] = {}
+    with working("writing the savepoint", sum(map(len, handles.values()))) as advance:
+
+        def report(uid: str, done: int, _: int) -> None:
+            advance(done - shown.get(uid, 0))
+            shown[uid] = done
+
+        collect_savepoint(handles, place, tool_registry(), report)
+
+
+def _from_spark(
+    checkpoint: str, snapshots: str, batch: int | None
+) -> dict[str, list[KeyedStateHandle]]:
+    with working("asking Spark for what is committed"), spark_words(checkpoint):
+        from millpond.spark.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
+
+        spark = local_session()
+        try:
+            return query_handles(spark, checkpoint, source(snapshots).storage, batch)
+        finally:
+            spark.stop()
 
 
 @savepoint.command("show")
-@click.argument("path")
+@click.argument("path", type=place_text)
 @as_json_option
 def show_savepoint(path: str, *, as_json: bool) -> None:
     """Show what a savepoint holds."""
-    _show(tool_registry().savepoint(path), as_json=as_json)
+    _show(source(path), as_json=as_json)
 
 
 @savepoint.command()
-@click.argument("path")
+@click.argument("path", type=place_text)
 @as_json_option
 def seal(path: str, *, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
-    _show(seal_savepoint(tool_registry().savepoint(path)), as_json=as_json)
+    place = source(path)
+    with working("sealing"):
+        seal_savepoint(place)
+    _show(place, as_json=as_json)
 
 
 @savepoint.command()
-@click.argument("path")
-@click.argument("target")
-@click.option("--max-parallelism", type=int, required=True, help="The new number of key groups.")
+@click.argument("path", type=place_text)
+@click.argument("target", type=place_text)
+@click.option(
+    "--max-parallelism",
+    type=click.IntRange(1, MAX_KEY_GROUPS),
+    required=True,
+    help="The new number of key groups.",
+)
 @as_json_option
 def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> None:
-    """Write a savepoint anew with another number of key groups."""
-    registry = tool_registry()
-    old, new = registry.savepoint(path), registry.savepoint(target)
-    _show(rekey_savepoint(old, new, max_parallelism), as_json=as_json)
+    """Write a savepoint to TARGET, a new directory, with another number of key groups."""
+    old, new = source(path), new_place(target, path)
+    with working("re-keying"):
+        rekey_savepoint(old, new, max_parallelism)
+    _show(new, as_json=as_json)
 
 
 def _show(handle: SavepointHandle, *, as_json: bool) -> None:
-    rows = [
-        {
-            "operator": operator.uid,
-            "state": state.meta.name,
-            "kind": state.meta.kind.value,
-            "value": str(state.meta.value),
-            "max_parallelism": operator.max_parallelism,
-            "rows": sum(file.rows for file in state.files),
-            "bytes": sum(file.size for file in state.files),
-            "files": len(state.files),
-        }
-        for operator in read_savepoint(handle).operators
-        for state in operator.states
-    ]
-    show(rows, as_json=as_json, empty="The savepoint holds no state.")
+    rows = [row for operator in read_savepoint(handle).operators for row in _described(operator)]
+    show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
+
+
+def _described(operator: SavedOperator) -> Iterator[dict[str, Any]]:
+    for state in operator.states:
+        meta = state.meta
+        yield _row(operator, meta.name, meta.kind.value, str(meta.value), state.files)
+    for own in operator.operator_states:
+        kind = f"operator: {own.meta.mode.value}"
+        files = () if own.file is None else (own.file,)
+        yield _row(operator, own.meta.name, kind, str(own.meta.value), files)
+
+
+def _row(
+    operator: SavedOperator, state: str, kind: str, value: str, files: Sequence[TableFile]
+) -> dict[str, Any]:
+    return {
+        "operator": operator.uid,
+        "state": state,
+        "kind": kind,
+        "value": value,
+        "max_parallelism": operator.max_parallelism,
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.size for file in files),
+        "files": len(files),
+    }

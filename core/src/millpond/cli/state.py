@@ -2,61 +2,75 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 
-from millpond.checkpoint.editing import edit_value
-from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
-from millpond.cli.jobfile import load_function
-from millpond.cli.output import as_json_option, plain, show
+from millpond.checkpoint.editing import Edit, edit_value
+from millpond.checkpoint.inspect import StoredOperator, pick_operator
+from millpond.checkpoint.plainvalues import key_value, parse_json
+from millpond.cli.exporting import ENDINGS, write_file
+from millpond.cli.loading import load_function, told
+from millpond.cli.output import as_json_option, dumps, show
+from millpond.cli.places import new_place, place_text, stored_operators
 from millpond.cli.plugins import tool_registry
+from millpond.cli.progress import working
+from millpond.cli.terminal import complain, emit, say
 from millpond.clock import SystemClock
-from millpond.errors import ConfigError
+from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
-from millpond.runtime.checking import check_function
+from millpond.runtime import KeyedProcessFunction
+from millpond.runtime.checking import Finding, check_function
 
 __all__ = ["state"]
+
+
+_checkpoint_id = click.option(
+    "--id",
+    "checkpoint_id",
+    type=click.IntRange(0, (1 << 63) - 1),
+    help="Of a checkpoint directory, as of this checkpoint; the newest by default.",
+)
 
 
 def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that reads one operator."""
     for option in (
-        click.option("--id", "checkpoint_id", type=int, help="Of a checkpoint directory: this id."),
+        _checkpoint_id,
         click.option("--operator", help="Its uid, where there are several."),
-        click.argument("path"),
+        click.argument("path", type=place_text),
     ):
         command = option(command)
     return command
 
 
-def _stored(path: str, checkpoint_id: int | None) -> list[StoredOperator]:
-    registry = tool_registry()
-    return open_stored(registry.savepoint(path), registry, checkpoint_id)
+def _picked(path: str, operator: str | None, checkpoint_id: int | None) -> StoredOperator:
+    return pick_operator(stored_operators(path, checkpoint_id), operator, path)
 
 
 @click.group()
 def state() -> None:
-    """Read and edit state, from a checkpoint directory or a savepoint."""
+    """Read and edit state, from a checkpoint directory or a savepoint.
+
+    PATH is what spark.millpond.checkpoint.dir names, or a savepoint.
+    """
 
 
 @state.command("list")
-@click.argument("path")
-@click.option("--id", "checkpoint_id", type=int, help="Of a checkpoint directory: this id.")
+@click.argument("path", type=place_text)
+@_checkpoint_id
 @click.option("--count", is_flag=True, help="Count rows, and those that have expired by now.")
 @as_json_option
 def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: bool) -> None:
     """List the states of all operators."""
-    operators = _stored(path, checkpoint_id)
-    rows = [row for operator in operators for row in _described(operator, count=count)]
-    show(rows, as_json=as_json, empty="There are no states.")
+    operators = stored_operators(path, checkpoint_id)
+    with working("counting" if count else "reading"):
+        rows = [row for operator in operators for row in _described(operator, count=count)]
+    show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
 
 
 def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
@@ -69,11 +83,11 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
     for meta in operator.states:
         yield {
             **common,
-            **(_counted(operator, meta.name) if count else {}),
             "state": meta.name,
             "kind": meta.kind.value,
+            **(_counted(operator, meta.name) if count else {}),
             "key": str(operator.key),
-            "namespace": str(meta.namespace),
+            "namespace": "" if meta.namespace.id == "void" else str(meta.namespace),
             "map_key": "" if meta.map_key is None else str(meta.map_key),
             "value": str(meta.value),
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
@@ -82,9 +96,9 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
         rows = operator.table(own.name).num_rows if count else 0
         yield {
             **common,
-            **({"rows": rows, "live": rows, "expired": 0} if count else {}),
             "state": own.name,
             "kind": f"operator: {own.mode.value}",
+            **({"rows": rows, "live": rows, "expired": 0} if count else {}),
             "key": "",
             "namespace": "",
             "map_key": "" if own.map_key is None else str(own.map_key),
@@ -107,34 +121,30 @@ def get(
     *,
     as_json: bool,
 ) -> None:
-    """Show what a KEY holds in the state NAME; keys that are no texts are given as JSON.
+    """Show what a KEY holds in the state NAME; status 1 where that is nothing.
 
-    NAME is a state's name, or the query name of a queryable one.
+    NAME is a state's name, or the query name of a queryable one. Keys are given as texts, of
+    another type than texts as JSON, as `millpond state dump` shows them.
     """
-    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
-    rows = list(_rows_of_key(stored, stored.state(name).name, parse_key(stored, key)))
-    show(rows, as_json=as_json, empty=f"The key {key} holds nothing in {name!r}.")
+    stored = _picked(path, operator, checkpoint_id)
+    with working("reading"):
+        rows = list(_rows_of_key(stored, stored.state(name).name, key))
+    if not rows:
+        complain(f"{path}: the key {key!r} holds nothing in {name!r}.")
+    if rows or as_json:
+        show(rows, as_json=as_json, empty="")
     if not rows:
         sys.exit(1)
 
 
-def parse_key(stored: StoredOperator, text: str) -> Any:
-    """A key as the columns hold it, from the command line."""
-    if stored.key.id in ("str", "UUID", "Decimal"):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _rows_of_key(stored: StoredOperator, name: str, key: Any) -> Iterator[dict[str, Any]]:
+def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[str, Any]]:
     codec = stored.codec(name)
-    column = pa.array([key], codec.schema.field("key").type)
-    group = codec.group_of(column.to_pylist()[0])
+    place = f"state {name!r}: key"
+    key = key_value(text, codec.schema.field("key").type, place)
+    group = codec.group_of(key)
     table = stored.table(name, KeyGroupRange(group, group))
     for row in table.to_pylist():
-        if row["key"] == column.to_pylist()[0]:
+        if row["key"] == key:
             yield row
 
 
@@ -146,30 +156,11 @@ def dump(
     path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
 ) -> None:
     """Print all rows of the state NAME, a JSON object a line."""
-    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
-    for row in stored.table(name).slice(0, limit).to_pylist():
-        click.echo(json.dumps(plain(row)))
-
-
-def _write_csv(table: pa.Table, target: Path) -> None:
-    nested = [f.name for f in table.schema if pa.types.is_nested(f.type)]
-    for column in nested:
-        texts = [json.dumps(plain(value)) for value in table.column(column).to_pylist()]
-        at = table.schema.get_field_index(column)
-        table = table.set_column(at, column, pa.array(texts, pa.string()))
-    pyarrow.csv.write_csv(table, target)
-
-
-def _write_arrow(table: pa.Table, target: Path) -> None:
-    with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-_WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
-    ".parquet": pq.write_table,
-    ".csv": _write_csv,
-    ".arrow": _write_arrow,
-}
+    with working("reading"):
+        table = _picked(path, operator, checkpoint_id).table(name).slice(0, limit)
+    for batch in table.to_batches(max_chunksize=1024):
+        for row in batch.to_pylist():
+            emit(dumps(row))
 
 
 @state.command()
@@ -180,23 +171,23 @@ def export(
     path: str, name: str, target: Path, operator: str | None, checkpoint_id: int | None
 ) -> None:
     """Write the state NAME to TARGET, a .parquet, .csv or .arrow file."""
-    if target.suffix not in _WRITERS:
-        known = ", ".join(sorted(_WRITERS))
-        raise ConfigError(str(target), f"its ending is none of: {known}", "millpond state export")
-    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
-    table = stored.table(name)
-    _WRITERS[target.suffix](table, target)
-    click.echo(f"{table.num_rows:,} rows written to {target}")
+    if target.suffix not in ENDINGS:
+        reason = f"its ending is none of: {', '.join(ENDINGS)}"
+        raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
+    with working("exporting"):
+        table: pa.Table = _picked(path, operator, checkpoint_id).table(name)
+        write_file(table, target)
+    say(f"{table.num_rows:,} rows written to {target}")
 
 
 @state.command()
 @_source
 @click.argument("name")
 @click.argument("key")
-@click.argument("target")
-@click.option("--set", "value", help="The new value as JSON.")
-@click.option("--map-key", help="Of a map state: the entry, as JSON or a text.")
-@click.option("--remove", is_flag=True, help="Remove what the key holds.")
+@click.argument("target", type=place_text)
+@click.option("--set", "value", metavar="JSON", help="The new value.")
+@click.option("--map-key", metavar="KEY", help="Of a map state, which entry.")
+@click.option("--remove", is_flag=True, help="Remove what the key, or the entry, holds.")
 def edit(
     path: str,
     name: str,
@@ -209,34 +200,76 @@ def edit(
     *,
     remove: bool,
 ) -> None:
-    """Write a savepoint to TARGET in which a KEY of the state NAME has another value."""
+    """Write a savepoint to TARGET in which a KEY of the state NAME has another value.
+
+    TARGET is a new directory; PATH stays as it is. Keys are given as texts, of another type than
+    texts as JSON, as `millpond state dump` shows them.
+    """
     if (value is None) == (not remove):
-        raise ConfigError("--set", "give either --set or --remove", "millpond state edit")
-    operators = _stored(path, checkpoint_id)
-    stored = pick_operator(operators, operator, path)
-    count = edit_value(
-        operators,
-        stored,
+        raise click.UsageError("give either --set or --remove")
+    wanted = Edit(
         name,
-        parse_key(stored, key),
-        tool_registry().savepoint(target),
-        value=None if value is None else json.loads(value),
-        map_key=map_key,
-        remove=remove,
+        key,
+        None if value is None else _json(value),
+        map_key,
+        remove,
+        SystemClock().now_ms,
     )
-    click.echo(f"{count} rows changed; the savepoint is in {target}")
+    place = new_place(target, path)
+    operators = stored_operators(path, checkpoint_id)
+    stored = pick_operator(operators, operator, path)
+    with working("writing the savepoint"):
+        done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
+    say(
+        f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
+        f"the savepoint is in {target}"
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="--set") from error
+
+
+def _of_one_query(
+    operators: Sequence[StoredOperator], chosen: StoredOperator
+) -> list[StoredOperator]:
+    """The operators beside one: several queries may share a checkpoint directory."""
+    query = chosen.place.rpartition("/")[0]
+    return [each for each in operators if each.place.rpartition("/")[0] == query]
 
 
 @state.command()
 @_source
-@click.option("--against", required=True, help="The job's function, as module:function.")
+@click.option(
+    "--against",
+    required=True,
+    metavar="FUNCTION",
+    help="The job's function, as module:Class or file.py:Class.",
+)
 @as_json_option
 def check(
     path: str, operator: str | None, checkpoint_id: int | None, against: str, *, as_json: bool
 ) -> None:
     """Say whether a job's descriptors can restore what is stored; status 1 where they cannot."""
-    stored = pick_operator(_stored(path, checkpoint_id), operator, path)
-    findings = check_function(load_function(against, Path.cwd()), stored.states, tool_registry())
+    stored = _picked(path, operator, checkpoint_id)
+    findings = _findings(load_function(against, Path.cwd()), stored, against)
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
-    if any(not finding.fits for finding in findings):
+    misfits = ", ".join(finding.state for finding in findings if not finding.fits)
+    if misfits:
+        complain(f"{against} cannot restore what {path} holds of: {misfits}")
         sys.exit(1)
+
+
+def _findings(
+    function: KeyedProcessFunction, stored: StoredOperator, against: str
+) -> list[Finding]:
+    """The verdicts; the function is the user's own code, which may raise anything."""
+    try:
+        return check_function(function, stored.states, tool_registry())
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise JobError(f"{against}: open() failed", told(error)) from error

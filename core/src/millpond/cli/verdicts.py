@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from millpond.cli.terminal import complain
+
 __all__ = ["last_verdict", "remember_verdict"]
 
 
@@ -16,10 +18,13 @@ def _file(backend: str) -> Path:
 
 
 def remember_verdict(backend: str, report: str) -> None:
-    """Keep a report for ``millpond backends`` to show."""
-    path = _file(backend)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report, encoding="utf-8")
+    """Keep a report for ``millpond backends`` to show; say so where that is not possible."""
+    try:
+        path = _file(backend)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(report, encoding="utf-8")
+    except (OSError, RuntimeError) as error:
+        complain(f"the verdict is not kept for `millpond backends`: {error}")
 
 
 def last_verdict(backend: str) -> str:
@@ -27,5 +32,5 @@ def last_verdict(backend: str) -> str:
     try:
         tree = json.loads(_file(backend).read_text(encoding="utf-8"))
         return f"{tree['verdict']} ({tree['profile']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         return ""

@@ -47,6 +47,7 @@ from millpond.errors.state import (
     StateTypeError,
     StoreFullError,
 )
+from millpond.errors.tools import JobError, PlaceError
 
 __all__ = [
     "ApiVersionError",
@@ -56,6 +57,7 @@ __all__ = [
     "CorruptSnapshotError",
     "DirectoryInUseError",
     "DirectoryNotEmptyError",
+    "JobError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "MillpondError",
@@ -63,6 +65,7 @@ __all__ = [
     "NullKeyError",
     "NullValueError",
     "OutputTypeError",
+    "PlaceError",
     "PluginBlockedError",
     "PluginConflictError",
     "PluginError",

@@ -195,7 +195,13 @@ def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - 
 def _scalar_leaf(name: str, *, exact: bool) -> _Leaf:
     kind, out, back = _scalar_columns(exact=exact)[name]
     plain, packed = _PLAIN.get(name, (_same, _same))
-    return _Leaf(kind, lambda value: out(plain(value)), lambda value: packed(back(value)))
+    return _Leaf(kind, lambda value: out(plain(value)), lambda value: packed(back(_given(value))))
+
+
+def _given(value: Any) -> Any:
+    if value is None:
+        raise ValueError("null is not allowed here")
+    return value
 
 
 def _list_leaf(element: _Leaf | None) -> _Leaf | None:

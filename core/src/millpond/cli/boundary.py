@@ -1,0 +1,72 @@
+"""Where every command ends: with a status, and a sentence instead of a traceback.
+
+0: done. 1: refused, or something was found. 2: the call itself is wrong, whatever the files hold.
+An exception that no one foresaw is a defect of Millpond and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from millpond.cli.terminal import complain, drop_output, flush_output, prepare_streams, say
+from millpond.errors import MillpondError
+
+__all__ = ["CommandGroup"]
+
+
+class CommandGroup(click.Group):
+    """A group whose commands end as they should."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command and exit with its status."""
+        prepare_streams()
+        options["standalone_mode"] = False
+        sys.exit(_status(lambda: click.Group.main(self, *arguments, **options)))
+
+
+def _status(run: Callable[[], Any]) -> int:
+    try:
+        code = _returned(run)
+        flush_output()
+    except click.ClickException as error:
+        _explain(error)
+        return error.exit_code
+    except BrokenPipeError:
+        drop_output()
+        return 1
+    except (MillpondError, OSError, MemoryError, click.Abort) as error:
+        complain(_told(error))
+        return 1
+    return code
+
+
+def _returned(run: Callable[[], Any]) -> int:
+    try:
+        result = run()
+    except SystemExit as done:
+        result = done.code
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: click.ClickException) -> None:
+    """What click says of a wrong call; the call's own words stand in it."""
+    text = io.StringIO()
+    error.show(text)
+    for line in text.getvalue().splitlines():
+        say(line, err=True)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this"
+    if isinstance(error, click.Abort):
+        return "interrupted"
+    return str(error)

@@ -1,0 +1,86 @@
+"""Loading a job's function: whatever its module does, the command says it in a sentence."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from millpond.errors import ConfigError, JobError
+from millpond.runtime import KeyedProcessFunction
+
+__all__ = ["load_function", "told"]
+
+
+def load_function(target: str, folder: Path) -> KeyedProcessFunction:
+    """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
+
+    Args:
+        target: what is named.
+        folder: what the path of a file is relative to.
+
+    Raises:
+        JobError: the module cannot be imported, or making the function fails.
+        ConfigError: it names no module and function, or another object.
+    """
+    source, _, name = target.rpartition(":")
+    if not source or not name:
+        reason = f"{target!r} names no function; write module:Class or file.py:Class"
+        raise ConfigError("job.function", reason, "job")
+    try:
+        module = _load_file(folder / source) if source.endswith(".py") else _import(source)
+        found = getattr(module, name)
+        made = found if isinstance(found, KeyedProcessFunction) else found()
+    except (Exception, SystemExit) as error:
+        raise JobError(f"{target} cannot be loaded", told(error)) from error
+    if not isinstance(made, KeyedProcessFunction):
+        kind = type(made).__name__
+        reason = f"{target!r} is no KeyedProcessFunction, nor does it make one: got {kind}"
+        raise ConfigError("job.function", reason, "job")
+    return made
+
+
+def told(error: BaseException) -> str:
+    """An exception of a user's code, with the line that raised it."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    here = [frame for frame in frames if _is_users(frame.filename)]
+    return f"{text} ({here[-1].filename}, line {here[-1].lineno})" if here else text
+
+
+def _is_users(file: str) -> bool:
+    own = str(Path(__file__).parents[1])
+    return not file.startswith((own, "<", sys.base_prefix, sys.prefix))
+
+
+def _import(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> ModuleType:
+    """A module from a file; its classes are pickled by value, workers need not have the file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    _pickle_by_value(module)
+    return module
+
+
+def _pickle_by_value(module: ModuleType) -> None:
+    try:
+        from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is used
+    except ImportError:
+        return
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,0 +1,135 @@
+"""Directories that commands are given: read from, or written to."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+import click
+
+from millpond.checkpoint import SavepointHandle
+from millpond.checkpoint.catalog import Catalog, Subtask, read_catalog
+from millpond.checkpoint.inspect import StoredOperator, open_stored
+from millpond.checkpoint.local import LocalStorage
+from millpond.checkpoint.savepoint.metadata import METADATA_FILE
+from millpond.cli.plugins import tool_registry
+from millpond.errors import PlaceError
+
+__all__ = [
+    "catalog_of",
+    "check_id",
+    "is_savepoint",
+    "new_place",
+    "place_text",
+    "source",
+    "stored_operators",
+]
+
+
+def place_text(value: str) -> str:
+    """A path or URI as it was given; a wrong call where it is the text of an unset variable."""
+    if not value.strip():
+        raise click.BadParameter("the path is empty")
+    return value
+
+
+def source(path: str) -> SavepointHandle:
+    """A directory to read; its handle.
+
+    Raises:
+        PlaceError: there is none, or it is something else.
+    """
+    handle = tool_registry().savepoint(path)
+    if isinstance(handle.storage, LocalStorage):
+        root = handle.storage.directory
+        if not root.exists():
+            raise PlaceError(path, "there is no such directory")
+        if not root.is_dir():
+            raise PlaceError(path, "it is a file, not a directory")
+    return handle
+
+
+def is_savepoint(handle: SavepointHandle) -> bool:
+    """Whether a directory holds a savepoint's metadata."""
+    return METADATA_FILE in handle.storage.list("")
+
+
+def catalog_of(path: str) -> Catalog:
+    """The snapshots in a checkpoint directory.
+
+    Raises:
+        PlaceError: there is no such directory, or it is one of another kind.
+    """
+    handle = source(path)
+    catalog = read_catalog(handle.storage)
+    if not catalog.subtasks:
+        reason = _other_kind(handle)
+        if reason:
+            raise PlaceError(path, reason)
+    return catalog
+
+
+def stored_operators(path: str, checkpoint_id: int | None = None) -> list[StoredOperator]:
+    """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
+
+    Raises:
+        PlaceError: there is no such directory, or neither is in it.
+        RestoreError, CorruptSnapshotError: what is in it cannot be read.
+    """
+    handle = source(path)
+    if not is_savepoint(handle):
+        reason = _other_kind(handle)
+        if reason:
+            raise PlaceError(path, reason)
+        if checkpoint_id is not None:
+            check_id(read_catalog(handle.storage).subtasks, path, checkpoint_id)
+    elif checkpoint_id is not None:
+        raise PlaceError(path, "it is a savepoint, of one checkpoint alone; leave --id out")
+    return open_stored(handle, tool_registry(), checkpoint_id)
+
+
+def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
+    """Refuse a checkpoint that lies outside of those that subtasks have; PlaceError names them."""
+    ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
+    if checkpoint_id is not None and ids and not min(ids) <= checkpoint_id <= max(ids):
+        known = f"there are {min(ids)} to {max(ids)}"
+        raise PlaceError(path, f"there is no checkpoint {checkpoint_id} in it; {known}")
+
+
+def _other_kind(handle: SavepointHandle) -> str:
+    """What a directory is, that is none of snapshots; empty where nothing speaks against it."""
+    files = handle.storage.list("")
+    if METADATA_FILE in files:
+        return "it is a savepoint, not a checkpoint directory; see millpond savepoint --help"
+    if "metadata" in files and any(file.startswith("offsets/") for file in files):
+        return (
+            "it is the checkpointLocation of a Spark query; the state is where "
+            "spark.millpond.checkpoint.dir points"
+        )
+    return ""
+
+
+def new_place(path: str, *sources: str) -> SavepointHandle:
+    """A directory to write a savepoint to.
+
+    Raises:
+        PlaceError: something is in it, or it lies in a directory that is read.
+    """
+    handle = tool_registry().savepoint(path)
+    target = _normal(handle)
+    for each in sources:
+        root = _normal(tool_registry().savepoint(each))
+        if target == root or target.startswith(f"{root}/"):
+            raise PlaceError(path, f"it lies in {each}, which is read; name another directory")
+    root = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
+    if root is not None and root.exists() and not root.is_dir():
+        raise PlaceError(path, "it is a file; name a directory that does not exist yet")
+    if handle.storage.list(""):
+        raise PlaceError(path, "it is not empty; name a directory that does not exist yet")
+    return handle
+
+
+def _normal(handle: SavepointHandle) -> str:
+    if isinstance(handle.storage, LocalStorage):
+        return str(handle.storage.directory.resolve())
+    return posixpath.normpath(handle.storage.uri)

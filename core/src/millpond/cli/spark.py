@@ -1,0 +1,76 @@
+"""Spark, where a command needs it: a quiet session, and its errors in a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millpond.errors import JobError, MillpondError, PlaceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["QUIET", "local_session", "spark_words"]
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "FATAL",
+}
+"""What is raised reaches the user as a sentence; Spark's log would add the traces to it."""
+
+_TRACE = "Traceback (most recent call last):"
+_AFTER = re.compile(r"=== Streaming Query ===|== SQL ==|JVM stacktrace:|\n\s+at \S+\(|\nCaused by:")
+_NOISE = re.compile(
+    r"\s*SQLSTATE: \w{5}"
+    r"|^.*?terminated with exception: "
+    r"|^An error occurred while calling \S+\s*:\s*"
+    r"|^(?:[a-z_]\w*\.)+(?=[A-Z]\w*:)"
+    r"|^An exception was thrown from the Python worker:"
+)
+
+
+def local_session() -> SparkSession:
+    """A session of this process, to read a query's checkpoint with."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+    builder = SparkSession.builder.appName("millpond").master("local[1]")
+    for key, value in QUIET.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def spark_words(what: str) -> Iterator[None]:
+    """Say what Spark raises about a job or a checkpoint.
+
+    Raises:
+        JobError: with what Spark, or the function in one of its workers, has raised.
+        PlaceError: PySpark is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise PlaceError("pyspark", f"{error}; pip install 'millpond[spark]'") from error
+    except MillpondError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        raise JobError(what, reason(str(error))) from error
+
+
+def reason(text: str) -> str:
+    """The sentence in what Spark says: the last that Python raised, else Spark's own first."""
+    head = _AFTER.split(text.strip(), maxsplit=1)[0]
+    if _TRACE in head:
+        lines = head.rpartition(_TRACE)[2].strip("\n").splitlines()
+        frames = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
+        head = "\n".join(lines[frames:])
+    while (shorter := _NOISE.sub("", head).strip()) != head:
+        head = shorter
+    return " ".join(head.split()) or "Spark gives no reason"
