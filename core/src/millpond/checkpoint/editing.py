@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -12,27 +11,16 @@ from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.contents import Contents
 from millpond.checkpoint.inspect import StoredOperator
-from millpond.checkpoint.plainvalues import column_value, key_value
+from millpond.checkpoint.plainvalues import column_value, key_value, stored_as
 from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import save_operator
 from millpond.checkpoint.tasks import SnapshotTask
-from millpond.errors import MillpondError, StateTypeError, brief
+from millpond.errors import StateTypeError, brief
 from millpond.state.descriptors import StateKind
 
 __all__ = ["Edit", "Edited", "edit_value"]
-
-_UNFIT = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    struct.error,
-    MillpondError,
-)
-"""What types and codecs raise for a value that they cannot store."""
 
 
 @attrs.frozen
@@ -180,13 +168,11 @@ class _Editor:
         return data
 
     def _checked(self, make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except _UNFIT as error:
-            self._refuse(str(self._meta.value), str(error) or type(error).__name__)
+        return stored_as(self._place, str(self._meta.value), self._given(), make)
+
+    def _given(self) -> str:
+        value = "" if self._edit.remove else f" and value {brief(self._edit.value)}"
+        return f"key {self._edit.key!r}{value}"
 
     def _refuse(self, expected: str, reason: str) -> NoReturn:
-        given = f"key {self._edit.key!r}"
-        if not self._edit.remove:
-            given += f" and value {brief(self._edit.value)}"
-        raise StateTypeError(expected, given, self._place, reason)
+        raise StateTypeError(expected, self._given(), self._place, reason)

@@ -5,17 +5,30 @@ from __future__ import annotations
 import base64
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from millpond.errors import StateTypeError, brief
+from millpond.errors import MillpondError, StateTypeError, brief
 
-__all__ = ["column_value", "key_value", "parse_json"]
+__all__ = ["column_value", "key_value", "parse_json", "stored_as"]
+
+T = TypeVar("T")
 
 _INT64_BITS = 63
+_UNFIT = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+    MillpondError,
+)
+"""What types and codecs raise for a value that they cannot store."""
 
 
 def parse_json(text: str) -> Any:
@@ -57,6 +70,15 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
     except ValueError:
         plain = text
     return column_value(plain, kind, place)
+
+
+def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T:
+    """What a codec makes of a value that people gave; StateTypeError where it refuses it."""
+    try:
+        return make()
+    except _UNFIT as error:
+        reason = str(error) or type(error).__name__
+        raise StateTypeError(expected, given, place, reason) from error
 
 
 def column_value(

@@ -121,8 +121,8 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
         root = _normal(tool_registry().savepoint(each))
         if target == root or target.startswith(f"{root}/"):
             raise PlaceError(path, f"it lies in {each}, which is read; name another directory")
-    root = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
-    if root is not None and root.exists() and not root.is_dir():
+    place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
+    if place is not None and place.exists() and not place.is_dir():
         raise PlaceError(path, "it is a file; name a directory that does not exist yet")
     if handle.storage.list(""):
         raise PlaceError(path, "it is not empty; name a directory that does not exist yet")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.checkpoint.editing import Edit, edit_value
 from millpond.checkpoint.inspect import StoredOperator, pick_operator
-from millpond.checkpoint.plainvalues import key_value, parse_json
+from millpond.checkpoint.plainvalues import key_value, parse_json, stored_as
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
@@ -141,7 +141,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
     codec = stored.codec(name)
     place = f"state {name!r}: key"
     key = key_value(text, codec.schema.field("key").type, place)
-    group = codec.group_of(key)
+    group = stored_as(place, str(stored.key), repr(text), lambda: codec.group_of(key))
     table = stored.table(name, KeyGroupRange(group, group))
     for row in table.to_pylist():
         if row["key"] == key:
