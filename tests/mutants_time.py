@@ -133,7 +133,7 @@ def expired_are_merged(backend: Any) -> None:
         def combine(a: Any, b: Any) -> Any:
             return (max(a[0], b[0]), a[1]) if isinstance(a, tuple) else max(a, b)
 
-        raw._combine = combine
+        raw._merge_two = combine
 
     on_states(backend, change, "reducing")
 

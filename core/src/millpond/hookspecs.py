@@ -67,7 +67,8 @@ def millpond_create_state(
     Arguments: the backend; the descriptor as it is stored (with TTL its types are wrapped in
     an envelope); the codec of the namespaces.
     Result: a state of the descriptor's kind, or None to leave it to the next plugin. The
-    core answers last, from the backend's tables.
+    core answers last, from the backend's tables. Under TTL, a map state also has ``walk()``,
+    and accumulators ``get_internal()`` and ``update_internal()``, as the core's have.
     First result only: yes.
     Errors: propagate to the caller of ``get_partitioned_state``.
 

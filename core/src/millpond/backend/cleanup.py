@@ -25,6 +25,7 @@ __all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
 
 _STAMP = struct.Struct(">q")
 _NEVER = (1 << 63) - 1
+_LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
@@ -113,7 +114,7 @@ class Sweep:
         self._strategies = strategies
         self._step = step
         self._oldest: int | None = None  # of the pass that is under way
-        self._next = self._expiry_of(now) if fresh else 0
+        self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
         self._last_flush = now
         self.figures = SweepFigures()
 
@@ -122,22 +123,21 @@ class Sweep:
 
     def progress(self) -> bytes:
         """How far the clean-up is, for a store that outlives the process."""
-        return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._next)
+        return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
 
     def resume(self, progress: bytes) -> None:
-        """Go on where another process has stopped."""
-        under_way, oldest, self._next = _PROGRESS.unpack(progress)
+        """Go on where another process has stopped, whatever the time to live was there."""
+        under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
     def run(self, changed: int, now: int) -> None:
         """Go on for as many rows as a bundle with so many changed entries allows."""
-        bundle_began, self._last_flush = self._last_flush, now
         if self._oldest is None:
-            if now < self._next:
+            if now < self._expiry_of(self._last_oldest):
                 return
             # Entries that are still buffered will not be seen; they are as old as the bundle.
-            self._oldest = bundle_began
-        wanted = self._strategies.incremental_size * changed
+            self._oldest = self._last_flush
+        wanted = self._strategies.entries_per_change * changed
         expiry = Expiry(self._meta, now)
         visited, removed, ended = self._step(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
         self.figures.visited += visited
@@ -145,9 +145,12 @@ class Sweep:
         if expiry.oldest is not None:
             self._oldest = min(self._oldest, expiry.oldest)
         if ended:
-            self._next = self._expiry_of(self._oldest)
-            self._oldest = None
+            self._last_oldest, self._oldest = self._oldest, None
             self.figures.passes += 1
+
+    def flushed(self, now: int) -> None:
+        """A bundle ended at this time in ms; what the next one buffers is not older."""
+        self._last_flush = now
 
 
 def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.errors import (
     BackendClosedError,
+    BackendFailedError,
     KeyGroupRangeError,
     MillpondError,
     NoCurrentKeyError,
@@ -31,7 +32,8 @@ class KeyContext(ABC):
         self.max_parallelism = parameters.max_parallelism
         self._current_key: Any = None
         self._current_group = 0
-        self._closed = False
+        self._closed = False  # whether everything is refused
+        self._failure: BaseException | None = None
 
     def set_current_key(self, key: Any) -> None:
         """Choose the key that all states work on.
@@ -53,7 +55,7 @@ class KeyContext(ABC):
         The JVM has computed the group already where rows come from Spark.
         """
         if self._closed:
-            raise BackendClosedError(self.name)
+            raise self._refusal()
         if not self.key_group_range.start <= key_group <= self.key_group_range.end:
             raise KeyGroupRangeError(
                 f"{self.parameters.place or self.name}: key {brief(key)} has key group "
@@ -76,7 +78,7 @@ class KeyContext(ABC):
 
     def no_key(self) -> MillpondError:
         """The error that says why there is no current key."""
-        return BackendClosedError(self.name) if self._closed else NoCurrentKeyError(self.name)
+        return self._refusal() if self._closed else NoCurrentKeyError(self.name)
 
     @abstractmethod
     def _select(self, key: Any, key_group: int) -> None:
@@ -92,6 +94,22 @@ class KeyContext(ABC):
         self._unselect()
 
     def require_open(self) -> None:
-        """Raise BackendClosedError once the backend is closed."""
+        """Raise BackendClosedError once the backend is closed, BackendFailedError if it failed."""
         if self._closed:
-            raise BackendClosedError(self.name)
+            raise self._refusal()
+
+    def fail(self, cause: BaseException) -> None:
+        """Refuse everything from now on, for what is held may be half of a change."""
+        if self._failure is None:
+            self._failure = cause
+        self._closed = True
+        self.forget_key()
+
+    def _refusal(self) -> MillpondError:
+        cause = self._failure
+        if cause is None:
+            return BackendClosedError(self.name)
+        what = f"{type(cause).__name__}: {cause}".rstrip(".")
+        error = BackendFailedError(self.name, what, self.parameters.place)
+        error.__cause__ = cause
+        return error

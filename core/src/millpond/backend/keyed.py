@@ -20,14 +20,28 @@ from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.view import StateView
 from millpond.closing import Closeable
 from millpond.errors import ConfigError
-from millpond.state.descriptors import StateDescriptor
-from millpond.types import VOID_NAMESPACE
+from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.types import VOID_NAMESPACE, KeyCodec
+from millpond.types.key_columns import codec_from_snapshot
 
 if TYPE_CHECKING:
     from millpond.checkpoint.storage import CheckpointStorage
     from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
 
-__all__ = ["KeyedStateBackend", "RegisteredState"]
+__all__ = ["KeyedStateBackend", "RegisteredState", "addresses_of"]
+
+
+def addresses_of(
+    physical: Iterable[bytes], keys: KeyCodec, namespaces: KeyCodec, prefix_bytes: int
+) -> Iterator[tuple[Any, Any]]:
+    """Key and namespace of physical keys; once where those of a map follow each other."""
+    last = None
+    for address in physical:
+        key, start = keys.decode(address, prefix_bytes)
+        namespace, end = namespaces.decode(address, start)
+        if address[:end] != last:
+            last = address[:end]
+            yield key, namespace
 
 
 class KeyedStateBackend(StateRegistry, Closeable):
@@ -40,6 +54,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         super().__init__(parameters)
         self.version: str | None = None
+        self._released = False
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
 
@@ -71,6 +86,13 @@ class KeyedStateBackend(StateRegistry, Closeable):
                 table: Any = self._tables[name]
                 sweep.run(table.changed_entries(), now)
 
+    def _all_flushed(self) -> None:
+        """Nothing is buffered any more: what is written from now on is not older than now."""
+        if self._sweeps:
+            now = self.parameters.clock.now_ms
+            for sweep in self._sweeps.values():
+                sweep.flushed(now)
+
     def sweep_figures(self) -> dict[str, SweepFigures]:
         """What the clean-up of each state with TTL has done since the backend was opened."""
         return {name: attrs.evolve(sweep.figures) for name, sweep in self._sweeps.items()}
@@ -87,11 +109,19 @@ class KeyedStateBackend(StateRegistry, Closeable):
                 yield key
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """All pairs of key and namespace that hold something in a state, each once."""
+        """All pairs of key and namespace that hold something in a state, each once.
+
+        Restored states count that nobody has requested yet. Attrs classes among their namespaces
+        come as named tuples then, for only their declaration names the class.
+        """
         self.require_open()
         registered = self._registered.get(state_name)
         if registered is not None:
-            yield from self._addresses(registered)
+            yield from self._addresses(state_name, registered.namespace_codec)
+        elif state_name in self.restored:
+            stored = self.restored[state_name]
+            if stored.kind is not StateKind.TIMER:
+                yield from self._addresses(state_name, codec_from_snapshot(stored.namespace))
 
     def apply_to_all_keys(
         self,
@@ -130,10 +160,17 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def flush(self, version: str | None = None) -> None:
         """End a bundle: buffered changes reach the store and the change listeners.
 
+        What fails before anything was stored, a serializer or the store's write, leaves all
+        changes in the buffer: they are read as before, and the next flush takes them along.
+
         Args:
             version: what the state is called from now on, unless nothing has changed since
                 it got its present name; a store that survives the process keeps the name in
                 the same atomic write. None: the state is at no named version.
+
+        Raises:
+            BackendFailedError: a change listener, or a flush in the middle of an operation, has
+                failed before. Every other call raises it too; only closing is left.
         """
 
     def snapshot(
@@ -207,8 +244,16 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def _report(self, state_name: str, changes: Sequence[Change]) -> None:
         """Tell the listeners of rows that were changed outside of a flush."""
         self.version = None
-        for listener in self._listeners:
-            listener({state_name: changes})
+        self._tell({state_name: changes})
+
+    def _tell(self, batch: Mapping[str, Sequence[Change]]) -> None:
+        """Call the change listeners; where one misses something, the backend has failed."""
+        try:
+            for listener in self._listeners:
+                listener(batch)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
@@ -218,9 +263,9 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     def close(self) -> None:
         """Release everything; may be called twice. What was not flushed is gone."""
-        if self._closed:
+        if self._released:
             return
-        self._closed = True
+        self._released = self._closed = True
         self.forget_key()
         for strategy in self._strategies or ():
             strategy.close()
@@ -228,11 +273,11 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     def disown(self) -> None:
         """Be closed in this process, which has inherited the backend, and release nothing."""
-        self._closed = True
+        self._released = self._closed = True
         self.forget_key()
 
     @abstractmethod
-    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         """Key and namespace of what a state holds, each pair once; may be changed meanwhile."""
 
     @abstractmethod

@@ -110,17 +110,28 @@ class StateRegistry(KeyContext):
         fresh = self._describe(descriptor, key_codec_for(kind, find))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
+            fresh.state = self._make_state(fresh)
         else:
             self._migrate_restored(fresh)
-            self._tables[descriptor.name] = self._create_table(fresh)
+            self._make_anew(fresh)
         self._plan_cleanup(fresh)
-        fresh.state = self._make_state(fresh)
         self._registered[descriptor.name] = fresh
         return fresh
 
+    def _make_anew(self, fresh: RegisteredState) -> None:
+        """Make table and state; where that fails, what was restored waits for the next request."""
+        name = fresh.meta.name
+        self._tables[name] = self._create_table(fresh)
+        try:
+            fresh.state = self._make_state(fresh)
+            self._claim_rows(name)
+        except BaseException:
+            del self._tables[name]
+            raise
+
     def _plan_cleanup(self, fresh: RegisteredState) -> None:
         name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
-        if ttl is None or not ttl.cleanup.in_background:
+        if ttl is None or not ttl.cleanup.entries_per_change:
             self._sweeps.pop(name, None)
         else:
             table: Any = self._tables[name]
@@ -145,6 +156,7 @@ class StateRegistry(KeyContext):
         migrate = None if stored is None else self._migration(stored, fresh)
         if migrate is not None:
             self.migrate_rows(fresh.meta.name, migrate)
+            self.restored[fresh.meta.name] = fresh.meta
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
         serializer = fresh.descriptor.value_serializer()
@@ -232,12 +244,16 @@ class StateRegistry(KeyContext):
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
         """Rewrite all stored values of a restored state that was not requested yet.
 
-        The state is at no named version afterwards, and the change listeners are told.
+        The state is at no named version afterwards, and the change listeners are told. A value
+        that ``migrate`` refuses leaves all values as they were.
         """
 
     @abstractmethod
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
-        """The table of a new state; restored rows of that name become its content."""
+        """The table of a new state."""
+
+    def _claim_rows(self, name: str) -> None:
+        """Restored rows become the content of a new table, where they are not yet."""
 
     @abstractmethod
     def _create_timer_rows(self, name: str) -> TimerRows:

@@ -36,8 +36,9 @@ class _SingleKeyTable:
         return self._namespaces.encode(namespace)
 
     def clear_all(self) -> None:
-        """Another key comes."""
-        self.entries.clear()
+        """Another key comes; an iteration that was begun keeps what it goes through."""
+        if self.entries:
+            self.entries = {}
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Nothing is ever restored."""
@@ -78,17 +79,28 @@ class _Maps(_SingleKeyTable, MapTable):
         self.entries.setdefault(namespace, {})[key] = value
 
     def remove(self, namespace: Any, key: Any) -> None:
-        entries = self.entries.get(namespace, {})
-        entries.pop(key, None)
-        if not entries:
-            self.entries.pop(namespace, None)
+        self.remove_at(self.place(namespace), key)
 
-    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
-        entries = self.entries.get(namespace, {})
-        for key in list(entries):
-            value = entries.get(key, ABSENT)
+    def place(self, namespace: Any) -> Any:
+        return self.entries, namespace
+
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        entries, namespace = place
+        for key in list(entries.get(namespace, ())):
+            value = entries.get(namespace, {}).get(key, ABSENT)
             if value is not ABSENT:
                 yield self._map_keys.decode(key, 0)[0], value
+
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        entries, namespace = place
+        entries.setdefault(namespace, {})[key] = value
+
+    def remove_at(self, place: Any, key: Any) -> None:
+        entries, namespace = place
+        found = entries.get(namespace, {})
+        found.pop(key, None)
+        if not found:
+            entries.pop(namespace, None)
 
     def is_empty(self, namespace: Any) -> bool:
         return not self.entries.get(namespace)
@@ -130,10 +142,10 @@ class SingleKeyBackend(KeyedStateBackend):
         prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
         return MemoryTimerRows(prefix_bytes, (), track_changes=False)
 
-    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
-        table: Any = self._tables[registered.meta.name]
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+        table: Any = self._tables[name]
         for namespace in list(table.entries):
-            yield self._held, registered.namespace_codec.decode(namespace, 0)[0]
+            yield self._held, namespaces.decode(namespace, 0)[0]
 
     def _count_entries(self) -> int:
         tables = (t for t in self._tables.values() if isinstance(t, _SingleKeyTable))

@@ -51,6 +51,7 @@ class _RawState(State):
         self._serializer = descriptor.value_serializer()
         self._immutable = self._serializer.immutable
         self._copy = self._serializer.copy
+        self._expires = descriptor.ttl_config is not None
         self._namespace: Any = None
         self._raw_namespace: Any = ABSENT
 
@@ -138,27 +139,33 @@ class _MergingRawState(_RawState, MergingState[Any, Any]):
 
     _table: CellTable
 
-    def _combine(self, a: Any, b: Any) -> Any:
+    def _combine(self, stored: list[Any]) -> Any:
+        """What stored values become together; None where, with TTL, all of them have expired.
+
+        They are the table's own, and a running snapshot may read them: users' functions, which
+        may change both their arguments, get copies.
+        """
         raise NotImplementedError
 
-    def _own(self, stored: Any) -> Any:
-        """A stored value that a user's function may change."""
-        return stored if self._immutable else self._copy(stored)
+    def _moved(self, stored: Any) -> Any:
+        """A stored value in the form in which another namespace takes it over."""
+        return stored
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """See the interface."""
+        """See the interface; nothing changes before the users' functions are done."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
-        into = self._prepare(target)
-        froms = [self._prepare(source) for source in sources]
-        merged = self._table.get(into)
-        for source in froms:
-            value = self._table.get(source)
-            if value is None or source == into:
-                continue
-            self._table.remove(source)
-            merged = value if merged is None else self._combine(self._own(merged), value)
-            self._table.put(into, merged)
+        table, into = self._table, self._prepare(target)
+        places = dict.fromkeys((into, *[self._prepare(source) for source in sources]))
+        found = {place: each for place in places if (each := table.get(place)) is not None}
+        if found.keys() <= {into}:
+            return
+        held = list(found.values())
+        merged = self._moved(held[0]) if len(held) == 1 else self._combine(held)
+        for place in found:
+            table.remove(place)
+        if merged is not None:
+            table.put(into, merged)
 
 
 class RawListState(_MergingRawState, ListState[Any]):
@@ -200,21 +207,32 @@ class RawListState(_MergingRawState, ListState[Any]):
                 stored.extend(values)
             self._table.put(self._namespace, values if stored is None else stored)
 
-    def _combine(self, a: Any, b: Any) -> Any:
-        return [*a, *b]
+    def _combine(self, stored: list[Any]) -> Any:
+        return [element for elements in stored for element in elements]
 
-    def _own(self, stored: Any) -> Any:
-        return stored
+    def _moved(self, stored: Any) -> Any:
+        return list(stored)  # since a list is grown in place
 
 
 class _AppendingRawState(_MergingRawState):
     """States whose cell is an accumulator."""
+
+    _merge_two: Callable[[Any, Any], Any]
 
     def _result(self, accumulator: Any) -> Any:
         return accumulator
 
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         raise NotImplementedError
+
+    def _combine(self, stored: list[Any]) -> Any:
+        own = stored if self._immutable else list(map(self._copy, stored))
+        merged = own[0]
+        for value in own[1:]:
+            merged = self._merge_two(merged, value)
+            if merged is not None or not self._expires:
+                merged = self._check(merged, "the merged accumulator")
+        return merged
 
     def get(self) -> Any:
         """See the interface."""
@@ -244,14 +262,11 @@ class RawReducingState(_AppendingRawState, ReducingState[Any]):
         self, descriptor: ReducingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
     ) -> None:
         super().__init__(descriptor, namespace_codec, table)
-        self._reduce = descriptor.reduce_function
+        self._reduce = self._merge_two = descriptor.reduce_function
 
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         checked = self._check(value)
         return checked if accumulator is None else self._reduce(accumulator, checked)
-
-    def _combine(self, a: Any, b: Any) -> Any:
-        return self._check(self._reduce(a, b), "the reduced value")
 
 
 class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
@@ -262,6 +277,7 @@ class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
     ) -> None:
         super().__init__(descriptor, namespace_codec, table)
         self._function = descriptor.aggregate_function
+        self._merge_two = self._function.merge
 
     def _result(self, accumulator: Any) -> Any:
         return self._function.get_result(accumulator)
@@ -270,9 +286,6 @@ class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
         if accumulator is None:
             accumulator = self._function.create_accumulator()
         return self._function.add(value, accumulator)
-
-    def _combine(self, a: Any, b: Any) -> Any:
-        return self._check(self._function.merge(a, b), "the merged accumulator")
 
 
 class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
@@ -288,6 +301,37 @@ class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         start = copy.copy(self._copy(self._initial)) if accumulator is None else accumulator
         return self._fold(start, value)
+
+
+class MapWalk:
+    """Goes through the map of the key and namespace of its making, whatever is current later."""
+
+    def __init__(
+        self,
+        table: MapTable,
+        namespace: Any,
+        copy_of: Callable[[Any], Any] | None,
+        prepare_key: Callable[[Any], Any],
+        check: Callable[[Any], Any],
+    ) -> None:
+        self._table = table
+        self._place = table.place(namespace)
+        self._copy_of, self._prepare_key, self._check = copy_of, prepare_key, check
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        """The entries, copied where they can be changed."""
+        copy_of, entries = self._copy_of, self._table.items_at(self._place)
+        if copy_of is None:
+            return entries
+        return ((key, copy_of(value)) for key, value in entries)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Overwrite an entry."""
+        self._table.put_at(self._place, self._prepare_key(key), self._check(value))
+
+    def remove(self, key: Any) -> None:
+        """Remove an entry."""
+        self._table.remove_at(self._place, self._prepare_key(key))
 
 
 class RawMapState(_RawState, MapState[Any, Any]):
@@ -346,8 +390,12 @@ class RawMapState(_RawState, MapState[Any, Any]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
-        for key, value in self._table.items(self._namespace):
-            yield key, value if self._immutable else self._copy(value)
+        return iter(self.walk())
+
+    def walk(self) -> MapWalk:
+        """An iteration that can write to the map it goes through."""
+        copy_of = None if self._immutable else self._copy
+        return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
 
     def is_empty(self) -> bool:
         """See the interface."""

@@ -93,11 +93,23 @@ class MapTable(_Table):
         """Remove an entry, if there is one."""
 
     @abstractmethod
-    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+    def place(self, namespace: Any) -> Any:
+        """Where the current key's map is: what the following methods take, whatever the key."""
+
+    @abstractmethod
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
         """Map keys (as the user gave them) and stored objects, each once.
 
         Entries removed meanwhile are skipped, overwritten ones come with their new value.
         """
+
+    @abstractmethod
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        """As ``put``, in the map of a place."""
+
+    @abstractmethod
+    def remove_at(self, place: Any, key: Any) -> None:
+        """As ``remove``, in the map of a place."""
 
     @abstractmethod
     def is_empty(self, namespace: Any) -> bool:

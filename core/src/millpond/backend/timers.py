@@ -251,10 +251,13 @@ class MemoryTimerRows(TimerRows):
             self._rows.add(key)
             heapq.heappush(self._heap, self._entry(key))
 
-    def take_changes(self) -> list[Change]:
-        """The changed rows, sorted; the next call reports later ones."""
-        changed, self.changed = self.changed or (), set()
-        return [(row, b"" if row in self._rows else None) for row in sorted(changed)]
+    def changes(self) -> list[Change]:
+        """The changed rows, sorted."""
+        return [(row, b"" if row in self._rows else None) for row in sorted(self.changed or ())]
+
+    def flushed(self) -> None:
+        """The changes are known to the listeners: report later ones only."""
+        self.changed = set()
 
     def rows(self, frozen: dict[bytes, list[Change]], group: int) -> list[Change]:
         """The rows of a frozen key group."""

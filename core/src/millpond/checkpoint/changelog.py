@@ -91,14 +91,17 @@ class ChangelogStrategy(SnapshotStrategy):
         backend.flush(version or uuid.uuid4().hex)
         self._recording = True
         delta = _Delta(tuple(self._builder.states), tuple(self._log))
-        self._covered[checkpoint_id] = len(self._log)
         blank = self.blank_handle(checkpoint_id, storage)
+        covered = len(self._log)
         before = self.confirmed
         if before is None or before.storage != storage:
-            return self._base_only(blank, storage)
-        if delta.segments and self._outgrown(before, delta):
-            return self._delta_and_base(before, delta, blank, storage)
-        return self._delta_only(before, delta, blank, storage)
+            task = self._base_only(blank, storage)
+        elif delta.segments and self._outgrown(before, delta):
+            task = self._delta_and_base(before, delta, blank, storage)
+        else:
+            task = self._delta_only(before, delta, blank, storage)
+        self._covered[checkpoint_id] = covered
+        return task
 
     def _base_only(
         self, blank: KeyedStateHandle, storage: CheckpointStorage
@@ -163,8 +166,9 @@ class ChangelogStrategy(SnapshotStrategy):
     def notify_complete(self, checkpoint_id: int) -> None:
         """See the base class."""
         super().notify_complete(checkpoint_id)
+        confirmed = self.confirmed is not None and self.confirmed.checkpoint_id == checkpoint_id
         covered = self._covered.get(checkpoint_id)
-        if covered is not None:
+        if confirmed and covered is not None:
             del self._log[:covered]
             later = {n: count for n, count in self._covered.items() if n > checkpoint_id}
             self._covered = {n: count - covered for n, count in later.items()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millpond.backend.changes import Change
 from millpond.backend.compat import CellMigration
-from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerRows
@@ -19,6 +19,7 @@ from millpond.clock import ManualClock
 from millpond.config import Config
 from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.types import KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ class Contents(KeyedStateBackend):
     def _create_timer_rows(self, name: str) -> TimerRows:
         raise UnsupportedCapabilityError(self.name, "timer_queue")
 
-    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
-        return iter(())
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+        for rows in self.state_rows(name):
+            physical = (key for key, _ in rows)
+            yield from addresses_of(physical, self.key_codec, namespaces, self._prefix_bytes)
 
     def _count_entries(self) -> int:
         return sum(len(g) for groups in self._rows.values() for g in groups.values())

@@ -41,9 +41,9 @@ class FullStrategy(SnapshotStrategy):
         """See the base class."""
         backend = self._backend
         backend.flush(version or uuid.uuid4().hex)
-        view = backend.freeze()
         blank = self.blank_handle(checkpoint_id, storage)
         path = self.new_path(checkpoint_id, "base.arrow")
+        view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if self.is_empty(blank):

@@ -74,9 +74,13 @@ def run_snapshot(
     """Start the work in a thread, or do it at once where what it reads cannot wait."""
     task = SnapshotTask()
     if background:
-        threading.Thread(
-            target=task.run, args=(work, close), name="millpond-snapshot", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=task.run, args=(work, close), name="millpond-snapshot", daemon=True
+            ).start()
+        except BaseException:
+            close()
+            raise
     else:
         task.run(work, close)
     return task

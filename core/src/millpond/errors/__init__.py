@@ -35,6 +35,7 @@ from millpond.errors.snapshots import (
 )
 from millpond.errors.state import (
     BackendClosedError,
+    BackendFailedError,
     DirectoryInUseError,
     KeyGroupRangeError,
     MaxParallelismError,
@@ -52,6 +53,7 @@ from millpond.errors.tools import JobError, PlaceError
 __all__ = [
     "ApiVersionError",
     "BackendClosedError",
+    "BackendFailedError",
     "BackendMismatchError",
     "ConfigError",
     "CorruptSnapshotError",

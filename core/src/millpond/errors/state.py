@@ -8,6 +8,7 @@ from millpond.errors.base import MillpondError
 
 __all__ = [
     "BackendClosedError",
+    "BackendFailedError",
     "DirectoryInUseError",
     "KeyGroupRangeError",
     "MaxParallelismError",
@@ -133,6 +134,22 @@ class BackendClosedError(MillpondError):
 
     def sentence(self) -> str:
         return f"The backend {self.backend!r} is closed. Open it again to go on."
+
+
+@attrs.define(eq=False, slots=False)
+class BackendFailedError(MillpondError):
+    """A backend may hold half of a change, and refuses everything but to be closed."""
+
+    backend: str
+    cause: str
+    place: str = ""
+
+    def sentence(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return (
+            f"{where}the backend {self.backend!r} has failed for good: {self.cause}. What it holds "
+            "may be incomplete: close it, and restore the last snapshot into another one."
+        )
 
 
 @attrs.define(eq=False, slots=False)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from millpond.backend.changes import Change, ChangeListener
-from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import MemoryTimerRows, TimerRows
 from millpond.backend.view import StateView
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
+from millpond.types import KeyCodec
 
 from millpond_heap.tables import HeapCellTable, HeapMapTable
 from millpond_heap.view import HeapView
@@ -50,6 +52,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _unselect(self) -> None:
         self.key_group = None
 
+    @contextmanager
+    def turned_to(self, key_group: int | None, address: Any) -> Iterator[None]:
+        """Let the tables work on another key for a moment."""
+        before = self.key_group, self.address
+        self.key_group, self.address = key_group, address
+        try:
+            yield
+        finally:
+            self.key_group, self.address = before
+
     def add_change_listener(self, listener: ChangeListener) -> None:
         """See the base class."""
         super().add_change_listener(listener)
@@ -63,16 +75,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.remove_expired()
         if not self._listeners:
             self.version = version
+            self._all_flushed()
             return
         batch = {
             name: changes
             for name, table in self._tables.items()
-            if (changes := table.take_changes())  # type: ignore[union-attr]
+            if (changes := table.changes())  # type: ignore[union-attr]
         }
+        for table in self._tables.values():
+            table.flushed()  # type: ignore[union-attr]
         if batch or version is None or self.version is None:
             self.version = version
-        for listener in self._listeners:
-            listener(batch)
+        self._all_flushed()
+        self._tell(batch)
 
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         track = bool(self._listeners)
@@ -84,10 +99,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             )
         else:
             table = HeapCellTable(self, namespaces, serializer, track_changes=track)
-        for rows in self._unclaimed.pop(registered.meta.name, {}).values():
+        return table
+
+    def _claim_rows(self, name: str) -> None:
+        table: Any = self._tables[name]
+        for rows in self._unclaimed.get(name, {}).values():
             for key, value in rows.items():
                 table.load(key, value)
-        return table
+        self._unclaimed.pop(name, None)
 
     def _create_timer_rows(self, name: str) -> TimerRows:
         restored = self._unclaimed.pop(name, {})
@@ -96,20 +115,18 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
         """See the base class; restored rows are still as they were stored."""
-        changes: list[Change] = []
-        for rows in self._unclaimed.get(state_name, {}).values():
-            for key, value in list(rows.items()):
-                made = migrate(value)
-                changes.append((key, made))
-                if made is None:
-                    del rows[key]
-                else:
-                    rows[key] = made
+        groups = self._unclaimed.get(state_name, {})
+        changes = [(key, migrate(value)) for rows in groups.values() for key, value in rows.items()]
+        self.load_rows(state_name, changes)
         self._report(state_name, changes)
 
-    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
-        table: Any = self._tables[registered.meta.name]
-        yield from table.addresses()
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+        if name in self._tables:
+            table: Any = self._tables[name]
+            yield from table.addresses()
+            return
+        for rows in list(self._unclaimed.get(name, {}).values()):
+            yield from addresses_of(list(rows), self.key_codec, namespaces, self.prefix_bytes)
 
     def _count_entries(self) -> int:
         self.remove_expired()

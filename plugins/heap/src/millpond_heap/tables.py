@@ -61,9 +61,8 @@ class _HeapTable:
         if self._sweeping is None:
             self._sweeping = self._everything()
         backend = self._backend
-        before = backend.key_group, backend.address
         visited = removed = 0
-        try:
+        with backend.turned_to(None, None):
             for group, namespace, key, *map_key in islice(self._sweeping, limit):
                 visited += 1
                 backend.key_group, backend.address = group, key
@@ -76,8 +75,6 @@ class _HeapTable:
                     self.remove(namespace, *map_key)
                 elif kept is not value:
                     self.put(namespace, *map_key, kept)
-        finally:
-            backend.key_group, backend.address = before
         if visited == limit:
             return visited, removed, False
         self._sweeping = None
@@ -173,10 +170,14 @@ class _HeapTable:
             namespace = physical[start:end]
         return int.from_bytes(physical[:size], "big"), namespace, key, end
 
-    def take_changes(self) -> list[Change]:
-        """The changed entries, serialized and sorted; the next call reports later ones."""
-        changed, self.changed = self.changed or (), set()
-        return sorted((self._change(address) for address in changed), key=lambda row: row[0])
+    def changes(self) -> list[Change]:
+        """The changed entries, serialized and sorted."""
+        changes = (self._change(address) for address in self.changed or ())
+        return sorted(changes, key=lambda row: row[0])
+
+    def flushed(self) -> None:
+        """The changes are known to the listeners: report later ones only."""
+        self.changed = set()
 
     def _change(self, address: tuple[Any, ...]) -> Change:
         raise NotImplementedError
@@ -331,13 +332,35 @@ class HeapMapTable(_HeapTable, MapTable):
         if not entries:
             self._discard(namespace)
 
-    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+    def place(self, namespace: Any) -> Any:
         """See the base class."""
-        entries = self._map(namespace)
-        for key in list(entries):
-            value = entries.get(key, ABSENT)
+        backend = self._backend
+        self._entries()  # raises where there is no current key
+        return backend.key_group, namespace, backend.address
+
+    def _map_at(self, place: tuple[int, Any, Any]) -> dict[Any, Any]:
+        group, namespace, address = place
+        entries: dict[Any, Any] = self._groups[group].get(namespace, {}).get(address, {})
+        return entries
+
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        """See the base class; the map is found anew for each entry, since a snapshot parts it."""
+        for key in list(self._map_at(place)):
+            value = self._map_at(place).get(key, ABSENT)
             if value is not ABSENT:
                 yield self._plain(self._map_keys, key), value
+
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        """See the base class."""
+        self._backend.require_open()
+        with self._backend.turned_to(place[0], place[2]):
+            self.put(place[1], key, value)
+
+    def remove_at(self, place: Any, key: Any) -> None:
+        """See the base class."""
+        self._backend.require_open()
+        with self._backend.turned_to(place[0], place[2]):
+            self.remove(place[1], key)
 
     def is_empty(self, namespace: Any) -> bool:
         """See the base class."""

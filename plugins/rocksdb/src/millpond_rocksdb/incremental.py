@@ -62,11 +62,11 @@ class IncrementalStrategy(SnapshotStrategy):
         """See the base class."""
         backend = self._rocksdb
         backend.flush(version or uuid.uuid4().hex)
-        links = backend.native_checkpoint()
         blank = self.blank_handle(checkpoint_id, storage)
         before = self.confirmed
         shared = before.files if before is not None and before.storage == storage else ()
         known = {_name(file): file for file in shared if file.kind == "sst"}
+        links = backend.native_checkpoint()
         view = _Links(backend, links)
 
         def work(task: SnapshotTask) -> SnapshotResult:

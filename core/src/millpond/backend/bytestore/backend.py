@@ -20,7 +20,7 @@ from millpond.backend.bytestore.view import ByteStoreView
 from millpond.backend.changes import Change
 from millpond.backend.cleanup import PROGRESS_BYTES
 from millpond.backend.compat import CellMigration
-from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.ownership import DirectoryLock
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
@@ -34,7 +34,7 @@ from millpond.types import KeyCodec
 __all__ = ["ByteStoreBackend"]
 
 _VERSION_KEY = b"version"
-_SWEEP_KEY = b"sweep/"
+_SWEEP_KEY = b"swept/"
 _CHUNK = 1024
 _LOAD_BATCH_BYTES = 8 << 20
 
@@ -126,7 +126,12 @@ class ByteStoreBackend(KeyedStateBackend):
             self._flush_early()
 
     def _flush_early(self) -> None:
-        self.flush()
+        try:
+            self.flush()
+        except BaseException as error:
+            # The operation that needs the room may be half done, and is not undone.
+            self.fail(error)
+            raise
 
     def flush(self, version: str | None = None) -> None:
         """See the base class."""
@@ -134,17 +139,19 @@ class ByteStoreBackend(KeyedStateBackend):
         self.remove_expired()
         batch: dict[str, list[Change]] = {}
         for name, table in self._tables.items():
-            changes = table.drain()  # type: ignore[union-attr]
+            changes = table.changes()  # type: ignore[union-attr]
             if changes:
                 batch[name] = changes
-                self._store_writes += len(changes)
-        self._room = self._max_bytes
         if batch or version is None or self.version is None:
             marker = None if version is None else version.encode()
             self.store.write({**batch, META_FAMILY: [(_VERSION_KEY, marker), *self._progress()]})
             self.version = version
-        for listener in self._listeners:
-            listener(batch)
+        for table in self._tables.values():
+            table.flushed()  # type: ignore[union-attr]
+        self._room = self._max_bytes
+        self._store_writes += sum(map(len, batch.values()))
+        self._all_flushed()
+        self._tell(batch)
 
     def counters(self) -> dict[str, int]:
         """See the base class."""
@@ -199,6 +206,7 @@ class ByteStoreBackend(KeyedStateBackend):
     def _chunks(self, family: str, prefix: bytes) -> Iterator[list[Any]]:
         start, end = prefix, end_of_prefix(prefix)
         while True:
+            self.require_open()
             with closing(self.store.scan(family, start, end)) as scan:
                 rows = list(islice(scan, _CHUNK))
             if rows:
@@ -207,17 +215,13 @@ class ByteStoreBackend(KeyedStateBackend):
                 return
             start = rows[-1][0] + b"\0"
 
-    def _addresses(self, registered: RegisteredState) -> Iterator[tuple[Any, Any]]:
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         self.flush()
-        last = None
+        family = self._family(name)
         for group in self.key_group_range:
-            prefix = self._group_prefixes[group]
-            for address, _ in self.scan_in_chunks(registered.meta.name, prefix):
-                key, start = self.key_codec.decode(address, self._prefix_bytes)
-                namespace, end = registered.namespace_codec.decode(address, start)
-                if address[:end] != last:
-                    last = address[:end]
-                    yield key, namespace
+            rows = self.scan_in_chunks(family, self._group_prefixes[group])
+            physical = (address for address, _ in rows)
+            yield from addresses_of(physical, self.key_codec, namespaces, self._prefix_bytes)
 
     def _count_entries(self) -> int:
         self.flush()
@@ -239,10 +243,16 @@ class ByteStoreBackend(KeyedStateBackend):
         """See the base class; the version marker goes first, so a half-done store is not used."""
         self.flush(None)
         family = self._family(state_name)
-        for chunk in self._chunks(family, b""):
-            changes = [(key, migrate(value)) for key, value in chunk]
-            self.store.write({family: changes})
-            self._report(state_name, changes)
+        for _, value in self.scan_in_chunks(family, b""):
+            migrate(value)  # before anything is written, for a part of them would be of no type
+        try:
+            for chunk in self._chunks(family, b""):
+                changes = [(key, migrate(value)) for key, value in chunk]
+                self.store.write({family: changes})
+                self._report(state_name, changes)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""

@@ -136,16 +136,19 @@ class BufferedCellTable(_BufferedTable, CellTable):
         """See the base class."""
         return len(self._dirty)
 
-    def drain(self) -> list[Change]:
-        """The dirty entries, serialized and sorted; the buffer is empty afterwards."""
+    def changes(self) -> list[Change]:
+        """The dirty entries, serialized and sorted."""
         entries, serialize = self._entries, self._serializer.serialize
         changes: list[Change] = []
         for address in sorted(self._dirty):
             value = entries[address]
             changes.append((address, None if value is None else serialize(value)))
+        return changes
+
+    def flushed(self) -> None:
+        """The changes are stored: the buffer is empty."""
         self._entries = {}
         self._dirty = set()
-        return changes
 
 
 class BufferedMapTable(_BufferedTable, MapTable):
@@ -194,14 +197,23 @@ class BufferedMapTable(_BufferedTable, MapTable):
 
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         """See the base class."""
-        self._note(namespace, key, value, self._serializer.weight(value))
+        self._note(self._address(namespace), key, value, self._serializer.weight(value))
 
     def remove(self, namespace: Any, key: Any) -> None:
         """See the base class."""
-        self._note(namespace, key, ABSENT, _SMALL)
+        self._note(self._address(namespace), key, ABSENT, _SMALL)
 
-    def _note(self, namespace: bytes, key: bytes, value: Any, weight: int) -> None:
-        address = self._address(namespace)
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        """See the base class."""
+        self._backend.require_open()
+        self._note(place, key, value, self._serializer.weight(value))
+
+    def remove_at(self, place: Any, key: Any) -> None:
+        """See the base class."""
+        self._backend.require_open()
+        self._note(place, key, ABSENT, _SMALL)
+
+    def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
         if (address, key) not in self._dirty:
             self._backend.make_room(weight)
             self._dirty.add((address, key))
@@ -223,10 +235,14 @@ class BufferedMapTable(_BufferedTable, MapTable):
             if value is not ABSENT:
                 yield key, value
 
-    def items(self, namespace: Any) -> Iterator[tuple[Any, Any]]:
+    def place(self, namespace: Any) -> bytes:
+        """See the base class."""
+        return self._address(namespace)
+
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
         """See the base class."""
         decode = self._map_keys.decode
-        for key, value in self._merged(self._address(namespace)):
+        for key, value in self._merged(place):
             yield decode(key, 0)[0], value
 
     def is_empty(self, namespace: Any) -> bool:
@@ -256,14 +272,17 @@ class BufferedMapTable(_BufferedTable, MapTable):
         """See the base class."""
         return len(self._dirty)
 
-    def drain(self) -> list[Change]:
-        """The dirty entries, serialized and sorted; the buffer is empty afterwards."""
+    def changes(self) -> list[Change]:
+        """The dirty entries, serialized and sorted."""
         maps, serialize = self._maps, self._serializer.serialize
         changes: list[Change] = []
         for address, key in self._dirty:
             value = maps[address][key]
             changes.append((address + key, None if value is ABSENT else serialize(value)))
         changes.sort(key=lambda change: change[0])
+        return changes
+
+    def flushed(self) -> None:
+        """The changes are stored: the buffer is empty."""
         self._maps = {}
         self._dirty = set()
-        return changes

@@ -72,7 +72,11 @@ class BufferedTimerRows(TimerRows):
                 stamps += [row[start : start + TIMESTAMP_BYTES] for row in islice(kept, 1)]
         return timestamp_from(min(stamps)) if stamps else None
 
-    def drain(self) -> list[Change]:
-        """The changed rows, sorted; the buffer is empty afterwards."""
-        changed, self._changed = self._changed, {}
+    def changes(self) -> list[Change]:
+        """The changed rows, sorted."""
+        changed = self._changed
         return [(row, b"" if changed[row] else None) for row in sorted(changed)]
+
+    def flushed(self) -> None:
+        """The changes are stored: the buffer is empty."""
+        self._changed = {}

@@ -36,9 +36,9 @@ class SavepointStrategy(SnapshotStrategy):
         """Write a savepoint into a folder of a storage; '' is its root."""
         backend = self._backend
         backend.flush(uuid.uuid4().hex)
-        view = backend.freeze()
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         uid = backend.parameters.place.rpartition("/")[2] or "operator"
+        view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if not view.metas and not frozen:

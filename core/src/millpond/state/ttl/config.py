@@ -12,6 +12,7 @@ from millpond.errors import ConfigError
 
 __all__ = ["CleanupStrategies", "StateTtlConfig", "StateVisibility", "UpdateType"]
 
+_DEFAULT_SIZE = 5
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -34,13 +35,23 @@ class CleanupStrategies:
     """How expired entries that nobody reads are removed. A full snapshot never holds any.
 
     Attributes:
-        in_background: whether they are removed at all.
+        in_background: whether they are removed where nothing more is said.
         incremental_size: at each flush so many stored entries are looked at for every entry
-            that the bundle has changed, but at least 1,000.
+            that the bundle has changed, but at least 1,000. A number asks for this, in the
+            background or not; None means 5, and nothing where ``in_background`` is false.
     """
 
     in_background: bool = True
-    incremental_size: int = attrs.field(default=5, validator=attrs.validators.ge(1))
+    incremental_size: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
+
+    @property
+    def entries_per_change(self) -> int:
+        """How many entries a flush looks at for every changed one; 0 switches it off."""
+        if self.incremental_size is not None:
+            return self.incremental_size
+        return _DEFAULT_SIZE if self.in_background else 0
 
 
 def _positive(_: object, __: object, ttl: timedelta) -> None:
@@ -68,6 +79,11 @@ class StateTtlConfig:
     def ttl_ms(self) -> int:
         """The time to live in milliseconds."""
         return self.ttl // timedelta(milliseconds=1)
+
+    @cached_property
+    def shows_expired(self) -> bool:
+        """Whether what has expired is visible as long as it is there."""
+        return self.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def expired(self, timestamp: int, now: int) -> bool:
         """Whether an entry of this timestamp has expired: ``timestamp + ttl <= now``.
@@ -124,7 +140,7 @@ class StateTtlConfigBuilder:
 
         PyFlink's second argument is not there: each flush looks at some, changed entries or not.
         """
-        cleanup = CleanupStrategies(incremental_size=cleanup_size)
+        cleanup = attrs.evolve(self._config.cleanup, incremental_size=cleanup_size)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 
@@ -133,8 +149,8 @@ class StateTtlConfigBuilder:
         return self
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Remove expired entries only when they are read."""
-        cleanup = CleanupStrategies(in_background=False)
+        """Remove expired entries only when they are read, unless ``cleanup_incrementally`` asks."""
+        cleanup = attrs.evolve(self._config.cleanup, in_background=False)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 

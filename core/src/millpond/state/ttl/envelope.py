@@ -70,18 +70,23 @@ class _Time:
     ttl: StateTtlConfig
     clock: Clock
 
-    def live(self, stamped: Stamped, now: int) -> bool:
-        return not self.ttl.expired(stamped[1], now)
+    def visible(self, stamped: Stamped | None, now: int) -> bool:
+        """Whether a read would give it; None is nothing."""
+        if stamped is None:
+            return False
+        return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
 
 
 def _stamped_reduce(
     function: Callable[[Any, Any], Any], time: _Time
-) -> Callable[[Stamped, Stamped], Stamped]:
-    def reduce(a: Stamped, b: Stamped) -> Stamped:
+) -> Callable[[Stamped | None, Stamped], Stamped | None]:
+    """Two become one, which is stamped now; None where both have expired."""
+
+    def reduce(a: Stamped | None, b: Stamped) -> Stamped | None:
         now = time.clock.now_ms
-        if not time.live(a, now):
-            return b
-        return (function(a[0], b[0]), now) if time.live(b, now) else a
+        if a is None or not time.visible(a, now):
+            return (b[0], now) if time.visible(b, now) else None
+        return (function(a[0], b[0]) if time.visible(b, now) else a[0]), now
 
     return reduce
 
@@ -98,13 +103,14 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
         now = self.time.clock.now_ms
-        old = accumulator[0] if self.time.live(accumulator, now) else self.create_accumulator()[0]
+        seen = self.time.visible(accumulator, now)
+        old = accumulator[0] if seen else self.inner.create_accumulator()
         return self.inner.add(value, old), now
 
     def get_result(self, accumulator: Stamped) -> Stamped:
         return self.inner.get_result(accumulator[0]), accumulator[1]
 
-    def merge(self, a: Stamped, b: Stamped) -> Stamped:
+    def merge(self, a: Stamped | None, b: Stamped) -> Any:
         return _stamped_reduce(self.inner.merge, self.time)(a, b)
 
 
@@ -115,8 +121,8 @@ def _stamped_fold(
 
     def fold(accumulator: Stamped, value: Any) -> Stamped:
         now = time.clock.now_ms
-        live = time.live(accumulator, now)
-        old = accumulator[0] if live else serializer.copy(descriptor.initial)
+        seen = time.visible(accumulator, now)
+        old = accumulator[0] if seen else serializer.copy(descriptor.initial)
         return descriptor.fold_function(old, value), now
 
     return fold

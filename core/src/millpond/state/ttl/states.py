@@ -18,7 +18,7 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.ttl.config import StateTtlConfig, StateVisibility, UpdateType
+from millpond.state.ttl.config import StateTtlConfig, UpdateType
 from millpond.state.ttl.envelope import Stamped
 
 __all__ = ["wrap_with_ttl"]
@@ -35,7 +35,7 @@ class _TtlState(State):
         self._clock = clock
         self._ttl_ms = ttl.ttl_ms
         self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
-        self._return_expired = ttl.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        self._return_expired = ttl.shows_expired
 
     def set_current_namespace(self, namespace: Any) -> None:
         """See the interface."""
@@ -191,17 +191,22 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
-        for key, stamped in self._raw.items():
+        return self._visible(self._raw.walk())
+
+    def _visible(self, walk: Any) -> Iterator[tuple[Any, Any]]:
+        for key, stamped in walk:
             if self._expired(stamped):
-                self._raw.remove(key)
+                walk.remove(key)
                 if not self._return_expired:
                     continue
             elif self._touch_on_read:
-                self._raw.put(key, (stamped[0], self._clock.now_ms))
+                walk.put(key, (stamped[0], self._clock.now_ms))
             yield key, stamped[0]
 
     def is_empty(self) -> bool:
-        """See the interface; expired entries do not count and are not touched."""
+        """See the interface; what has expired counts only where reads return it."""
+        if self._return_expired:
+            return bool(self._raw.is_empty())
         return all(self._expired(stamped) for _, stamped in self._raw.items())
 
 
@@ -228,7 +233,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
 
 class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """See the interface; expired accumulators are left out."""
+        """See the interface; what reads would not return is left out."""
         self._raw.merge_namespaces(target, sources)
 
 
