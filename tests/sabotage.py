@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import mutants_failures
 import mutants_ownership
 import mutants_resources
 import mutants_snapshots
@@ -25,7 +26,14 @@ from sabotage_tools import GALLERY
 
 __all__ = ["GALLERY", "Kill", "judge", "markdown"]
 
-CHAPTERS = (mutants_values, mutants_snapshots, mutants_time, mutants_resources, mutants_ownership)
+CHAPTERS = (
+    mutants_values,
+    mutants_snapshots,
+    mutants_time,
+    mutants_resources,
+    mutants_ownership,
+    mutants_failures,
+)
 """Importing them has filled the gallery."""
 
 

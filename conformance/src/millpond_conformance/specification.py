@@ -44,6 +44,7 @@ CHAPTERS = {
     "S": "Snapshots and restore",
     "A": "Asynchronous snapshots",
     "P": "Savepoints",
+    "D": "Failures on the way",
     "E": "Schema evolution",
     "T": "Time to live",
     "C": "Clean-up of expired entries",

@@ -1,0 +1,193 @@
+"""What fails in the middle of a flush or a request: nothing is lost, nothing is half done."""
+
+from datetime import timedelta
+from typing import Any
+
+import millpond as mp
+import pytest
+from millpond import errors
+
+from millpond_conformance.faults import Fault, FaultySerializer, InjectedError
+from millpond_conformance.plugin import BackendOpener
+
+STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
+
+
+def states(backend: Any, fault: Fault | None = None) -> dict[str, Any]:
+    """One state of each kind that stores differently; two values, so that one may be flushed."""
+
+    def typed(plain: Any) -> Any:
+        return plain if fault is None else FaultySerializer(plain, fault)
+
+    descriptors = (
+        mp.ValueStateDescriptor("first", typed(int)),
+        mp.ListStateDescriptor("list", typed(int)),
+        mp.MapStateDescriptor("map", str, typed(int)),
+        mp.ReducingStateDescriptor("sum", int.__add__, typed(int)),
+        mp.ValueStateDescriptor("value", typed(list[int])),
+    )
+    return {each.name: backend.get_partitioned_state(each) for each in descriptors}
+
+
+def write(backend: Any, held: dict[str, Any], number: int) -> None:
+    """Change every state of three keys, and set timers."""
+    for key in ("a", "b", "c"):
+        backend.set_current_key(key)
+        held["first"].update(number)
+        held["list"].add(number)
+        held["map"].put_all({"same": number, f"e{number}": number})
+        held["sum"].add(number)
+        held["value"].update([number])
+        backend.timer_queue("event").register(number, mp.VOID_NAMESPACE)
+
+
+def shown(backend: Any, held: dict[str, Any]) -> dict[str, Any]:
+    """What the states of the three keys hold."""
+    found = {}
+    for key in ("a", "b", "c"):
+        backend.set_current_key(key)
+        first, value = held["first"].value(), held["value"].value()
+        entries = sorted(held["map"].items())
+        found[key] = (first, held["list"].get(), entries, held["sum"].get(), value)
+    return found
+
+
+def expected(*numbers: int) -> dict[str, Any]:
+    """What was written."""
+    last = numbers[-1]
+    entries = sorted({"same": last, **{f"e{number}": number for number in numbers}}.items())
+    return {key: (last, [*numbers], entries, sum(numbers), [last]) for key in ("a", "b", "c")}
+
+
+def refuses_everything(backend: Any) -> bool:
+    """Whether a backend that has failed says so at every call."""
+    calls = (
+        lambda: backend.set_current_key("a"),
+        lambda: backend.get_partitioned_state(mp.ValueStateDescriptor("first", int)),
+        lambda: backend.flush(None),
+        lambda: list(backend.keys("first")),
+        backend.num_state_entries,
+        lambda: backend.snapshot(99, mp.checkpoint_storage("memory:failed")),
+    )
+    for call in calls:
+        with pytest.raises(errors.BackendFailedError):
+            call()
+    return True
+
+
+@pytest.mark.clause("D1")
+@STRATEGIES
+def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage, strategy):
+    """Whichever value cannot be serialized once, the next snapshot holds all changes."""
+    fault = Fault()
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
+    held = states(backend, fault)
+    write(backend, held, 1)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    numbers = [1]
+    for call in (1, 4, 8, 13, 18):
+        numbers.append(numbers[-1] + 1)
+        write(backend, held, numbers[-1])
+        with fault.armed(call), pytest.raises(InjectedError):
+            backend.snapshot(100 + call, storage).result()
+        assert shown(backend, held) == expected(*numbers)
+    handle = backend.snapshot(200, storage).result().handle
+    restored = open_backend(restore=[handle])
+    assert shown(restored, states(restored)) == expected(*numbers)
+    due = sorted((timer.key, timer.timestamp) for timer in restored.timer_queue("event").due(9))
+    assert due == [(key, number) for key in ("a", "b", "c") for number in numbers]
+
+
+@pytest.mark.clause("D2")
+def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, storage):
+    """Where a change listener has missed changes, the backend refuses every call but close."""
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
+    held = states(backend)
+    write(backend, held, 1)
+    handle = backend.snapshot(1, storage).result().handle
+    backend.notify_checkpoint_complete(1)
+    fault = Fault()
+    backend.add_change_listener(lambda _: fault.pass_or_fail())
+    write(backend, held, 2)
+    with fault.armed(), pytest.raises(InjectedError):
+        backend.snapshot(2, storage).result()
+    assert refuses_everything(backend)
+    with pytest.raises(errors.BackendFailedError):
+        held["first"].value()
+    backend.close()
+    restored = open_backend(restore=[handle])
+    assert shown(restored, states(restored)) == expected(1)
+
+
+@pytest.mark.clause("D3")
+def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
+    """A snapshot that failed before it was begun is no base, even if somebody confirms it."""
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
+    held = states(backend)
+    write(backend, held, 1)
+    backend.snapshot(1, storage).result()
+    backend.notify_checkpoint_complete(1)
+    write(backend, held, 2)
+    strategy = backend.strategy("changelog")
+    plain, fault = strategy.launch, Fault()
+
+    def launch(*arguments: Any) -> Any:
+        fault.pass_or_fail()
+        return plain(*arguments)
+
+    strategy.launch = launch  # type: ignore[method-assign]
+    with fault.armed(), pytest.raises(InjectedError):
+        backend.snapshot(2, storage)
+    backend.notify_checkpoint_complete(2)
+    write(backend, held, 3)
+    handle = backend.snapshot(3, storage).result().handle
+    restored = open_backend(restore=[handle])
+    assert shown(restored, states(restored)) == expected(1, 2, 3)
+
+
+def failing_requests(backend: Any) -> Fault:
+    """A fault that strikes when a state has just been made, as a plugin's wrapper may."""
+    plain, fault = backend._make_state, Fault()  # noqa: SLF001 - there is no public place
+
+    def make(registered: Any) -> Any:
+        made = plain(registered)
+        fault.pass_or_fail()
+        return made
+
+    backend._make_state = make  # noqa: SLF001
+    return fault
+
+
+@pytest.mark.clause("D4")
+def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, storage):
+    """A state whose first request fails is there for the next one, and in snapshots."""
+    backend = open_backend()
+    write(backend, states(backend), 1)
+    handle = backend.snapshot(1, storage).result().handle
+    restored = open_backend(restore=[handle])
+    fault = failing_requests(restored)
+    for call in (1, 2, 2, 2, 2):  # so each of the five fails once
+        with fault.armed(call), pytest.raises(InjectedError):
+            states(restored)
+    again = open_backend(restore=[restored.snapshot(2, storage).result().handle])
+    assert shown(again, states(again)) == expected(1)
+    assert shown(restored, states(restored)) == expected(1)
+
+
+@pytest.mark.clause("D5")
+@pytest.mark.switches_ttl
+def test_a_failed_request_migrates_no_value_twice(open_backend: BackendOpener, storage):
+    """Values that were migrated for a request which failed later are migrated once."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+    backend.set_current_key("k")
+    state.update(7)
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    fault = failing_requests(restored)
+    ttl = mp.StateTtlConfig(timedelta(hours=1))
+    descriptor = mp.ValueStateDescriptor("v", int).enable_time_to_live(ttl)
+    with fault.armed(), pytest.raises(InjectedError):
+        restored.get_partitioned_state(descriptor)
+    restored.set_current_key("k")
+    assert restored.get_partitioned_state(descriptor).value() == 7

@@ -1,0 +1,69 @@
+"""Serializers and stores that fail when they are told to, for clauses about failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import millpond as mp
+from millpond.types import SerializerSnapshot, TypeSerializer
+
+__all__ = ["Fault", "FaultySerializer", "InjectedError"]
+
+
+class InjectedError(Exception):
+    """What a fault raises."""
+
+
+class Fault:
+    """Fails one call: the n-th after it was armed."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    @contextmanager
+    def armed(self, call: int = 1) -> Iterator[Fault]:
+        """Let the n-th call in a block fail."""
+        self._left = call
+        try:
+            yield self
+        finally:
+            self._left = 0
+
+    def pass_or_fail(self) -> None:
+        """Count a call."""
+        self._left -= 1
+        if self._left == 0:
+            raise InjectedError("the injected fault")
+
+
+class FaultySerializer(TypeSerializer[Any]):
+    """The serializer of a plain type, which fails to serialize when its fault strikes."""
+
+    def __init__(self, plain: Any, fault: Fault) -> None:
+        inner = mp.ValueStateDescriptor("any", plain).value_serializer()
+        self._inner, self._fault = inner, fault
+        self.immutable = inner.immutable
+        self.type_name = inner.type_name
+
+    def check(self, value: Any) -> Any:
+        """See the base class."""
+        return self._inner.check(value)
+
+    def copy(self, value: Any) -> Any:
+        """See the base class."""
+        return self._inner.copy(value)
+
+    def serialize(self, value: Any) -> bytes:
+        """See the base class."""
+        self._fault.pass_or_fail()
+        return self._inner.serialize(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        """See the base class."""
+        return self._inner.deserialize(data)
+
+    def snapshot(self) -> SerializerSnapshot:
+        """The plain type's, so that a restored state can be declared with it."""
+        return self._inner.snapshot()

@@ -1,0 +1,63 @@
+"""Mutants that lose what was under way when something failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sabotage_tools import around, mutant
+
+
+@mutant("a failed flush forgets its changes", "D1")
+def forgetful_flushes(backend: Any) -> None:
+    def created(original: Any, *arguments: Any) -> Any:
+        table = original(*arguments)
+
+        def changes(plain: Any) -> Any:
+            try:
+                return plain()
+            except Exception:
+                table.flushed()
+                raise
+
+        around(table, "changes", changes)
+        return table
+
+    around(backend, "_create_table", created)
+
+
+@mutant("a backend goes on when a listener has missed changes", "D2")
+def deaf_listeners(backend: Any) -> None:
+    backend.fail = lambda cause: None
+
+
+@mutant("a snapshot that never began is confirmed", "D3")
+def confirmed_anyhow(backend: Any) -> None:
+    def complete(original: Any, number: int) -> None:
+        original(number)
+        for strategy in backend._known_strategies():
+            if strategy.name == "changelog" and number not in strategy._running:
+                del strategy._log[: len(strategy._log)]
+
+    around(backend, "notify_checkpoint_complete", complete)
+
+
+@mutant("rows are claimed by a request that fails", "D4")
+def claimed_too_soon(backend: Any) -> None:
+    def made(original: Any, fresh: Any) -> None:
+        try:
+            original(fresh)
+        except Exception:
+            backend._unclaimed.pop(fresh.meta.name, None)
+            raise
+
+    around(backend, "_make_anew", made)
+
+
+@mutant("a failed request migrates again", "D5")
+def migrated_twice(backend: Any) -> None:
+    def migrate(original: Any, fresh: Any) -> None:
+        before = dict(backend.restored)
+        original(fresh)
+        backend.restored.update(before)
+
+    around(backend, "_migrate_restored", migrate)
