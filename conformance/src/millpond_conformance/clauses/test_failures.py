@@ -129,14 +129,14 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
     backend.snapshot(1, storage).result()
     backend.notify_checkpoint_complete(1)
     write(backend, held, 2)
-    strategy = backend.strategy("changelog")
+    strategy: Any = backend.strategy("changelog")
     plain, fault = strategy.launch, Fault()
 
     def launch(*arguments: Any) -> Any:
         fault.pass_or_fail()
         return plain(*arguments)
 
-    strategy.launch = launch  # type: ignore[method-assign]
+    strategy.launch = launch
     with fault.armed(), pytest.raises(InjectedError):
         backend.snapshot(2, storage)
     backend.notify_checkpoint_complete(2)
