@@ -18,6 +18,7 @@ import attrs
 import mutants_failures
 import mutants_ownership
 import mutants_resources
+import mutants_semantics
 import mutants_snapshots
 import mutants_time
 import mutants_values
@@ -33,6 +34,7 @@ CHAPTERS = (
     mutants_resources,
     mutants_ownership,
     mutants_failures,
+    mutants_semantics,
 )
 """Importing them has filled the gallery."""
 

@@ -270,3 +270,30 @@ def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
         halves = [contents(part) for part in parts_of([handle], 2, open_backend)]
         assert halves[0] | halves[1] == expected(range(1, 50)), strategy
         assert not halves[0].keys() & halves[1].keys(), strategy
+
+
+@pytest.mark.clause("S15")
+@STRATEGIES
+def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, storage, strategy):
+    """Keys, namespaces and entries of restored states are listed before they are requested."""
+    backend = open_backend(config=config(strategy))
+    fill(backend, 0, 5)
+    spaced = mp.MapStateDescriptor("spaced", str, int)
+    state = backend.get_partitioned_state(spaced, (1, "n"))
+    for key, namespace in (("k1", (1, "n")), ("k2", (1, "n")), ("k2", (2, "m"))):
+        backend.set_current_key(key)
+        state.set_current_namespace(namespace)
+        state.put_all({"x": 1, "y": 2})
+    backend.set_current_key("k0")
+    backend.timer_queue("event").register(1, mp.VOID_NAMESPACE)
+    pairs = [("k1", (1, "n")), ("k2", (1, "n")), ("k2", (2, "m"))]
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    assert sorted(restored.keys("total")) == sorted(f"k{number}" for number in range(5))
+    assert sorted(restored.keys_and_namespaces("spaced")) == pairs
+    assert sorted(restored.keys("spaced", (1, "n"))) == ["k1", "k2"]
+    assert restored.num_state_entries() == backend.num_state_entries() == 16
+    assert list(restored.keys("no such state")) == []
+    seen = {}
+    restored.apply_to_all_keys(spaced, lambda key, s: seen.update({key: len(s)}), (1, "n"))
+    assert seen == {"k1": 2, "k2": 2}
+    assert sorted(restored.keys_and_namespaces("spaced")) == pairs

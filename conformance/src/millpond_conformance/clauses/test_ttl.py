@@ -1,7 +1,9 @@
 """Time to live, in every context of state; the clock is set by hand."""
 
+import copy
 from datetime import timedelta
 
+import attrs
 import millpond as mp
 import pytest
 
@@ -174,3 +176,47 @@ def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
     clock.set(100)
     backend.flush()
     assert state.value() is None
+
+
+@pytest.mark.clause("T11")
+@pytest.mark.parametrize("ttl", [TTL, ONCE], ids=["hidden", "visible"])
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        mp.ReducingStateDescriptor("r", int.__add__, int),
+        mp.AggregatingStateDescriptor("a", Average, tuple[float, int]),
+        mp.FoldingStateDescriptor("f", 0, int.__add__, int),
+    ],
+    ids=["reducing", "aggregating", "folding"],
+)
+def test_add_goes_on_from_what_a_read_would_give(
+    open_backend: BackendOpener, clock, descriptor, ttl, flushed
+):
+    """An add to an expired accumulator goes on from it where reads return it, and else anew."""
+    off = attrs.evolve(ttl, cleanup=mp.CleanupStrategies(in_background=False))
+    clock.set(0)
+    backend, state = opened(open_backend, copy.copy(descriptor), off)
+    state.add(5)
+    if flushed:
+        backend.flush()
+    clock.set(10)
+    state.add(7)
+    assert state.get() == ({"a": 6}.get(descriptor.name, 12) if ttl is ONCE else 7)
+    clock.set(19)
+    assert state.get() is not None
+
+
+@pytest.mark.clause("T12")
+def test_is_empty_says_what_an_iteration_shows(open_backend: BackendOpener, clock):
+    """A map is empty exactly where its iteration would give nothing."""
+    for ttl, visible in ((TTL, False), (ONCE, True)):
+        clock.set(0)
+        _, state = opened(open_backend, mp.MapStateDescriptor("m", str, int), ttl)
+        assert state.is_empty()
+        state.put("a", 1)
+        clock.set(10)
+        assert state.is_empty() is not visible
+        assert bool(state) is visible
+        assert list(state.items()) == ([("a", 1)] if visible else [])
+        assert state.is_empty()

@@ -217,3 +217,22 @@ def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, stor
         restored.set_current_key(key)
         values.append(again.value())
     assert values == [None, 2]
+
+
+@pytest.mark.clause("C9")
+def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
+    """Entries that were asked to be cleaned are, though the background clean-up is off."""
+    builder = mp.StateTtlConfig.new_builder(TTL)
+    config = builder.cleanup_incrementally(7).disable_cleanup_in_background().build()
+    backend = open_backend()
+    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(config)
+    state = backend.get_partitioned_state(descriptor)
+    for number in range(500):
+        backend.set_current_key(f"k{number}")
+        state.update(1)
+    backend.flush(None)
+    clock.set(100)
+    for number in range(200):
+        backend.set_current_key(f"new{number}")
+        state.update(1)
+    assert physical(backend) == 200

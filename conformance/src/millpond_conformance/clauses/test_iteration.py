@@ -1,0 +1,97 @@
+"""Whose entries an iteration over a map state goes through, and whose it changes."""
+
+from datetime import timedelta
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.plugin import BackendOpener
+
+SCORES = mp.MapStateDescriptor("scores", str, int)
+WAYS = pytest.mark.parametrize("flushed", [False, True])
+
+
+def filled(backend, descriptor):
+    """The state of a descriptor, with entries of two keys in two namespaces."""
+    state = backend.get_partitioned_state(descriptor, "n")
+    for number, (key, space) in enumerate((("a", "n"), ("a", "m"), ("b", "n"), ("b", "m"))):
+        backend.set_current_key(key)
+        state.set_current_namespace(space)
+        state.put_all({"same": number, f"only {key}{space}": number})
+    return state
+
+
+def chosen(backend, state, key, space):
+    """The state at a key and namespace."""
+    backend.set_current_key(key)
+    state.set_current_namespace(space)
+    return state
+
+
+@pytest.mark.clause("K18")
+@WAYS
+@pytest.mark.parametrize("way", ["items", "keys", "values"])
+def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener, flushed, way):
+    """Begun under another key and namespace than it was asked for, it gives what was asked for."""
+    backend = open_backend()
+    state = filled(backend, SCORES)
+    if flushed:
+        backend.flush()
+    later = getattr(chosen(backend, state, "a", "n"), way)()
+    begun = getattr(state, way)()
+    first = next(begun)
+    chosen(backend, state, "b", "m")
+    expected = {"items": {("same", 0), ("only an", 0)}, "keys": {"same", "only an"}, "values": {0}}
+    assert set(later) == expected[way]
+    assert {first, *begun} == expected[way]
+    assert dict(state.items()) == {"same": 3, "only bm": 3}
+    assert "only an" not in state
+
+
+@pytest.mark.clause("K19")
+def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOpener, storage):
+    """Entries removed or overwritten meanwhile are not given as they were, with a picture taken."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(SCORES)
+    state.put_all({f"e{number}": number for number in range(8)})
+    backend.flush()
+    view = backend.freeze()
+    seen = {}
+    for name, value in state.items():
+        if not seen:
+            state.put_all(dict.fromkeys(state, -1))
+            for number in range(4):
+                state.remove(f"e{number}")
+        seen[name] = value
+    view.close()
+    first = next(iter(seen))
+    assert seen == {first: seen[first], **{f"e{n}": -1 for n in range(4, 8) if f"e{n}" != first}}
+
+
+@pytest.mark.clause("T14")
+@WAYS
+def test_what_an_iteration_refreshes_and_removes_is_its_own(
+    open_backend: BackendOpener, clock, flushed
+):
+    """With TTL, an iteration that goes on under another key touches no entry of that key."""
+    ttl = mp.StateTtlConfig(timedelta(milliseconds=10), mp.UpdateType.ON_READ_AND_WRITE)
+    backend = open_backend()
+    state = filled(backend, mp.MapStateDescriptor("s", str, int).enable_time_to_live(ttl))
+    clock.set(6)
+    chosen(backend, state, "a", "n").put("fresh", 9)
+    if flushed:
+        backend.flush()
+    clock.set(12)
+    begun = state.items()
+    chosen(backend, state, "b", "m").put_all({"same": 7, "fresh": 8})
+    assert list(begun) == [("fresh", 9)]
+    assert dict(state.items()) == {"same": 7, "fresh": 8}
+    clock.set(20)
+    assert dict(chosen(backend, state, "a", "n").items()) == {"fresh": 9}
+    assert dict(chosen(backend, state, "b", "m").items()) == {"same": 7, "fresh": 8}
+    backend.set_current_key("b")
+    assert set(backend.keys_and_namespaces("s")) - {("a", "m"), ("b", "n")} == {
+        ("a", "n"),
+        ("b", "m"),
+    }

@@ -1,0 +1,192 @@
+"""Merging namespaces with functions that change their arguments, that fail, and with TTL."""
+
+from datetime import timedelta
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.plugin import BackendOpener
+
+SPACES = ("target", "one", "two")
+
+
+class Gather(mp.AggregateFunction):
+    """Gathers values in a list, changing whatever list it gets."""
+
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator):
+        accumulator.append("seen")
+        return accumulator[:-1]
+
+    def merge(self, a, b):
+        a.extend(b)
+        b.clear()
+        return a
+
+
+def swallow(a, b):
+    """Reduce two lists to one, changing both."""
+    a.extend(b)
+    b.clear()
+    return a
+
+
+GATHERED = mp.AggregatingStateDescriptor("gathered", Gather(), list[str])
+REDUCED = mp.ReducingStateDescriptor("reduced", swallow, list[str])
+LISTED = mp.ListStateDescriptor("listed", str)
+
+
+def states(backend):
+    """The three mergeable states, and how one adds to each."""
+    backend.set_current_key("k")
+    found = [backend.get_partitioned_state(each, "one") for each in (GATHERED, REDUCED, LISTED)]
+    return list(zip(found, (lambda v: v, lambda v: [v], lambda v: v), strict=True))
+
+
+def shown(backend):
+    """What the states hold in each namespace."""
+    seen = []
+    for state, _ in states(backend):
+        for space in SPACES:
+            state.set_current_namespace(space)
+            seen.append(state.get() or None)
+    return seen
+
+
+@pytest.mark.clause("K16")
+def test_functions_may_change_their_arguments(open_backend: BackendOpener):
+    """Functions that change both their arguments give what others give, flushed or not."""
+    for flushed in (False, True):
+        backend = open_backend()
+        for state, form in states(backend):
+            for space in SPACES:
+                state.set_current_namespace(space)
+                for value in (space, space.upper()):
+                    state.add(form(value))
+        if flushed:
+            backend.flush()
+        before = shown(backend)
+        assert (
+            shown(backend) == before == [["target", "TARGET"], ["one", "ONE"], ["two", "TWO"]] * 3
+        )
+        for state, _ in states(backend):
+            state.merge_namespaces("target", ["two", "one", "two"])
+        merged = ["target", "TARGET", "two", "TWO", "one", "ONE"]
+        assert shown(backend) == [merged, None, None] * 3
+
+
+@pytest.mark.clause("K17")
+def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
+    """Where a user's function raises, all namespaces hold what they held."""
+
+    def refuse(a, b):
+        a.clear()
+        b.clear()
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        calls.append(1)
+        return [9]
+
+    backend = open_backend()
+    backend.set_current_key("k")
+    descriptor = mp.ReducingStateDescriptor("r", refuse, list[int])
+    state = backend.get_partitioned_state(descriptor, "one")
+    for number, space in enumerate(SPACES):
+        state.set_current_namespace(space)
+        state.add([number])
+    calls = []
+    with pytest.raises(ZeroDivisionError):
+        state.merge_namespaces("target", ["one", "two"])
+    for number, space in enumerate(SPACES):
+        state.set_current_namespace(space)
+        assert state.get() == [number]
+
+
+@pytest.mark.clause("A10")
+@pytest.mark.parametrize("target", ["kept", "emptied", "absent"])
+def test_merges_change_no_running_snapshot(open_backend: BackendOpener, target):
+    """A snapshot holds what was there when it was taken, whatever merges do to it meanwhile."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    if not runs_alone(backend):
+        storage.gate.set()
+    for state, form in states(backend):
+        for space in SPACES[target == "absent" :]:
+            state.set_current_namespace(space)
+            state.add(form(space))
+    expected = shown(backend)
+    future = backend.snapshot(1, storage)
+    for state, form in states(backend):
+        state.set_current_namespace("target")
+        if target == "emptied":
+            state.add(form("later"))
+            state.clear()
+        sources = ["one", "two"] if target == "kept" else ["two"]
+        state.merge_namespaces("target", sources)
+        state.add(form("even later"))
+        state.add(form("last"))
+    storage.gate.set()
+    restored = open_backend(restore=[future.result().handle])
+    assert shown(restored) == expected
+
+
+TTL = timedelta(milliseconds=10)
+
+
+@pytest.mark.clause("T13")
+@pytest.mark.parametrize("kind", ["reducing", "aggregating"])
+@pytest.mark.parametrize("visibility", mp.StateVisibility)
+def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind, visibility):
+    """What comes of several accumulators lives from now on; of what reads do not show, nothing."""
+
+    class Total(mp.AggregateFunction):
+        def create_accumulator(self):
+            return 0
+
+        def add(self, value, accumulator):
+            return accumulator + value
+
+        def get_result(self, accumulator):
+            return accumulator
+
+        def merge(self, a, b):
+            return a + b
+
+    shows = visibility is mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+    ttl = mp.StateTtlConfig(TTL, visibility=visibility)
+    backend = open_backend()
+    descriptor = {
+        "reducing": mp.ReducingStateDescriptor("s", int.__add__, int),
+        "aggregating": mp.AggregatingStateDescriptor("s", Total(), int),
+    }[kind].enable_time_to_live(ttl)
+    state = backend.get_partitioned_state(descriptor, "target")
+    # By the time of the merge, 12, what was added at 0 has expired, and what was at 5 has not.
+    for key, times, merged in (
+        ("first", (0, 5, 5), 110 + shows),
+        ("middle", (5, 0, 5), 101 + 10 * shows),
+        ("last", (5, 5, 0), 11 + 100 * shows),
+        ("none", (0, 0, 0), 111 if shows else None),
+        ("alone", (None, 5, 0), 10 + 100 * shows),
+        ("all", (5, 5, 5), 111),
+    ):
+        backend.set_current_key(key)
+        for space, number, moment in zip(SPACES, (1, 10, 100), times, strict=True):
+            if moment is not None:
+                clock.set(moment)
+                state.set_current_namespace(space)
+                state.add(number)
+        clock.set(12)
+        state.merge_namespaces("target", ["one", "two"])
+        state.set_current_namespace("target")
+        clock.set(21)
+        assert state.get() == merged, key
+        assert sum(found[0] == key for found in backend.keys_and_namespaces("s")) == (
+            merged is not None
+        )
