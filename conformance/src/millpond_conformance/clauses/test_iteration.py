@@ -57,7 +57,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
     state.put_all({f"e{number}": number for number in range(8)})
     backend.flush()
     view = backend.freeze()
-    seen = {}
+    seen: dict[str, int] = {}
     for name, value in state.items():
         if not seen:
             state.put_all(dict.fromkeys(state, -1))

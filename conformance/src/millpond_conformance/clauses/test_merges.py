@@ -11,7 +11,7 @@ from millpond_conformance.plugin import BackendOpener
 SPACES = ("target", "one", "two")
 
 
-class Gather(mp.AggregateFunction):
+class Gather(mp.AggregateFunction[str, list[str], list[str]]):
     """Gathers values in a list, changing whatever list it gets."""
 
     def create_accumulator(self):
@@ -101,7 +101,7 @@ def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
     for number, space in enumerate(SPACES):
         state.set_current_namespace(space)
         state.add([number])
-    calls = []
+    calls: list[int] = []
     with pytest.raises(ZeroDivisionError):
         state.merge_namespaces("target", ["one", "two"])
     for number, space in enumerate(SPACES):
@@ -146,7 +146,7 @@ TTL = timedelta(milliseconds=10)
 def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind, visibility):
     """What comes of several accumulators lives from now on; of what reads do not show, nothing."""
 
-    class Total(mp.AggregateFunction):
+    class Total(mp.AggregateFunction[int, int, int]):
         def create_accumulator(self):
             return 0
 
