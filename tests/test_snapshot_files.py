@@ -231,7 +231,7 @@ def first_file(body):
     [
         (lambda body: first_file(body).update(path="../../etc/passwd"), "leaves the checkpoint"),
         (lambda body: first_file(body).update(path="/etc/passwd"), "leaves the checkpoint"),
-        (lambda body: first_file(body).update(size=1 << 60), "makes no sense"),
+        (lambda body: first_file(body).update(size=1 << 60), "restore.max-file-bytes"),
         (lambda body: first_file(body).update(digest="0" * 64), "digest is wrong"),
         (lambda body: first_file(body).update(size=5), "size is not 5"),
         (lambda body: body.pop("operators"), "no savepoint"),

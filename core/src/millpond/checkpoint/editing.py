@@ -12,7 +12,12 @@ from millpond.backend.spi import StateMeta
 from millpond.checkpoint.contents import Contents
 from millpond.checkpoint.inspect import StoredOperator
 from millpond.checkpoint.plainvalues import column_value, key_value, stored_as
-from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
+from millpond.checkpoint.savepoint.metadata import (
+    Savepoint,
+    SavepointHandle,
+    require_empty,
+    write_savepoint,
+)
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import save_operator
@@ -68,9 +73,11 @@ def edit_value(
         target: where the savepoint goes; nothing is written where the edit is refused.
 
     Raises:
+        DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
         RestoreError: there is no such state.
     """
+    require_empty(target)
     meta = operator.state(edit.state)
     with operator.contents() as contents:
         codec = operator.codec(meta.name, exact=True)

@@ -209,7 +209,7 @@ def read_rows(
     groups: KeyGroupRange,
     prefix_bytes: int,
     states: Collection[str] | None = None,
-    limits: RestoreConfig = RestoreConfig(),  # noqa: B008 - immutable
+    limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[tuple[str, list[Change]]]:
     """The rows of some key groups, checked, in the order they were written.
 

@@ -15,6 +15,13 @@ from cattrs.gen import make_dict_unstructure_fn, override
 
 from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
+from millpond.checkpoint.checks import (
+    check_counts,
+    check_key_groups,
+    check_operator_states,
+    check_states,
+    plain,
+)
 from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.checkpoint.raw import OperatorRawHandle
 from millpond.checkpoint.storage import CheckpointStorage, check_path
@@ -194,7 +201,8 @@ class KeyedStateHandle:
         versions = [file.version for file in chain]
         if version in versions:
             return chain[versions.index(version) + 1 :]
-        return chain[len(self.history) :] if version == self.files[0].version else None
+        base = self.files[0].version if self.files else None
+        return chain[len(self.history) :] if version == base else None
 
     def ancestors(self) -> frozenset[str]:
         """The versions from which :meth:`files_after` leads here."""
@@ -247,7 +255,10 @@ def snapshot_converter() -> cattrs.Converter:
 
 
 def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
-    return SerializerSnapshot(str(value["id"]), int(value["version"]), value["payload"])
+    if set(value) != {"id", "version", "payload"}:
+        raise ValueError("a type is described by id, version and payload")
+    name, version = exact_text(value["id"], str), exact_int(value["version"], int)
+    return SerializerSnapshot(name, version, plain(value["payload"]))
 
 
 _CONVERTER = snapshot_converter()
@@ -271,4 +282,20 @@ def handle_from_json(text: str, cls: type[H]) -> H:
         _FORMATS[cls].check(tree["format_version"])
         for part in tree.get("operator_state", ()):
             OPERATOR_STATE_HANDLE.check(part["format_version"])
-        return _CONVERTER.structure(tree, cls)
+        handle = _CONVERTER.structure(tree, cls)
+        _check(handle)
+    return handle
+
+
+def _check(handle: Any) -> None:
+    check_counts([handle.checkpoint_id])
+    if isinstance(handle, OperatorStateHandle):
+        check_operator_states([state.meta for state in handle.states])
+        return
+    check_key_groups(handle.max_parallelism, handle.key_group_range)
+    check_states(handle.states)
+    for file in (*handle.files, *handle.history):
+        check_counts([file.size, file.footer, file.rows])
+    check_counts(file.checkpoint_id for file in handle.retired)
+    for part in handle.operator_state:
+        _check(part)

@@ -111,12 +111,13 @@ def show_savepoint(path: str, *, as_json: bool) -> None:
 
 @savepoint.command()
 @click.argument("path", type=place_text)
+@click.option("--added", is_flag=True, help="Take all Parquet files, whatever their names.")
 @as_json_option
-def seal(path: str, *, as_json: bool) -> None:
+def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
     place = source(path)
     with working("sealing"):
-        seal_savepoint(place)
+        seal_savepoint(place, added=added)
     _show(place, as_json=as_json)
 
 

@@ -38,21 +38,26 @@ def checkpoint_storage(
     return _registry(config).storage(uri)
 
 
-def seal_savepoint(path: Place, *, config: Config | None = None) -> SavepointHandle:
+def seal_savepoint(
+    path: Place, *, added: bool = False, config: Config | None = None
+) -> SavepointHandle:
     """Accept what an edited savepoint's tables hold now, and seal it anew.
 
-    All Parquet files in a state's folder count, whatever their names. Every row is checked: it
-    must have the columns and types of the state; its ``key_group`` is computed from its key.
+    The files that the metadata names count, and of other Parquet files beside them a warning
+    says that they do not. Every row is checked: it must have the columns and types of the
+    state; its ``key_group`` is computed from its key.
 
     Args:
         path: the savepoint's directory or URI.
-        config: says which plugins may provide storages.
+        added: take all Parquet files in a state's folder instead, whatever their names.
+        config: says which plugins may provide storages, and how much memory may be needed.
 
     Raises:
-        CorruptSnapshotError: a table holds something that cannot be stored, named by file and
-            row; the savepoint stays as it was.
+        CorruptSnapshotError: a file is gone, or a table holds something that cannot be stored,
+            named by file and row; the savepoint stays as it was.
     """
-    return seal.seal_savepoint(_registry(config).savepoint(path))
+    limits = (config or Config()).restore
+    return seal.seal_savepoint(_registry(config).savepoint(path), added=added, limits=limits)
 
 
 def rekey_savepoint(
@@ -68,6 +73,7 @@ def rekey_savepoint(
 
     Raises:
         CorruptSnapshotError: the source is damaged.
+        DirectoryNotEmptyError: the target holds files.
         MaxParallelismError: it holds only a part of an operator's key groups.
     """
     registry = _registry(config)

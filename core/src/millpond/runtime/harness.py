@@ -153,6 +153,9 @@ class KeyedOperatorHarness(Closeable):
         """Write a savepoint into a directory and return its handle; None where there is no state.
 
         The directory's name is up to the caller; the handle, or the path itself, can be restored.
+
+        Raises:
+            DirectoryNotEmptyError: it holds files.
         """
         self._begin_snapshot()
         target = self._backend.parameters.registry.savepoint(path)

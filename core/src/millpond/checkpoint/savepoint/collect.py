@@ -14,6 +14,7 @@ from millpond.checkpoint.savepoint.metadata import (
     SavedState,
     Savepoint,
     SavepointHandle,
+    require_empty,
     write_savepoint,
 )
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
@@ -47,6 +48,7 @@ def collect_savepoint(
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
+        DirectoryNotEmptyError: the target holds files.
         RestoreError: there is no snapshot at all, or they are not of one checkpoint.
     """
     given = {uid: handles for uid, handles in operators.items() if handles}
@@ -54,6 +56,7 @@ def collect_savepoint(
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
     for uid, handles in given.items():
         _check_parts(uid, handles)
+    require_empty(target)
     saved = tuple(
         _collect(uid, handles, target, registry, report) for uid, handles in given.items()
     )

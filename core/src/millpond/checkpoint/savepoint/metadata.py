@@ -8,14 +8,21 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
-import cattrs
 
 from millpond.backend.operatorstate import OperatorStateMeta
 from millpond.backend.spi import StateMeta
+from millpond.checkpoint.checks import (
+    check_counts,
+    check_key_groups,
+    check_operator_states,
+    check_states,
+    check_subtasks,
+)
 from millpond.checkpoint.formats import SAVEPOINT
 from millpond.checkpoint.handles import snapshot_converter
 from millpond.checkpoint.storage import CheckpointStorage, check_path, public_uri
-from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.checkpoint.untrusted import decoding, parse_json
+from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
 
@@ -29,6 +36,7 @@ __all__ = [
     "SavepointHandle",
     "TableFile",
     "read_savepoint",
+    "require_empty",
     "state_folder",
     "write_savepoint",
 ]
@@ -170,17 +178,45 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
         ApiVersionError: a newer Millpond wrote it.
     """
     path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
-    try:
-        tree: dict[str, Any] = json.loads(_metadata(handle, path))
+    data = _metadata(handle, path)
+    with decoding(path, "it is no savepoint"):
+        tree: dict[str, Any] = parse_json(data)
         body = tree["savepoint"]
         SAVEPOINT.check(body["format_version"], path)
         text = json.dumps(body, indent=1)
         if hashlib.sha256(text.encode()).hexdigest() != tree["sha256"]:
             raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")
         savepoint = _CONVERTER.structure(body, Savepoint)
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
-        raise CorruptSnapshotError(path, f"it is no savepoint: {error}") from error
+        _check(savepoint)
+    return savepoint
+
+
+def _check(savepoint: Savepoint) -> None:
+    """Refuse what makes no sense; each table belongs to one state, in the operator's folder."""
+    check_counts([savepoint.checkpoint_id])
+    uids = [operator.uid for operator in savepoint.operators]
+    paths = [file.path for operator in savepoint.operators for file in operator.files]
+    if len(set(uids)) < len(uids) or len(set(paths)) < len(paths):
+        raise ValueError("an operator or a file is named twice")
     for operator in savepoint.operators:
+        check_key_groups(operator.max_parallelism, operator.key_group_range)
+        check_states(operator.metas)
+        check_operator_states([state.meta for state in operator.operator_states])
+        for state in operator.operator_states:
+            check_subtasks(state.subtasks)
         for file in operator.files:
             check_path(file.path)
-    return savepoint
+            check_counts([file.size, file.rows, file.first_group, file.last_group])
+
+
+def require_empty(handle: SavepointHandle) -> None:
+    """Refuse a place that holds files: a savepoint must not be mixed with what lay there.
+
+    Raises:
+        DirectoryNotEmptyError: it holds some.
+    """
+    found = handle.storage.list(handle.folder)
+    if found:
+        shown = (*found[:3], "…") if len(found) > 3 else tuple(found)  # noqa: PLR2004
+        place = "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))
+        raise DirectoryNotEmptyError(place, shown)

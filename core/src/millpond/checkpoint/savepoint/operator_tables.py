@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta
@@ -16,9 +17,11 @@ from millpond.checkpoint.savepoint.metadata import (
     TableFile,
     state_folder,
 )
-from millpond.checkpoint.savepoint.read import checked_bytes, read_table
+from millpond.checkpoint.savepoint.read import checked_bytes, named_files, read_table
 from millpond.checkpoint.savepoint.write import write_table
-from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.checkpoint.untrusted import decoding
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
 
@@ -75,7 +78,9 @@ class OperatorTableCodec:
         for number, row in enumerate(rows):
             try:
                 partitions.setdefault(int(row["subtask"]), []).append(self._partition(row))
-            except (ValueError, TypeError, KeyError, AttributeError, MillpondError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:
                 raise CorruptSnapshotError(path, f"row {number} is no entry: {error}") from error
         return partitions
 
@@ -141,7 +146,8 @@ def read_operator_states(
 
 
 def _partitions(state: SavedOperatorState, path: str, data: bytes) -> dict[int, list[bytes]]:
-    codec = OperatorTableCodec(state.meta, exact=state.exact)
+    with decoding(path, f"the types of operator state {state.meta.name!r}"):
+        codec = OperatorTableCodec(state.meta, exact=state.exact)
     rows = [row for batch in read_table(path, data, codec.schema) for row in batch.to_pylist()]
     partitions = codec.from_rows(rows, path)
     if partitions and not 0 <= min(partitions) <= max(partitions) < state.subtasks:
@@ -150,18 +156,26 @@ def _partitions(state: SavedOperatorState, path: str, data: bytes) -> dict[int, 
 
 
 def seal_operator_states(
-    handle: SavepointHandle, operator: SavedOperator
+    handle: SavepointHandle, operator: SavedOperator, *, added: bool
 ) -> tuple[SavedOperatorState, ...]:
     """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
-    return tuple(_sealed(handle, operator.uid, state) for state in operator.operator_states)
+    return tuple(
+        _sealed(handle, operator.uid, state, added=added) for state in operator.operator_states
+    )
 
 
-def _sealed(handle: SavepointHandle, uid: str, state: SavedOperatorState) -> SavedOperatorState:
-    name = f"{state_folder(uid, state.meta.name)}/operator.parquet"
-    path = handle.path(name)
-    if path not in handle.storage.list(path.rpartition("/")[0]):
-        return SavedOperatorState(state.meta, state.subtasks, None, state.exact)
-    data = handle.storage.read_all(path)
+def _sealed(
+    handle: SavepointHandle, uid: str, state: SavedOperatorState, *, added: bool
+) -> SavedOperatorState:
+    folder = state_folder(uid, state.meta.name)
+    named = [] if state.file is None else [state.file.path]
+    names = named_files(handle, folder, named, added=added)
+    if not names:
+        return attrs.evolve(state, file=None)
+    path = handle.path(names[0])
+    if len(names) > 1:
+        raise CorruptSnapshotError(path, "an operator state has one table, and there are more")
+    data = handle.storage.read_all(path, RestoreConfig().max_file_bytes)
     rows = sum(map(len, _partitions(state, path, data).values()))
-    file = TableFile(name, len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
-    return SavedOperatorState(state.meta, state.subtasks, file, state.exact)
+    file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+    return attrs.evolve(state, file=file)

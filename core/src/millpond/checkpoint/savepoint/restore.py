@@ -34,6 +34,7 @@ class SavepointRestore:
         """
         backend = self.backend
         uid = backend.parameters.place.rpartition("/")[2]
+        limits = backend.parameters.config.restore
         for handle in self.handles:
             savepoint = read_savepoint(handle)
             operator = savepoint.operator(uid, backend.parameters.place or "keyed state")
@@ -42,5 +43,5 @@ class SavepointRestore:
             if groups is None:
                 continue
             for state in operator.states:
-                for rows in read_state(handle, operator, state, groups):
+                for rows in read_state(handle, operator, state, groups, limits):
                     backend.load_rows(state.meta.name, rows)

@@ -13,7 +13,7 @@ from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
 from millpond.backend.timers import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
-from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import SerializerSnapshot, signed64
@@ -142,7 +142,9 @@ class TableCodec:
             try:
                 physical = self.physical(key, namespace, map_key, timestamp)
                 rows.append((physical, self.value_bytes(value, stamp)))
-            except (ValueError, TypeError, KeyError, AttributeError, MillpondError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:
                 reason = f"row {number} of the batch cannot be stored: {error}"
                 raise CorruptSnapshotError(path, reason) from error
         return rows

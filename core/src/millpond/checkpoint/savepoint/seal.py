@@ -15,6 +15,7 @@ from millpond.checkpoint.savepoint.metadata import (
     SavepointHandle,
     TableFile,
     read_savepoint,
+    require_empty,
     state_folder,
     write_savepoint,
 )
@@ -23,67 +24,83 @@ from millpond.checkpoint.savepoint.operator_tables import (
     save_operator_states,
     seal_operator_states,
 )
-from millpond.checkpoint.savepoint.read import read_state, read_table
+from millpond.checkpoint.savepoint.read import named_files, read_state, read_table, state_codec
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import TableWriter, write_table
+from millpond.config import RestoreConfig
 from millpond.errors import MaxParallelismError
 from millpond.keygroups import KeyGroupRange, check_parallelism
 
 __all__ = ["rekey_savepoint", "seal_savepoint"]
 
 
-def seal_savepoint(handle: SavepointHandle) -> SavepointHandle:
+def seal_savepoint(
+    handle: SavepointHandle,
+    *,
+    added: bool = False,
+    limits: RestoreConfig = RestoreConfig(),
+) -> SavepointHandle:
     """Accept what an edited savepoint's tables hold now, and seal it anew.
 
-    All Parquet files in a state's folder count, whatever their names. Every row is checked: it
-    must have the columns and types of the state; its ``key_group`` is computed from its key.
+    The files that the metadata names count, and of other Parquet files beside them a warning
+    says that they do not. Every row is checked: it must have the columns and types of the
+    state; its ``key_group`` is computed from its key.
 
     Args:
         handle: the savepoint.
+        added: take all Parquet files in a state's folder instead, whatever their names.
+        limits: how much memory may be needed.
 
     Raises:
-        CorruptSnapshotError: a table holds something that cannot be stored, named by file and
-            row; the savepoint stays as it was.
+        CorruptSnapshotError: a file is gone, or a table holds something that cannot be stored,
+            named by file and row; the savepoint stays as it was.
     """
     savepoint = read_savepoint(handle)
-    operators = tuple(_sealed_operator(handle, operator) for operator in savepoint.operators)
+    operators = tuple(
+        _sealed_operator(handle, each, limits, added=added) for each in savepoint.operators
+    )
     write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
     return handle
 
 
-def _sealed_operator(handle: SavepointHandle, operator: SavedOperator) -> SavedOperator:
-    states = tuple(
-        attrs.evolve(state, files=tuple(_sealed_files(handle, operator, state)))
-        for state in operator.states
-    )
-    operator_states = seal_operator_states(handle, operator)
-    return attrs.evolve(operator, states=states, operator_states=operator_states)
+def _sealed_operator(
+    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
+) -> SavedOperator:
+    states = []
+    for state in operator.states:
+        folder = state_folder(operator.uid, state.meta.name)
+        names = named_files(handle, folder, [file.path for file in state.files], added=added)
+        files = tuple(_sealed_files(handle, operator, state, names, limits))
+        states.append(attrs.evolve(state, files=files))
+    operator_states = seal_operator_states(handle, operator, added=added)
+    return attrs.evolve(operator, states=tuple(states), operator_states=operator_states)
 
 
 def _sealed_files(
-    handle: SavepointHandle, operator: SavedOperator, state: SavedState
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    state: SavedState,
+    names: list[str],
+    limits: RestoreConfig,
 ) -> Iterator[TableFile]:
-    codec = TableCodec(operator.key, state.meta, operator.max_parallelism, exact=state.exact)
-    folder = handle.path(state_folder(operator.uid, state.meta.name))
-    for path in handle.storage.list(folder):
-        if not path.endswith(".parquet"):
-            continue
-        name = path.removeprefix(f"{handle.folder}/") if handle.folder else path
-        data = handle.storage.read_all(path)
+    codec = state_codec(handle, operator, state)
+    for name in names:
+        path = handle.path(name)
+        data = handle.storage.read_all(path, limits.max_file_bytes)
         known = next((file for file in state.files if file.path == name), None)
         if known is not None and known.digest == hashlib.sha256(data).hexdigest():
             yield known
             continue
-        table = _regrouped(codec, path, data)
+        table = _regrouped(codec, path, data, limits)
         if table.num_rows:
             groups = table.column("key_group").to_pylist()
             yield write_table(handle, name, table, first=groups[0], last=groups[-1])
 
 
-def _regrouped(codec: TableCodec, path: str, data: bytes) -> pa.Table:
+def _regrouped(codec: TableCodec, path: str, data: bytes, limits: RestoreConfig) -> pa.Table:
     """The rows with the key groups of their keys, in the order of these."""
     batches = []
-    for batch in read_table(path, data, codec.schema):
+    for batch in read_table(path, data, codec.schema, limits):
         groups = pa.array(codec.groups(codec.from_batch(batch, path)), pa.int32())
         batches.append(batch.set_column(0, "key_group", groups))
     table = pa.Table.from_batches([batch.cast(codec.schema) for batch in batches], codec.schema)
@@ -102,10 +119,12 @@ def rekey_savepoint(
 
     Raises:
         CorruptSnapshotError: the source is damaged.
+        DirectoryNotEmptyError: the target holds files.
         MaxParallelismError: it holds only a part of an operator's key groups.
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
+    require_empty(target)
     operators = tuple(
         _rekeyed_operator(source, target, operator, max_parallelism)
         for operator in savepoint.operators
@@ -139,7 +158,7 @@ def _rekeyed_state(
     state: SavedState,
     max_parallelism: int,
 ) -> SavedState:
-    before = TableCodec(operator.key, state.meta, operator.max_parallelism, exact=state.exact)
+    before = state_codec(old, operator, state)
     after = TableCodec(operator.key, state.meta, max_parallelism, exact=state.exact)
     batches = []
     for rows in read_state(old, operator, state, operator.key_group_range):

@@ -8,7 +8,12 @@ from typing import ClassVar
 
 import attrs
 
-from millpond.checkpoint.savepoint.metadata import Savepoint, SavepointHandle, write_savepoint
+from millpond.checkpoint.savepoint.metadata import (
+    Savepoint,
+    SavepointHandle,
+    require_empty,
+    write_savepoint,
+)
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.write import save_operator
 from millpond.checkpoint.storage import CheckpointStorage
@@ -33,8 +38,13 @@ class SavepointStrategy(SnapshotStrategy):
     def save(
         self, checkpoint_id: int, storage: CheckpointStorage, folder: str
     ) -> Future[SnapshotResult]:
-        """Write a savepoint into a folder of a storage; '' is its root."""
+        """Write a savepoint into a folder of a storage; '' is its root.
+
+        Raises:
+            DirectoryNotEmptyError: the folder holds files.
+        """
         backend = self._backend
+        require_empty(SavepointHandle(checkpoint_id, folder, storage))
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         uid = backend.parameters.place.rpartition("/")[2] or "operator"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millpond.backend.changes import Change
@@ -25,8 +26,11 @@ from millpond.types.columns import UnfitError
 
 __all__ = ["TableWriter", "save_operator"]
 
-_FILE_BYTES = 64 << 20
+_FILE_BYTES = 48 << 20
+_MAX_RATIO = 128
 _ROW_GROUP = 1 << 16
+_GROUP_BYTES = 8 << 20
+_MAX_GAIN = 16 << 20
 
 
 @attrs.define
@@ -44,7 +48,12 @@ class TableWriter:
 
     def add(self, batch: pa.RecordBatch, key_group: int) -> None:
         """Add a batch of rows of one key group; groups come in ascending order."""
-        if self._bytes > _FILE_BYTES and key_group != self._last:
+        if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
+            half = batch.num_rows // 2
+            self.add(batch.slice(0, half), key_group)
+            self.add(batch.slice(half), key_group)
+            return
+        if self._bytes + batch.nbytes > _FILE_BYTES:
             self.cut()
         self._first = key_group if self._first is None else self._first
         self._last = key_group
@@ -56,7 +65,10 @@ class TableWriter:
         if self._first is None:
             return
         table = pa.Table.from_batches(self._batches, self.schema)
-        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}.parquet"
+        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}"
+        # A large key group takes several files.
+        same = sum(file.path.startswith(name) for file in self.files)
+        name += f"-{same}.parquet" if same else ".parquet"
         self.files.append(write_table(self.handle, name, table, first=self._first, last=self._last))
         self._batches, self._bytes, self._first = [], 0, None
 
@@ -65,12 +77,39 @@ def write_table(
     handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
 ) -> TableFile:
     """Write one Parquet file, sorted by key group, and describe it."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd")
-    data = sink.getvalue().to_pybytes()
+    pieces = list(_row_groups(table))
+    data = _parquet(table.schema, pieces, "zstd")
+    giant = any(piece.nbytes > _MAX_GAIN for piece in pieces)
+    if giant or table.nbytes > _FILE_BYTES + _MAX_RATIO * len(data):
+        # What compresses too well could not be told from a file made to exhaust memory.
+        data = _parquet(table.schema, pieces, "none")
     handle.storage.write(handle.path(name), [data])
     digest = hashlib.sha256(data).hexdigest()
     return TableFile(name, len(data), digest, table.num_rows, first, last)
+
+
+def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=False) as writer:
+        for piece in pieces:
+            writer.write_table(piece)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
+    if table.num_rows > _ROW_GROUP or (table.num_rows > 1 and _unpacked(table) > _GROUP_BYTES):
+        half = min((table.num_rows + 1) // 2, _ROW_GROUP)
+        yield from _row_groups(table.slice(0, half))
+        yield from _row_groups(table.slice(half))
+    else:
+        yield table
+
+
+def _unpacked(table: pa.Table) -> int:
+    lists = [column for column in table.columns if pa.types.is_list(column.type)]
+    return int(table.nbytes) + sum(32 * len(pc.list_flatten(column)) for column in lists)
 
 
 def save_operator(

@@ -1,0 +1,78 @@
+"""What the metadata of snapshots and savepoints must fulfil; ValueError says what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from millpond.backend.operatorstate import Mode, OperatorStateMeta
+from millpond.backend.spi import StateMeta
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism
+from millpond.state.descriptors import StateKind
+
+__all__ = [
+    "check_counts",
+    "check_key_groups",
+    "check_operator_states",
+    "check_states",
+    "check_subtasks",
+    "plain",
+]
+
+_MAX_DEPTH = 64
+
+
+def check_key_groups(max_parallelism: int, groups: KeyGroupRange) -> None:
+    """The range lies within the number of key groups."""
+    check_parallelism(max_parallelism)
+    if groups.end >= max_parallelism:
+        raise ValueError(f"key groups {groups} of {max_parallelism}")
+
+
+def check_states(metas: Sequence[StateMeta]) -> None:
+    """Each state has a name of its own, and a map's key type exactly if it is a map."""
+    _check_names([meta.name for meta in metas])
+    for meta in metas:
+        if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
+            raise ValueError(f"state {meta.name!r} of kind {meta.kind.value} and its map keys")
+        if meta.ttl_ms is not None and meta.ttl_ms <= 0:
+            raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
+
+
+def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
+    """The same for operator states, of which broadcast states are maps."""
+    _check_names([meta.name for meta in metas])
+    for meta in metas:
+        if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
+            raise ValueError(f"operator state {meta.name!r} and its map keys")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError("states without a name, or with the same one")
+
+
+def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
+    """Sizes, counts and ids are not negative."""
+    for number in numbers:
+        if not 0 <= number <= limit:
+            raise ValueError(f"{number} where a count is expected")
+
+
+def check_subtasks(number: int) -> None:
+    """No operator has more subtasks than key groups."""
+    check_counts([number], MAX_KEY_GROUPS)
+
+
+def plain(payload: Any, depth: int = 0) -> Any:
+    """A serializer's payload, which nests no deeper than types do."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("a type is nested too deeply")
+    parts: Iterable[Any] = ()
+    if isinstance(payload, dict):
+        parts = payload.values()
+    elif isinstance(payload, list):
+        parts = payload
+    for part in parts:
+        plain(part, depth + 1)
+    return payload

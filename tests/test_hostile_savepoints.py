@@ -1,0 +1,231 @@
+"""Savepoints by somebody who knows the format, and savepoints that only look like it."""
+
+import hashlib
+import json
+import logging
+
+import millpond as mp
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from millpond import errors
+from millpond.checkpoint.savepoint.read import read_table
+from millpond.config import RestoreConfig
+
+BLOB = mp.ValueStateDescriptor("blob", bytes)
+SCHEMA = pa.schema([("value", pa.binary())])
+SMALL = RestoreConfig(max_unpacked_bytes=1 << 20)
+
+
+def save(folder, values, kind=BLOB):
+    """A savepoint of some values by key."""
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        state = backend.get_partitioned_state(kind)
+        for key, value in values.items():
+            backend.set_current_key(key)
+            state.update(value)
+        strategy = backend.strategy("savepoint")
+        strategy.save(1, mp.checkpoint_storage(str(folder)), "").result()
+
+
+def load(folder, kind=BLOB):
+    """What a savepoint gives back."""
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[folder]) as backend:
+        state = backend.get_partitioned_state(kind)
+        found = {}
+        for key in list(backend.keys(kind.name)):
+            backend.set_current_key(key)
+            found[key] = state.get() if kind is not BLOB else state.value()
+        return found
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1 << 20] * 50, [40 << 20], [10] * 1000 + [20 << 20, 9 << 20, 10]]
+)
+def test_own_savepoints_are_read_however_well_they_compress(tmp_path, sizes):
+    """Values of nothing but zeros come back, many, and large ones, without any setting."""
+    values = {f"k{n}": b"\1" + b"\0" * (size - 1) for n, size in enumerate(sizes)}
+    save(tmp_path / "s", values)
+    assert load(tmp_path / "s") == values
+
+
+def test_a_large_key_group_takes_several_files(tmp_path):
+    """A table is cut by its size within a key group too, and comes back whole."""
+    keys = [key for key in map(str, range(3000)) if mp.assign_to_key_group(key, 128) == 7][:6]
+    values = {key: bytes([number]) * (12 << 20) for number, key in enumerate(keys)}
+    save(tmp_path / "s", values)
+    assert len(list((tmp_path / "s/job/blob").iterdir())) > 1
+    assert load(tmp_path / "s") == values
+
+
+def test_long_lists_come_back(tmp_path):
+    """Row groups are cut by the elements of lists."""
+    items = mp.ListStateDescriptor("items", int)
+    values = {f"k{n}": [7] * 100_000 for n in range(6)}
+    save(tmp_path / "s", values, items)
+    assert load(tmp_path / "s", items) == values
+
+
+def parquet(table, **options):
+    """A table as Parquet."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", **options)
+    return sink.getvalue().to_pybytes()
+
+
+def repeated(value, times):
+    """A column that holds one value often, as a dictionary of one."""
+    indices = pa.array([0] * times, pa.int32())
+    return pa.table({"value": pa.DictionaryArray.from_arrays(indices, pa.array([value]))})
+
+
+def numbers(count):
+    """One row: a list of zeros."""
+    items = pa.array([0], pa.int8()).take(pa.array([0] * count, pa.int32()))
+    return pa.table({"value": pa.ListArray.from_arrays([0, count], items.cast(pa.int64()))})
+
+
+BOMBS = {
+    "a value": (parquet(pa.table({"value": [b"\0" * (16 << 20)]}), use_dictionary=False), SCHEMA),
+    "a dictionary": (parquet(pa.table({"value": [b"\0" * (16 << 20)]})), SCHEMA),
+    "a dictionary's entry, often": (parquet(repeated(b"\0" * 500_000, 50_000)), SCHEMA),
+    "a list": (parquet(numbers(3_000_000)), pa.schema([("value", pa.list_(pa.int64()))])),
+}
+
+
+@pytest.mark.parametrize(("data", "schema"), BOMBS.values(), ids=BOMBS)
+def test_a_small_table_does_not_unpack_without_bound(data, schema):
+    """Large pages, dictionaries and lists are refused by the key that allows more."""
+    assert len(data) < 100_000
+    before = pa.total_allocated_bytes()
+    used = []
+
+    def read():
+        batches = read_table("x", data, schema, SMALL)
+        used.extend(pa.total_allocated_bytes() - before for _ in batches)
+
+    with pytest.raises(errors.CorruptSnapshotError, match=r"restore\.max-unpacked-bytes"):
+        read()
+    assert max(used, default=0) < 8 << 20
+
+
+def test_tables_of_others_are_read_in_parts():
+    """A table with large dictionary entries is read with few rows at once, all of them."""
+    table = repeated(b"\0" * 100_000, 60)
+    batches = list(read_table("x", parquet(table), SCHEMA, RestoreConfig(0, 4 << 20)))
+    assert len(batches) > 1
+    assert (
+        pa.Table.from_batches(batches)
+        .column("value")
+        .combine_chunks()
+        .equals(table.column("value").combine_chunks().dictionary_decode())
+    )
+
+
+def test_delta_encoded_texts_are_refused():
+    """In them a few bits repeat any prefix, which no header tells."""
+    table = pa.table({"value": [b"x" * 1000] * 1000})
+    data = parquet(table, use_dictionary=False, column_encoding={"value": "DELTA_BYTE_ARRAY"})
+    with pytest.raises(errors.CorruptSnapshotError, match="write them plain"):
+        list(read_table("x", data, SCHEMA))
+
+
+@pytest.mark.parametrize("cut", [0, 4, 100, -1, -8])
+def test_damaged_tables_are_named(cut):
+    """What is no Parquet, cut off or empty, is damage."""
+    data = parquet(pa.table({"value": [b"x"]}))[:cut]
+    with pytest.raises(errors.CorruptSnapshotError, match="'x'"):
+        list(read_table("x", data, SCHEMA))
+
+
+def reseal(folder, change):
+    """Change a savepoint's metadata and give it a right digest."""
+    path = folder / "savepoint.json"
+    body = json.loads(path.read_text())["savepoint"]
+    change(body)
+    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))
+
+
+def add_operator_state(subtasks):
+    """A change that adds an empty operator state."""
+    value = {"id": "int", "version": 1, "payload": None}
+    meta = {"name": "o", "mode": "split", "value": value, "map_key": None}
+
+    def change(body):
+        state = {"meta": meta, "subtasks": subtasks, "file": None, "exact": False}
+        body["operators"][0]["operator_states"] = [state]
+
+    return change
+
+
+def deep(levels):
+    """A nested list."""
+    made = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        add_operator_state(10**9),
+        add_operator_state(-1),
+        add_operator_state(float("inf")),
+        lambda body: body["operators"].append(body["operators"][0]),
+        lambda body: body["operators"][0].update(max_parallelism=10**9),
+        lambda body: body["operators"][0].update(max_parallelism=64),
+        lambda body: body["operators"][0].update(max_parallelism=1 << 80),
+        lambda body: body["operators"][0].update(uid="\ud800"),
+        lambda body: body["operators"][0]["key"].update(payload=deep(100)),
+        lambda body: body["operators"][0]["key"].update(id="tuple"),
+        lambda body: body["operators"][0]["key"].update(id="nullable", payload=7),
+        lambda body: body["operators"][0]["states"][0]["meta"].update(kind="map"),
+        lambda body: body["operators"][0]["states"][0]["meta"].update(name=""),
+        lambda body: body["operators"][0]["states"][0]["meta"].update(ttl_ms=-5),
+        lambda body: body["operators"][0]["states"][0]["meta"]["value"].update(
+            id="structured", payload={"kind": "?"}
+        ),
+    ],
+)
+def test_metadata_without_sense_is_refused(tmp_path, change):
+    """Numbers beyond all bounds, doubles, and types that are none are one clear error."""
+    save(tmp_path / "s", {"k": b"v"})
+    reseal(tmp_path / "s", change)
+    with pytest.raises(errors.MillpondError):
+        load(tmp_path / "s")
+
+
+def test_a_savepoint_needs_a_directory_of_its_own(tmp_path):
+    """Every way of writing one refuses a place that holds files, and leaves it as it was."""
+    save(tmp_path / "s", {"k": b"v"})
+    save(tmp_path / "other", {"k": b"w"})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    ways = (
+        lambda: save(tmp_path / "s", {"x": b"y"}),
+        lambda: mp.rekey_savepoint(str(tmp_path / "other"), str(tmp_path / "s"), 256),
+    )
+    for way in ways:
+        with pytest.raises(errors.DirectoryNotEmptyError, match=r"savepoint\.json"):
+            way()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):
+    """A foreign table beside the savepoint's own is named, and counts only when asked for."""
+    save(tmp_path / "s", {"k": b"v"})
+    folder = tmp_path / "s/job/blob"
+    (own,) = folder.iterdir()
+    extra = pd.DataFrame({"key_group": [0], "key": ["old"], "value": [b"of before"]})
+    extra.to_parquet(folder / "old.parquet")
+    with caplog.at_level(logging.WARNING):
+        mp.seal_savepoint(str(tmp_path / "s"))
+    assert "job/blob/old.parquet is not part of the savepoint" in caplog.text
+    assert load(tmp_path / "s") == {"k": b"v"}
+    mp.seal_savepoint(str(tmp_path / "s"), added=True)
+    assert load(tmp_path / "s") == {"k": b"v", "old": b"of before"}
+    own.unlink()
+    with pytest.raises(errors.CorruptSnapshotError, match="it is missing"):
+        mp.seal_savepoint(str(tmp_path / "s"))
