@@ -130,10 +130,10 @@ def test_a_killed_writer_leaves_whole_writes(tmp_path):
     store.close()
 
 
-def test_too_small_a_disk_is_told(tmp_path):
-    """A directory that cannot be written is a StoreFullError or OSError that names it."""
+def test_a_file_in_the_directorys_place_is_told(tmp_path):
+    """A file in the directory's place is told, with what to do about it."""
     (tmp_path / "lmdb").write_text("a file where the directory should be")
-    with pytest.raises((errors.StoreFullError, OSError), match="lmdb"):
+    with pytest.raises(errors.StoreAccessError, match=r"/lmdb.*Move what stands in its place"):
         LmdbStore(tmp_path / "lmdb", LmdbOptions())
 
 

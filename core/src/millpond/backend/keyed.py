@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -25,6 +25,7 @@ from millpond.types import VOID_NAMESPACE, KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
 
 if TYPE_CHECKING:
+    from millpond.backend.ownership import WorkingDirectory
     from millpond.checkpoint.storage import CheckpointStorage
     from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
 
@@ -49,11 +50,22 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     Note for implementers: ``_select`` is called for every record, the tables' methods for
     every access; everything else is rare. Override ``_unselect`` and ``_close`` as needed.
+
+    Attributes:
+        version: what the state is called; None where it has changed since it was named.
+        discarded: why a local copy was thrown away at the opening; empty where none was.
+        trusted_files: a pattern of files in the directory of which the store checks each block it
+            reads, so that nobody else need to; no files by default.
     """
+
+    trusted_files: ClassVar[str] = ""
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         super().__init__(parameters)
         self.version: str | None = None
+        self.discarded = ""
+        self._workplace: WorkingDirectory | None = None
+        self._sound = True
         self._released = False
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
@@ -267,14 +279,31 @@ class KeyedStateBackend(StateRegistry, Closeable):
             return
         self._released = self._closed = True
         self.forget_key()
-        for strategy in self._strategies or ():
-            strategy.close()
-        self._close()
+        try:
+            for strategy in self._strategies or ():
+                strategy.close()
+            self._close()
+            if self._workplace is not None and self._sound:
+                self._workplace.seal(self.version, self.trusted_files)
+        finally:
+            if self._workplace is not None:
+                self._workplace.close()
+
+    def works_in(self, workplace: WorkingDirectory, discarded: str) -> None:
+        """Be given the directory, to be closed with the backend."""
+        self._workplace = workplace
+        self.discarded = self.discarded or discarded
+
+    def distrust(self) -> None:
+        """Have nobody open what will be left in the directory: something went wrong with it."""
+        self._sound = False
 
     def disown(self) -> None:
         """Be closed in this process, which has inherited the backend, and release nothing."""
         self._released = self._closed = True
         self.forget_key()
+        if self._workplace is not None:
+            self._workplace.disown()
 
     @abstractmethod
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import shutil
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.backend.failures import named
+from millpond.backend.sealing import SEAL_FILE, Seal, remove_seal, write_seal
 from millpond.closing import Closeable
 from millpond.errors import DirectoryInUseError
 
 if TYPE_CHECKING:
     from millpond.backend.keyed import KeyedStateBackend
 
-__all__ = ["DirectoryLock", "close_in_forked_children"]
+__all__ = ["DirectoryLock", "WorkingDirectory", "close_in_forked_children"]
+
+_LOG = logging.getLogger("millpond.restore")
 
 _open: weakref.WeakSet[KeyedStateBackend] = weakref.WeakSet()
 _inherited: list[KeyedStateBackend] = []
@@ -65,3 +71,83 @@ class DirectoryLock(Closeable):
             fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
             self._file = -1
+
+
+class WorkingDirectory(Closeable):
+    """The directory of one open backend: locked while it is open, sealed when it is closed.
+
+    Args:
+        backend: its name.
+        path: the directory, which is made where there is none.
+        exclusive: whether no other backend may be open there.
+        keeps: whether what is left there may be opened again (the capability ``local-copy``).
+
+    Raises:
+        DirectoryInUseError: another open backend has it.
+        StoreAccessError: it is no directory, or cannot be written.
+    """
+
+    def __init__(self, backend: str, path: Path, *, exclusive: bool, keeps: bool) -> None:
+        self._backend = backend
+        self._path = path
+        self._keeps = keeps
+        with named(backend, path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(backend, path) if exclusive else None
+
+    def take_over(self, versions: frozenset[str]) -> tuple[frozenset[str], str]:
+        """Break the seal; what of some versions may be there, and why a copy was thrown away.
+
+        Nothing is opened here. A copy without a sound seal is deleted; one at a version that
+        nobody wants is left to the backend.
+        """
+        if not self._keeps:
+            return versions, ""
+        with named(self._backend, self._path):
+            if not versions:
+                remove_seal(self._path)
+                return versions, ""
+            seal = Seal.read(self._path)
+            reason = self._damage(seal)
+            remove_seal(self._path)
+            if reason:
+                self._empty()
+                return frozenset(), reason
+        known = seal.version if seal else None
+        return versions & {known} if known else frozenset(), ""
+
+    def _damage(self, seal: Seal | None) -> str:
+        if seal is not None and seal.version is not None:
+            return seal.damage(self._backend, self._path)
+        if seal is None and any(path.name != SEAL_FILE for path in self._path.iterdir()):
+            return "it has no sound seal, as after a process that was killed or has failed"
+        return ""
+
+    def _empty(self) -> None:
+        for path in self._path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def seal(self, version: str | None, trusted: str) -> None:
+        """Seal what the closed backend has left; see ``write_seal``.
+
+        Where that fails there is no seal, which costs a restore and nothing else.
+        """
+        if not self._keeps:
+            return
+        try:
+            write_seal(self._backend, self._path, version, trusted)
+        except OSError as error:
+            _LOG.warning("the local copy in %s could not be sealed: %s", self._path, error)
+
+    def disown(self) -> None:
+        """Have no part in the directory any more, in a forked child: it stays the parent's."""
+        if self._lock is not None:
+            self._lock.disown()
+
+    def close(self) -> None:
+        """Free the directory."""
+        if self._lock is not None:
+            self._lock.close()

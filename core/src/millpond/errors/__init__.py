@@ -36,7 +36,6 @@ from millpond.errors.snapshots import (
 from millpond.errors.state import (
     BackendClosedError,
     BackendFailedError,
-    DirectoryInUseError,
     KeyGroupRangeError,
     MaxParallelismError,
     NoCurrentKeyError,
@@ -46,7 +45,13 @@ from millpond.errors.state import (
     StateMigrationError,
     StateNameError,
     StateTypeError,
+)
+from millpond.errors.stores import (
+    DirectoryInUseError,
+    StoreAccessError,
+    StoreDamagedError,
     StoreFullError,
+    TooManyStatesError,
 )
 from millpond.errors.tools import JobError, PlaceError
 
@@ -80,8 +85,11 @@ __all__ = [
     "StateMigrationError",
     "StateNameError",
     "StateTypeError",
+    "StoreAccessError",
+    "StoreDamagedError",
     "StoreFullError",
     "StreamClosedError",
+    "TooManyStatesError",
     "UnsupportedCapabilityError",
     "UnsupportedColumnError",
     "UserFunctionError",

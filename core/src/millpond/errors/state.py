@@ -9,7 +9,6 @@ from millpond.errors.base import MillpondError
 __all__ = [
     "BackendClosedError",
     "BackendFailedError",
-    "DirectoryInUseError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "NoCurrentKeyError",
@@ -19,7 +18,6 @@ __all__ = [
     "StateMigrationError",
     "StateNameError",
     "StateTypeError",
-    "StoreFullError",
 ]
 
 
@@ -149,36 +147,6 @@ class BackendFailedError(MillpondError):
         return (
             f"{where}the backend {self.backend!r} has failed for good: {self.cause}. What it holds "
             "may be incomplete: close it, and restore the last snapshot into another one."
-        )
-
-
-@attrs.define(eq=False, slots=False)
-class DirectoryInUseError(MillpondError):
-    """A backend was to be opened in a directory that another open backend works in."""
-
-    backend: str
-    directory: str
-
-    def sentence(self) -> str:
-        return (
-            f"The backend {self.backend!r} cannot be opened in {self.directory}: another open "
-            "backend, of this process or another one, works there. Close that one, or give each "
-            "a directory of its own."
-        )
-
-
-@attrs.define(eq=False, slots=False)
-class StoreFullError(MillpondError):
-    """A local store cannot grow any further."""
-
-    backend: str
-    directory: str
-    reason: str
-
-    def sentence(self) -> str:
-        return (
-            f"The backend {self.backend!r} cannot grow its store in {self.directory}: "
-            f"{self.reason}. Raise the memory or disk limit, or use more subtasks."
         )
 
 

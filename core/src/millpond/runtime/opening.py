@@ -10,9 +10,14 @@ from typing import Any
 
 import attrs
 
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
+from millpond.backend import (
+    Capability,
+    KeyedBackendParameters,
+    KeyedStateBackend,
+    StateBackend,
+)
 from millpond.backend.operatorstate import OperatorStateBackend
-from millpond.backend.ownership import close_in_forked_children
+from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.singlekey import SingleKeyBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -124,16 +129,43 @@ def open_batch_backend(
 def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -> KeyedStateBackend:
     """Make the backend of a resolution; see ``StateBackend.create_keyed_backend``.
 
+    Its directory is locked, unless it can be kept open between tasks. A local copy in it is
+    handed on only under a sound seal, and sealed again when the backend is closed.
+
     Raises:
         UnsupportedCapabilityError: there are options for a single state, and the backend does
             not declare that it knows such.
+        DirectoryInUseError: another open backend works in the directory.
+        StoreAccessError: the directory cannot be used.
     """
     factory = parameters.registry.load(resolution)
     if "state" in parameters.options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
         raise UnsupportedCapabilityError(resolution.name, Capability.PER_STATE_OPTIONS.value)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
-    backend = factory.create_keyed_backend(given)
+    if parameters.directory is None:
+        backend = factory.create_keyed_backend(given)
+    else:
+        backend = _created_in(parameters.directory, factory, given)
     close_in_forked_children(backend)
+    return backend
+
+
+def _created_in(
+    directory: Path, factory: StateBackend, parameters: KeyedBackendParameters
+) -> KeyedStateBackend:
+    workplace = WorkingDirectory(
+        factory.name,
+        directory,
+        exclusive=Capability.IN_PROCESS_COPY not in factory.capabilities,
+        keeps=Capability.LOCAL_COPY in factory.capabilities,
+    )
+    try:
+        versions, discarded = workplace.take_over(parameters.reuse_versions)
+        backend = factory.create_keyed_backend(attrs.evolve(parameters, reuse_versions=versions))
+    except BaseException:
+        workplace.close()
+        raise
+    backend.works_in(workplace, discarded)
     return backend
 
 

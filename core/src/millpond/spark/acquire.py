@@ -59,11 +59,13 @@ class Acquired:
 
     Attributes:
         source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
+        copies_discarded: how many copies were of no use and thrown away on the way.
         succeeded: set by the task at its end; only then is the backend kept.
     """
 
     backend: KeyedStateBackend
     source: str
+    copies_discarded: int = 0
     succeeded: bool = False
 
 
@@ -89,6 +91,7 @@ def acquire_backend(
         acquired = _from_worker(identity, plan, committed.handle, failures) or _open(
             plan, place, groups, committed, directory, failures, clock, shared=shared
         )
+        acquired.copies_discarded = len(failures)
         backend = acquired.backend
         kept_clock = backend.parameters.clock
         assert isinstance(kept_clock, ManualClock)
@@ -96,11 +99,18 @@ def acquire_backend(
         try:
             yield acquired
         finally:
-            keeps = Capability.IN_PROCESS_COPY in backend.capabilities
-            if acquired.succeeded and keeps:
-                _keep(identity, backend)
-            else:
-                backend.close()
+            _give_back(identity, acquired)
+
+
+def _give_back(identity: tuple[Any, ...], acquired: Acquired) -> None:
+    backend = acquired.backend
+    if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
+        _keep(identity, backend)
+        return
+    if not acquired.succeeded:
+        # Whatever has failed: the next attempt must not meet the same copy again.
+        backend.distrust()
+    backend.close()
 
 
 def _keep(identity: tuple[Any, ...], backend: KeyedStateBackend) -> None:
@@ -172,6 +182,8 @@ def _open(
         usable = handle.ancestors() | {handle.version}
     parameters = _parameters(plan, place, groups, directory, usable, clock)
     backend = create_backend(plan.resolution, parameters)
+    if backend.discarded:
+        _given_up(place, "the local copy", backend.discarded, failures)
     try:
         found = backend.version
         if handle is not None and found is not None:
@@ -196,9 +208,13 @@ def _caught_up(
     try:
         return catch_up(backend, handle)
     except MillpondError as error:
-        _LOG.warning("%s: %s is of no use: %s", backend.parameters.place, what, error)
-        failures.append(f"{what}: {error}")
+        _given_up(backend.parameters.place, what, str(error), failures)
         return False
+
+
+def _given_up(place: str, what: str, reason: str, failures: list[str]) -> None:
+    _LOG.warning("%s: %s is of no use: %s", place, what, reason)
+    failures.append(f"{what}: {reason}")
 
 
 def _restore(backend: KeyedStateBackend, committed: CommittedState, failures: list[str]) -> str:

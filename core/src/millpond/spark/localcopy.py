@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["claimed_directory", "local_root"]
+from millpond.backend.sealing import boot_id
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+__all__ = ["claimed_directory", "local_root"]
 
 
 def local_root() -> Path:
@@ -27,8 +27,7 @@ def local_root() -> Path:
     nothing there can be trusted.
     """
     spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    boot = _BOOT_ID.read_text().strip()[:8] if _BOOT_ID.exists() else "boot"
-    return Path(spark or tempfile.gettempdir()) / f"millpond-{boot}"
+    return Path(spark or tempfile.gettempdir()) / f"millpond-{boot_id()[:8]}"
 
 
 @contextmanager

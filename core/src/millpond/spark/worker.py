@@ -84,6 +84,7 @@ def run_subtask(
             rows_in=runner.rows_in,
             rows_out=runner.rows_out,
             timers_fired=runner.operator.timers_fired,
+            copies_discarded=acquired.copies_discarded,
         )
         native = plan.config.metrics.native
         figures = watch.finish(acquired.backend, result, acquired.source, native=native)

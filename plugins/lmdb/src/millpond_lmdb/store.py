@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lmdb
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.errors import StoreFullError
+from millpond.backend.failures import named
+from millpond.errors import (
+    MillpondError,
+    StoreDamagedError,
+    StoreFullError,
+    TooManyStatesError,
+)
 
-from millpond_lmdb.longkeys import LIMIT, PREFIX, pack, restore_order, store_key, unpack
+from millpond_lmdb.failures import failure
+from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.reading import LmdbReader, scan_cursor
 
 __all__ = ["LmdbStore"]
 
 _DATA_FILE = "data.mdb"
+_LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
 _WORTH_COMPACTING = 16 << 20
 """Smaller files are left as they are."""
@@ -31,24 +41,48 @@ class LmdbStore(ByteStore):
     """
 
     def __init__(self, directory: Path, options: LmdbOptions) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._options = options
-        data = directory / _DATA_FILE
-        used = data.stat().st_size if data.exists() else 0
+        with named("lmdb", directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            data = directory / _DATA_FILE
+            used = data.stat().st_size if data.exists() else 0
         size = max(options.initial_map_size, used + used // 4)
         self._env = self._open(size)
+        try:
+            self._prepare(used)
+        except BaseException:
+            self._env.close()
+            raise
+
+    def _prepare(self, used: int) -> None:
         # One read transaction serves all gets between two writes: 1 µs a get less.
         self._reader: lmdb.Transaction | None = None
         self._readers: set[int] = set()
         self._idle = threading.Condition()
-        names = self._names()
-        self._databases = {name: self._env.open_db(name.encode()) for name in names}
+        self._databases: dict[str, Any] = {}
+        with self._failures():
+            names = self._names()
+        for name in names:
+            self.create_family(name)
         self.create_family(META_FAMILY)
-        # Slots of processes that were killed while they read would keep old pages for ever.
-        self._env.reader_check()
-        if used > _WORTH_COMPACTING and self._free_share() > options.compact_at:
-            self.compact()
+        with self._failures():
+            # Slots of processes that were killed while they read would keep old pages for ever.
+            self._env.reader_check()
+            if used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at:
+                self.compact()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (lmdb.Error, UnicodeDecodeError, OSError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> MillpondError:
+        found = failure(self._directory, error)
+        self.damaged = self.damaged or isinstance(found, StoreDamagedError)
+        return found
 
     def _free_share(self) -> float:
         figures = self.metrics()
@@ -80,8 +114,10 @@ class LmdbStore(ByteStore):
                 readahead=False,
                 meminit=False,
             )
-        except (lmdb.Error, MemoryError) as error:
+        except MemoryError as error:
             raise StoreFullError("lmdb", str(self._directory), str(error)) from error
+        except lmdb.Error as error:
+            raise self._failure(error) from error
 
     def _names(self) -> list[str]:
         with self._env.begin() as transaction:
@@ -107,13 +143,21 @@ class LmdbStore(ByteStore):
         except lmdb.MapFullError:
             self._grow(0)
             self.create_family(family)
+        except lmdb.DbsFullError as error:
+            most = self._options.max_states
+            raise TooManyStatesError("lmdb", family, most, "backend.lmdb.max-states") from error
+        except lmdb.Error as error:
+            raise self._failure(error) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """See the base class."""
-        if self._reader is None:
-            self._reader = self._env.begin()
-        # bytes, for the transaction hands out no buffers
-        value: Any = self._reader.get(store_key(key), db=self._databases[family])
+        try:
+            if self._reader is None:
+                self._reader = self._begin_reading()
+            # bytes, for the transaction hands out no buffers
+            value: Any = self._reader.get(store_key(key), db=self._databases[family])
+        except lmdb.Error as error:
+            raise self._failure(error) from error
         if value is None or len(key) < LIMIT:
             return value  # type: ignore[no-any-return]
         return unpack(store_key(key), value)[1]
@@ -122,28 +166,36 @@ class LmdbStore(ByteStore):
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """See the base class."""
-        with self._env.begin(db=self._databases[family]) as transaction:
-            yield from _scan(transaction.cursor(), start, end)
+        transaction = self._begin_reading()
+        try:
+            cursor = transaction.cursor(db=self._databases[family])
+            yield from scan_cursor(cursor, start, end)
+        except lmdb.Error as error:
+            raise self._failure(error) from error
+        finally:
+            transaction.abort()
 
     def reader(self) -> StoreReader:
         """See the base class; the map cannot grow before it is closed, so growing waits."""
         self._end_reading()
-        reader = _LmdbReader(self._begin_reading(), dict(self._databases), self._reader_closed)
+        transaction = self._begin_reading()
+        reader = LmdbReader(transaction, dict(self._databases), self._reader_closed, self._failure)
         with self._idle:
             self._readers.add(id(reader))
         return reader
 
     def _begin_reading(self) -> lmdb.Transaction:
         """A read transaction; where all slots are taken, those of dead processes are freed."""
-        try:
-            return self._env.begin()
-        except lmdb.ReadersFullError:
-            self._env.reader_check()
-        try:
-            return self._env.begin()
-        except lmdb.ReadersFullError as error:
-            reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
-            raise StoreFullError("lmdb", str(self._directory), reason) from error
+        with self._failures():
+            try:
+                return self._env.begin()
+            except lmdb.ReadersFullError:
+                self._env.reader_check()
+            try:
+                return self._env.begin()
+            except lmdb.ReadersFullError as error:
+                reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
+                raise StoreFullError("lmdb", str(self._directory), reason) from error
 
     def _reader_closed(self, reader: StoreReader) -> None:
         with self._idle:
@@ -158,8 +210,8 @@ class LmdbStore(ByteStore):
                 return self._write(batch)
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
-            except (lmdb.MemoryError, lmdb.DiskError) as error:
-                raise StoreFullError("lmdb", str(self._directory), str(error)) from error
+            except lmdb.Error as error:
+                raise self._failure(error) from error
 
     def _write(self, batch: WriteBatch) -> None:
         with self._env.begin(write=True) as transaction:
@@ -182,7 +234,8 @@ class LmdbStore(ByteStore):
         least = max(2 * needed, 1 << 20)
         for step in (max(min(size // 2, self._options.max_growth), least), least):
             if _fits_address_space(step):
-                self._env.set_mapsize(size + step)
+                with self._failures():
+                    self._env.set_mapsize(size + step)
                 return
         reason = f"the address space has no room for {size + least:,} bytes"
         raise StoreFullError("lmdb", str(self._directory), reason)
@@ -209,45 +262,8 @@ class LmdbStore(ByteStore):
         self._end_reading()
         self._databases = {}
         self._env.close()
-
-
-def _scan(
-    cursor: lmdb.Cursor, start: bytes, end: bytes | None
-) -> Generator[tuple[bytes, bytes], None, None]:
-    if not cursor.set_range(start[:PREFIX]):
-        return
-    # bytes, for no transaction here hands out buffers
-    entries: Any = iter(cursor)
-    for key, value in restore_order(entries):
-        if end is not None and key >= end:
-            return
-        if key >= start:
-            yield key, value
-
-
-class _LmdbReader(StoreReader):
-    """A read transaction."""
-
-    def __init__(
-        self,
-        transaction: lmdb.Transaction,
-        databases: Mapping[str, Any],
-        closed: Callable[[StoreReader], None],
-    ) -> None:
-        self._transaction = transaction
-        self._databases = databases
-        self._closed = closed
-
-    def scan(
-        self, family: str, start: bytes, end: bytes | None
-    ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
-        return _scan(self._transaction.cursor(db=self._databases[family]), start, end)
-
-    def close(self) -> None:
-        """See the base class."""
-        self._transaction.abort()
-        self._closed(self)
+        # It only serves processes that work at the same time; the next one makes its own.
+        (self._directory / _LOCK_FILE).unlink(missing_ok=True)
 
 
 def _fits_address_space(more: int) -> bool:

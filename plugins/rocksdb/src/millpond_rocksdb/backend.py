@@ -10,7 +10,7 @@ from typing import ClassVar
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend, end_of_prefix
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.errors import CorruptSnapshotError
+from millpond.errors import CorruptSnapshotError, StoreDamagedError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 
 from millpond_rocksdb.factory import RocksDBStateBackend
@@ -27,6 +27,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB."""
 
     name: ClassVar[str] = RocksDBStateBackend.name
+    trusted_files: ClassVar[str] = "*.sst"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self._options = RocksDBOptions.from_mapping(parameters.options)
@@ -53,7 +54,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         fetch_files(handle, directory / _FOLDER, self._options.transfer_threads)
         try:
             self.replace_store(self.open_store(directory))
-        except Exception as error:
+        except StoreDamagedError as error:
             where = f"checkpoint {handle.checkpoint_id}"
             raise CorruptSnapshotError(where, f"RocksDB cannot open its files: {error}") from error
         size = key_group_prefix_bytes(self.max_parallelism)

@@ -167,6 +167,7 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.create_if_missing(True)
     options.create_missing_column_families(True)
     options.set_atomic_flush(True)
+    options.set_paranoid_checks(True)
     options.set_max_background_jobs(chosen.max_background_jobs)
     options.set_max_open_files(chosen.max_open_files)
     if chosen.budget is not None:

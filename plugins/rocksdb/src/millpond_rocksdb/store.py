@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.errors import StoreFullError
+from millpond.backend.failures import store_error
+from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError
 from rocksdict import Cache, Checkpoint, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 
@@ -35,7 +36,8 @@ class _RocksDBReader(StoreReader):
     Not RocksDB's snapshots: rocksdict 0.3.29 iterates past them (their gets are right).
     """
 
-    def __init__(self, cursors: dict[str, RdictIter]) -> None:
+    def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter]) -> None:
+        self._store = store
         self._cursors = cursors
 
     def scan(
@@ -50,6 +52,7 @@ class _RocksDBReader(StoreReader):
                 return
             yield key, cursor.value()
             cursor.next()
+        self._store.require_end(cursor)
 
     def close(self) -> None:
         """See the base class."""
@@ -80,6 +83,12 @@ class RocksDBStore(ByteStore):
         self._budget = options.budget
         shared = self._budget.cache if self._budget else _block_cache(options.block_cache_size)
         self._cache = shared
+        try:
+            self._open(directory, options)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _open(self, directory: Path, options: RocksDBOptions) -> None:
         path = str(directory)
         native = database_options(options)
         existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
@@ -107,12 +116,18 @@ class RocksDBStore(ByteStore):
         """See the base class."""
         if family not in self._columns:
             options = column_options(self._options.for_state(family), self._cache, self._budget)
-            self._columns[family] = self._db.create_column_family(family, options)
+            try:
+                self._columns[family] = self._db.create_column_family(family, options)
+            except Exception as error:
+                raise self._failure(error) from error
             self._handles[family] = self._db.get_column_family_handle(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """See the base class."""
-        value: bytes | None = self._columns[family].get(key)
+        try:
+            value: bytes | None = self._columns[family].get(key)
+        except Exception as error:
+            raise self._failure(error) from error
         return value
 
     def scan(
@@ -127,10 +142,30 @@ class RocksDBStore(ByteStore):
         while cursor.valid():
             yield cursor.key(), cursor.value()
             cursor.next()
+        self.require_end(cursor)
+
+    def require_end(self, cursor: RdictIter) -> None:
+        """Whether a cursor is at the end; it stops in the same way where it cannot read on.
+
+        Raises:
+            StoreDamagedError: it could not.
+        """
+        try:
+            cursor.status()
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        """What to raise for an error of rocksdict, which knows them by their texts only."""
+        reason = str(error)
+        if type(error) is not Exception:
+            return error
+        self.damaged = self.damaged or "Corruption" in reason
+        return failure(self._directory, reason)
 
     def reader(self) -> StoreReader:
         """See the base class."""
-        return _RocksDBReader({name: column.iter() for name, column in self._columns.items()})
+        return _RocksDBReader(self, {name: column.iter() for name, column in self._columns.items()})
 
     def metrics(self) -> Mapping[str, float]:
         """See the base class; sums over all states, but for the shared block cache."""
@@ -147,13 +182,16 @@ class RocksDBStore(ByteStore):
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint, of hard links, in a directory that does not exist yet."""
-        Checkpoint(self._db).create_checkpoint(str(directory))
+        try:
+            Checkpoint(self._db).create_checkpoint(str(directory))
+        except Exception as error:
+            raise self._failure(error) from error
 
     def delete_range(self, family: str, start: bytes, end: bytes) -> None:
         """Delete all keys from ``start`` up to ``end``, without reading them."""
         native = NativeBatch(raw_mode=True)
         native.delete_range(start, end, self._handles[family])
-        self._db.write(native, self._write)
+        self._apply(native)
 
     def write(self, batch: WriteBatch) -> None:
         """See the base class."""
@@ -165,12 +203,13 @@ class RocksDBStore(ByteStore):
                     native.delete(key, handle)
                 else:
                     native.put(key, value, handle)
+        self._apply(native)
+
+    def _apply(self, native: NativeBatch) -> None:
         try:
             self._db.write(native, self._write)
         except Exception as error:
-            if "No space left" in str(error):
-                raise StoreFullError("rocksdb", str(self._directory), str(error)) from error
-            raise
+            raise self._failure(error) from error
 
     def close(self) -> None:
         """See the base class."""
@@ -181,4 +220,17 @@ class RocksDBStore(ByteStore):
         for name, column in columns.items():
             if name != META_FAMILY:
                 column.close()
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise self._failure(error) from error
+
+
+def failure(directory: Path, reason: str) -> MillpondError:
+    """What an error of RocksDB is, by its text."""
+    if "Corruption" in reason:
+        return StoreDamagedError("rocksdb", str(directory), reason)
+    cure = "RocksDB's own log, LOG in that directory, tells more"
+    return store_error("rocksdb", directory, reason) or StoreAccessError(
+        "rocksdb", str(directory), reason, cure
+    )

@@ -20,13 +20,13 @@ from millpond.backend.bytestore.view import ByteStoreView
 from millpond.backend.changes import Change
 from millpond.backend.cleanup import PROGRESS_BYTES
 from millpond.backend.compat import CellMigration
+from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
-from millpond.backend.ownership import DirectoryLock
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerRows
 from millpond.backend.view import StateView
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
@@ -62,13 +62,7 @@ class ByteStoreBackend(KeyedStateBackend):
         self._room: int = self._max_bytes
         self.store_reads = 0
         self._store_writes = 0
-        parameters.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = DirectoryLock(self.name, parameters.directory)
-        try:
-            self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
-        except BaseException:
-            self._lock.close()
-            raise
+        self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
         self._families = set(self.store.families())
 
     # ---------------------------------------------------------------- what a subclass adds
@@ -84,19 +78,31 @@ class ByteStoreBackend(KeyedStateBackend):
     # ---------------------------------------------------------------- opening
 
     def _open_reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore:
-        if versions:
-            try:
+        store = self._reusable(directory, versions) if versions else None
+        if store is not None:
+            return store
+        with named(self.name, directory):
+            self.destroy_store(directory)
+            return self.open_store(directory)
+
+    def _reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore | None:
+        """The store that lies there, if it is at one of the versions; what is broken is not."""
+        store = None
+        try:
+            with named(self.name, directory):
                 store = self.open_store(directory)
-            except Exception:  # noqa: BLE001 - a broken local copy is only a copy: restore instead
-                store = None
-            if store is not None:
                 found = store.get(META_FAMILY, _VERSION_KEY)
-                if found and found.decode() in versions:
-                    self.version = found.decode()
-                    return store
-                store.close()
-        self.destroy_store(directory)
-        return self.open_store(directory)
+            if found and found.decode() in versions:
+                self.version = found.decode()
+                return store
+        except (StoreAccessError, StoreFullError):
+            # Not the copy's fault; a new store could not be opened either.
+            raise
+        except Exception as error:  # noqa: BLE001 - a broken local copy is only a copy: restore instead
+            self.discarded = str(error)
+        if store is not None:
+            store.close()
+        return None
 
     def replace_store(self, store: ByteStore) -> None:
         """Go on with another store, before any state was requested; the old one is closed."""
@@ -268,13 +274,7 @@ class ByteStoreBackend(KeyedStateBackend):
         if batch:
             self.store.write({family: batch})
 
-    def disown(self) -> None:
-        """See the base class."""
-        super().disown()
-        self._lock.disown()
-
     def _close(self) -> None:
-        try:
-            self.store.close()
-        finally:
-            self._lock.close()
+        if self.store.damaged:
+            self.distrust()
+        self.store.close()

@@ -34,8 +34,14 @@ class ByteStore(ABC):
     Note for implementers: one thread at a time uses a store. Keys and values have any length;
     a store with a limit hides it. Durability against power loss is not asked for: the files
     are a local copy. Against a killed process, what a reopened store holds must be one of
-    the states between two writes, in all families together.
+    the states between two writes, in all families together. What the operating system or the
+    native library refuses becomes an error of Millpond (``millpond.backend.failures``).
+
+    Attributes:
+        damaged: set once the store has found that it does not hold what was written to it.
     """
+
+    damaged = False
 
     @abstractmethod
     def families(self) -> list[str]:
@@ -43,11 +49,19 @@ class ByteStore(ABC):
 
     @abstractmethod
     def create_family(self, family: str) -> None:
-        """Add an empty family; nothing happens where it exists."""
+        """Add an empty family; nothing happens where it exists.
+
+        Raises:
+            TooManyStatesError: there is no room for another one.
+        """
 
     @abstractmethod
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key, or None."""
+        """The value of a key, or None.
+
+        Raises:
+            StoreDamagedError: it cannot be read.
+        """
 
     @abstractmethod
     def scan(
@@ -55,7 +69,11 @@ class ByteStore(ABC):
     ) -> Generator[tuple[bytes, bytes], None, None]:
         """Keys from ``start`` (inclusive) to ``end`` (exclusive; None: the last), in order.
 
-        The caller closes the iterator before it writes.
+        The caller closes the iterator before it writes. Its end is the end of the rows, never that
+        of what could be read.
+
+        Raises:
+            StoreDamagedError: a row cannot be read.
         """
 
     @abstractmethod
@@ -64,6 +82,7 @@ class ByteStore(ABC):
 
         Raises:
             StoreFullError: the store cannot grow any further.
+            StoreDamagedError: it does not hold what was written to it.
         """
 
     def reader(self) -> StoreReader | None:

@@ -1,0 +1,74 @@
+"""What the operating system refuses a local store, as errors that say where and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+
+__all__ = ["named", "store_error"]
+
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
+_OPEN_FILES = (
+    "Raise the limit of open files (ulimit -n), let stores keep fewer open, or use fewer subtasks "
+    "in a process"
+)
+_NO_DIRECTORY = "Move what stands in its place, or name another directory"
+_NO_RIGHT = "Give this user the right to write there, or name another directory"
+_CURES = {
+    errno.EMFILE: _OPEN_FILES,
+    errno.ENFILE: _OPEN_FILES,
+    errno.ENOTDIR: _NO_DIRECTORY,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.EISDIR: _NO_DIRECTORY,
+    errno.ELOOP: _NO_DIRECTORY,
+    errno.ENAMETOOLONG: "Name a directory with a shorter path",
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EROFS: _NO_RIGHT,
+    errno.ENOENT: "Make the directory, and let nobody delete it while it is in use",
+    errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
+}
+_TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)}
+
+
+def store_error(
+    backend: str, directory: str | Path, error: BaseException | str
+) -> MillpondError | None:
+    """What to raise for an error of the operating system; None for one of another kind.
+
+    Args:
+        backend: the backend's name.
+        directory: where its store is.
+        error: an ``OSError``, or what a native library says, which then quotes the system's text.
+    """
+    reason = str(error)
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None:
+        number = next((known for known, text in _TEXTS.items() if text in reason), None)
+    if number in _FULL:
+        return StoreFullError(backend, str(directory), reason)
+    if number == errno.EIO:
+        return StoreDamagedError(backend, str(directory), reason)
+    if number in _CURES:
+        return StoreAccessError(backend, str(directory), reason, _CURES[number])
+    if isinstance(error, OSError):
+        return StoreAccessError(backend, str(directory), reason, "Look after the file system")
+    return None
+
+
+@contextmanager
+def named(backend: str, directory: str | Path) -> Iterator[None]:
+    """Turn errors of the operating system into ones that name backend and directory.
+
+    Raises:
+        StoreFullError, StoreDamagedError, StoreAccessError: see ``store_error``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise store_error(backend, directory, error) or error from error

@@ -1,0 +1,93 @@
+"""Errors of local stores: their directories, their limits, damage."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.errors.base import MillpondError
+
+__all__ = [
+    "DirectoryInUseError",
+    "StoreAccessError",
+    "StoreDamagedError",
+    "StoreFullError",
+    "TooManyStatesError",
+]
+
+
+@attrs.define(eq=False, slots=False)
+class DirectoryInUseError(MillpondError):
+    """A backend was to be opened in a directory that another open backend works in."""
+
+    backend: str
+    directory: str
+
+    def sentence(self) -> str:
+        return (
+            f"The backend {self.backend!r} cannot be opened in {self.directory}: another open "
+            "backend, of this process or another one, works there. Close that one, or give each "
+            "a directory of its own."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class StoreFullError(MillpondError):
+    """A local store cannot grow any further."""
+
+    backend: str
+    directory: str
+    reason: str
+
+    def sentence(self) -> str:
+        return (
+            f"The backend {self.backend!r} cannot grow its store in {self.directory}: "
+            f"{self.reason}. Raise the memory or disk limit, or use more subtasks."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class StoreAccessError(MillpondError):
+    """The operating system does not let a backend use its directory; ``cure`` says what would."""
+
+    backend: str
+    directory: str
+    reason: str
+    cure: str
+
+    def sentence(self) -> str:
+        return (
+            f"The backend {self.backend!r} cannot use its store in {self.directory}: "
+            f"{self.reason}. {self.cure}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class StoreDamagedError(MillpondError):
+    """A local store does not hold what was written to it."""
+
+    backend: str
+    directory: str
+    reason: str
+
+    def sentence(self) -> str:
+        return (
+            f"The backend {self.backend!r} found its store in {self.directory} damaged: "
+            f"{self.reason}. It is a copy: restore the state from its last snapshot, as a "
+            "restarted query does by itself, and look after the disk."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class TooManyStatesError(MillpondError):
+    """A store takes no further state; ``option`` is what sets the limit."""
+
+    backend: str
+    state: str
+    limit: int
+    option: str
+
+    def sentence(self) -> str:
+        return (
+            f"State {self.state!r}: the backend {self.backend!r} keeps at most {self.limit:,} "
+            f"states in a subtask. Raise {self.option}, or keep several things in one state."
+        )

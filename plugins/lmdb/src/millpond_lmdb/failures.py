@@ -1,0 +1,32 @@
+"""What LMDB's errors are to Millpond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lmdb
+from millpond.backend.failures import store_error
+from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+
+__all__ = ["failure"]
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+    UnicodeDecodeError,
+)
+
+
+def failure(directory: Path, error: Exception) -> MillpondError:
+    """What to raise for an error that LMDB has raised over a directory."""
+    place, reason = str(directory), str(error)
+    if isinstance(error, _DAMAGE):
+        return StoreDamagedError("lmdb", place, reason)
+    if isinstance(error, (lmdb.MemoryError, lmdb.DiskError)):
+        return StoreFullError("lmdb", place, reason)
+    cure = "The text is LMDB's own; see its documentation"
+    return store_error("lmdb", place, error) or StoreAccessError("lmdb", place, reason, cure)
