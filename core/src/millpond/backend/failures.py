@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 
-__all__ = ["named", "store_error"]
+__all__ = ["fits_address_space", "named", "store_error"]
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM)
 _OPEN_FILES = (
@@ -72,3 +73,15 @@ def named(backend: str, directory: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise store_error(backend, directory, error) or error from error
+
+
+def fits_address_space(more: int) -> bool:
+    """Whether so many bytes more can be had under the process's limit, if it has one.
+
+    Tried out beforehand, for a native library that gets no memory ends the process.
+    """
+    try:
+        mmap.mmap(-1, more).close()
+    except (OSError, MemoryError, ValueError):
+        return False
+    return True

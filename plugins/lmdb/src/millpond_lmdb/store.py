@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
+import errno
+import os
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import lmdb
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.backend.failures import named
+from millpond.backend.failures import fits_address_space, named
 from millpond.errors import (
     MillpondError,
     StoreDamagedError,
@@ -211,6 +212,10 @@ class LmdbStore(ByteStore):
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
             except lmdb.Error as error:
+                if os.strerror(errno.EIO) in str(error):
+                    # LMDB's word for a write that was cut short.
+                    reason = f"{error}: the disk is full, or fails"
+                    raise StoreFullError("lmdb", str(self._directory), reason) from error
                 raise self._failure(error) from error
 
     def _write(self, batch: WriteBatch) -> None:
@@ -233,7 +238,8 @@ class LmdbStore(ByteStore):
         size = self._env.info()["map_size"]
         least = max(2 * needed, 1 << 20)
         for step in (max(min(size // 2, self._options.max_growth), least), least):
-            if _fits_address_space(step):
+            # An environment whose own map could not be enlarged is lost.
+            if fits_address_space(step):
                 with self._failures():
                     self._env.set_mapsize(size + step)
                 return
@@ -264,18 +270,6 @@ class LmdbStore(ByteStore):
         self._env.close()
         # It only serves processes that work at the same time; the next one makes its own.
         (self._directory / _LOCK_FILE).unlink(missing_ok=True)
-
-
-def _fits_address_space(more: int) -> bool:
-    """Whether so many bytes more can be mapped.
-
-    Tried out first: an environment whose own map could not be enlarged is lost.
-    """
-    try:
-        mmap.mmap(-1, more).close()
-    except (OSError, MemoryError, ValueError):
-        return False
-    return True
 
 
 def _size(changes: Sequence[tuple[bytes, bytes | None]]) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Generator, Mapping
 from functools import cache
 from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
-from millpond.backend.failures import store_error
-from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError
+from millpond.backend.failures import fits_address_space, store_error
+from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 from rocksdict import Cache, Checkpoint, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 
@@ -28,6 +30,13 @@ _METRICS = {
     "delayed_write_rate": "actual-delayed-write-rate",
 }
 """Gauges, and RocksDB's own properties that they come from."""
+
+
+_DAMAGE = ("Corruption", os.strerror(errno.ENOENT))
+_ROOM_TO_OPEN = 128 << 20
+_ROOM_TO_WORK = 64 << 20
+"""Bytes of address space for RocksDB's threads, and for memtables and compactions: less than that
+ends the process, and not with an error (tried: 64 MB too few to open)."""
 
 
 class _RocksDBReader(StoreReader):
@@ -83,6 +92,7 @@ class RocksDBStore(ByteStore):
         self._budget = options.budget
         shared = self._budget.cache if self._budget else _block_cache(options.block_cache_size)
         self._cache = shared
+        self._require_room(_ROOM_TO_OPEN)
         try:
             self._open(directory, options)
         except Exception as error:
@@ -108,6 +118,11 @@ class RocksDBStore(ByteStore):
         }
         self._write = write
 
+    def _require_room(self, size: int) -> None:
+        if not fits_address_space(size):
+            reason = f"the address space has no room for {size:,} bytes (ulimit -v)"
+            raise StoreFullError("rocksdb", str(self._directory), reason)
+
     def families(self) -> list[str]:
         """See the base class."""
         return list(self._columns)
@@ -115,6 +130,7 @@ class RocksDBStore(ByteStore):
     def create_family(self, family: str) -> None:
         """See the base class."""
         if family not in self._columns:
+            self._require_room(_ROOM_TO_WORK)
             options = column_options(self._options.for_state(family), self._cache, self._budget)
             try:
                 self._columns[family] = self._db.create_column_family(family, options)
@@ -160,8 +176,9 @@ class RocksDBStore(ByteStore):
         reason = str(error)
         if type(error) is not Exception:
             return error
-        self.damaged = self.damaged or "Corruption" in reason
-        return failure(self._directory, reason)
+        found = failure(self._directory, reason)
+        self.damaged = self.damaged or isinstance(found, StoreDamagedError)
+        return found
 
     def reader(self) -> StoreReader:
         """See the base class."""
@@ -206,6 +223,7 @@ class RocksDBStore(ByteStore):
         self._apply(native)
 
     def _apply(self, native: NativeBatch) -> None:
+        self._require_room(_ROOM_TO_WORK + 2 * native.size_in_bytes())
         try:
             self._db.write(native, self._write)
         except Exception as error:
@@ -217,18 +235,18 @@ class RocksDBStore(ByteStore):
             return
         self._closed = True
         columns, self._columns, self._handles = self._columns, {}, {}
-        for name, column in columns.items():
-            if name != META_FAMILY:
-                column.close()
         try:
+            for name, column in columns.items():
+                if name != META_FAMILY:
+                    column.close()
             self._db.close()
         except Exception as error:
             raise self._failure(error) from error
 
 
 def failure(directory: Path, reason: str) -> MillpondError:
-    """What an error of RocksDB is, by its text."""
-    if "Corruption" in reason:
+    """What an error of RocksDB is, by its text; a file that it misses is damage."""
+    if any(word in reason for word in _DAMAGE):
         return StoreDamagedError("rocksdb", str(directory), reason)
     cure = "RocksDB's own log, LOG in that directory, tells more"
     return store_error("rocksdb", directory, reason) or StoreAccessError(
