@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import threading
 from typing import Any
 
@@ -20,7 +22,11 @@ class NotLockedThoughExclusive(Mutant):
 
 @mutant("a directory in use is opened by others", "F1", NotLockedThoughExclusive)
 def shared_directories(backend: Any) -> None:
-    del backend
+    def works_in(original: Any, workplace: Any, discarded: str) -> None:
+        workplace.close()
+        original(workplace, discarded)
+
+    around(backend, "works_in", works_in)
 
 
 @mutant("everything but its own last snapshot is deleted", "F2")
@@ -54,6 +60,28 @@ def same_file_names(backend: Any) -> None:
 @mutant("a forked child goes on with the parent's backend", "F4")
 def inherited_backends(backend: Any) -> None:
     backend.disown = lambda: None
+
+
+@mutant("a copy that was not declared is kept, and taken over unseen", "F6 R5")
+def secret_copies(backend: Any) -> None:
+    path = backend.parameters.directory / "secret" if backend.parameters.directory else None
+    if path is None:
+        return
+    if path.exists() and backend.parameters.reuse_versions:
+        version, metas, rows = pickle.loads(path.read_bytes())
+        if version in backend.parameters.reuse_versions:
+            backend.version = version
+            backend.restored.update({meta.name: meta for meta in metas})
+            for name, changes in rows:
+                backend.load_rows(name, changes)
+
+    def flush(original: Any, version: Any = None) -> None:
+        original(version)
+        with contextlib.closing(backend.freeze()) as view:
+            rows = [found for group in backend.key_group_range for found in view.rows(group)]
+            path.write_bytes(pickle.dumps((version, view.metas, rows)))
+
+    around(backend, "flush", flush)
 
 
 def _nameless() -> Mutant:

@@ -2,8 +2,11 @@
 
 import os
 import pickle
+import random
+import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import millpond as mp
 import pytest
@@ -217,3 +220,63 @@ def test_a_spawned_process_gets_what_it_needs_by_pickle(backend_name):
     again = pickle.loads(pickle.dumps(factory))  # noqa: S301 - made in the line itself
     assert type(again) is type(factory)
     assert (again.name, again.capabilities) == (factory.name, factory.capabilities)
+
+
+def damage(path: Path, how: str, other: Path, rng: random.Random) -> None:
+    """Spoil a file of a closed copy in one of the ways in which files go bad."""
+    data = bytearray(path.read_bytes())
+    if how == "swapped":
+        data = bytearray(other.read_bytes())
+    elif how == "truncated":
+        del data[rng.randrange(len(data)) :]
+    elif how == "zeroed":
+        start = rng.randrange(len(data))
+        data[start : start + 4096] = bytes(len(data[start : start + 4096]))
+    else:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def closed_copy(backend: str, directory: Path, first: int) -> list[Path]:
+    """The files that hold something, of a backend that was closed at version v1."""
+    shutil.rmtree(directory, ignore_errors=True)
+    with open_at(backend, directory) as opened:
+        put(opened, **{f"k{number}": first + number for number in range(200)})
+        opened.flush("v1")
+    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return [path for path in found if path.stat().st_size]
+
+
+DAMAGED = """
+import random, sys
+from pathlib import Path
+from millpond import errors
+from millpond_conformance.opening import open_at
+from millpond_conformance.clauses.test_ownership import closed_copy, damage, totals
+name, folder = sys.argv[1], Path(sys.argv[2])
+right = {f"k{number}": number for number in range(200)}
+twins = closed_copy(name, folder / "twin", 1000)
+for how in ("truncated", "zeroed", "flipped", "swapped"):
+    for number in range(max(1, min(6, len(twins)))):
+        files = closed_copy(name, folder / "copy", 0)
+        if files:
+            at = number % len(files)
+            damage(files[at], how, twins[min(at, len(twins) - 1)], random.Random(number))
+        print(how, files[at].name if files else "nothing", end=": ", flush=True)
+        try:
+            with open_at(name, folder / "copy", {"v1"}) as again:
+                assert totals(again) == ({} if again.version is None else right)
+        except errors.MillpondError as error:
+            print(error, end="")
+        print("fine", flush=True)
+"""
+
+
+@pytest.mark.clause("F6", provisional=True)
+def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
+    """Cut off, zeroed, with a bit turned or a sibling's file, a copy is refused or told of.
+
+    It gives no wrong value, no error that is not Millpond's own, and ends no process.
+    """
+    done = in_a_child(DAMAGED, backend_name, str(tmp_path))
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr

@@ -283,7 +283,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
             for strategy in self._strategies or ():
                 strategy.close()
             self._close()
-            if self._workplace is not None and self._sound:
+            if self._workplace is not None and self._sound and self._failure is None:
                 self._workplace.seal(self.version, self.trusted_files)
         finally:
             if self._workplace is not None:
