@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.backend.failures import named
-from millpond.backend.sealing import SEAL_FILE, Seal, remove_seal, write_seal
+from millpond.backend.sealing import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closing import Closeable
 from millpond.errors import DirectoryInUseError
 
@@ -105,11 +105,11 @@ class WorkingDirectory(Closeable):
             return versions, ""
         with named(self._backend, self._path):
             if not versions:
-                remove_seal(self._path)
+                break_seal(self._path)
                 return versions, ""
             seal = Seal.read(self._path)
             reason = self._damage(seal)
-            remove_seal(self._path)
+            break_seal(self._path)
             if reason:
                 self._empty()
                 return frozenset(), reason

@@ -1,7 +1,7 @@
 """The seal of a local copy: what its files were when the backend was closed.
 
 A copy is opened only under a sound seal. The seal is written when a backend was closed in good
-order and taken off before a store is opened again, so a killed process leaves none. Whatever
+order and broken before a store is opened again, so a killed process leaves none. Whatever
 changes a file through the file system changes its time of change, which no program can set
 back; damage underneath the file system is found by digests, which cover as much as can be read
 in a millisecond or two.
@@ -20,7 +20,7 @@ import attrs
 import cattrs
 import xxhash
 
-__all__ = ["DIGESTED_BYTES", "SEAL_FILE", "Seal", "boot_id", "remove_seal", "write_seal"]
+__all__ = ["DIGESTED_BYTES", "SEAL_FILE", "Seal", "boot_id", "break_seal", "write_seal"]
 
 SEAL_FILE = "millpond-seal.json"
 DIGESTED_BYTES = 8 << 20
@@ -139,17 +139,28 @@ def write_seal(backend: str, directory: Path, version: str | None, trusted: str)
         OSError: a file cannot be read, or the seal not be written.
     """
     files = () if version is None else tuple(_digested(directory, trusted))
-    torn = directory / f"{SEAL_FILE}.new"
-    _outlive((f.changed for f in files if f.digested < f.size and not _matches(f, trusted)), torn)
+    _outlive(
+        (f.changed for f in files if f.digested < f.size and not _matches(f, trusted)), directory
+    )
     seal = Seal(backend, str(directory.resolve()), boot_id(), version, files)
     text = json.dumps(cattrs.unstructure(seal))
-    torn.write_text(f"{_digest_of(text)}\n{text}")
-    torn.replace(directory / SEAL_FILE)
+    _overwrite(directory, f"{_digest_of(text)}\n{text}".encode())
 
 
-def remove_seal(directory: Path) -> None:
-    """Take the seal off, before anything there is opened."""
-    (directory / SEAL_FILE).unlink(missing_ok=True)
+def break_seal(directory: Path) -> None:
+    """Make the seal worthless, before anything there is opened."""
+    if (directory / SEAL_FILE).exists():
+        _overwrite(directory, b"broken")
+
+
+def _overwrite(directory: Path, data: bytes) -> None:
+    """Write the seal's file, in place: a new one might wait for the file system's journal.
+
+    Half of it is no sound seal, so nothing more is needed.
+    """
+    path = directory / SEAL_FILE
+    with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
+        file.truncate(file.write(data))
 
 
 def _digest_of(text: str) -> str:
@@ -162,7 +173,7 @@ def _matches(file: _SealedFile, pattern: str) -> bool:
 
 def _look(directory: Path) -> Iterator[_SealedFile]:
     for path in directory.rglob("*"):
-        if not path.is_dir() and path.name not in (SEAL_FILE, f"{SEAL_FILE}.new"):
+        if not path.is_dir() and path.name != SEAL_FILE:
             yield _SealedFile.of(directory, path)
 
 
@@ -189,7 +200,7 @@ def _digest(path: Path, length: int) -> str:
     return digest.hexdigest()
 
 
-def _outlive(changes: Iterator[int], probe: Path) -> None:
+def _outlive(changes: Iterator[int], directory: Path) -> None:
     """Wait until the clock of the file system has passed the last of some changes, in ns.
 
     It ticks every few milliseconds: a change in the same tick could not be told from the last one
@@ -197,7 +208,7 @@ def _outlive(changes: Iterator[int], probe: Path) -> None:
     """
     last = max(changes, default=0)
     while last:
-        probe.write_bytes(b"")
-        if probe.stat().st_ctime_ns > last:
+        _overwrite(directory, b"broken")
+        if (directory / SEAL_FILE).stat().st_ctime_ns > last:
             return
         time.sleep(0.001)
