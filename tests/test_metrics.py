@@ -9,6 +9,7 @@ from millpond import errors
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text
 from millpond.spark import MetricsListener, key_by
+from millpond_conformance.faults import Fault, FaultySerializer
 from streaming import RUNNING, Running, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
@@ -74,15 +75,122 @@ def test_calls_are_counted_whatever_the_interval(opened, interval):
 
 
 def test_sizes_alone(opened):
-    """Without latencies only sizes are kept; states without a plain value have none."""
+    """Without latencies only sizes are kept, of keys and values; accumulators as they are stored."""
     backend = opened("heap", {"state.size-track.enabled": True})
     items = backend.get_partitioned_state(mp.ListStateDescriptor("l", str))
     items.add_all(["a", "bb"])
     assert items.get() == ["a", "bb"]
     folded = backend.get_partitioned_state(mp.FoldingStateDescriptor("f", "", str.__add__, str))
     folded.add("x")
-    assert set(backend.metrics.histograms()) == {"l.get_bytes"}
-    assert backend.metrics.histograms()["l.get_bytes"].quantile(1.0) == 3
+    histograms = backend.metrics.histograms()
+    assert {name: each.quantile(1.0) for name, each in histograms.items()} == {
+        "l.add_all_bytes": 3,
+        "l.add_all_key_bytes": len(backend.key_codec.encode("k")),
+        "l.get_bytes": 3,
+        "l.get_key_bytes": len(backend.key_codec.encode("k")),
+        "f.add_bytes": 1,
+        "f.add_key_bytes": len(backend.key_codec.encode("k")),
+    }
+
+
+@BACKENDS
+def test_sizes_of_addresses(opened, backend):
+    """A key's size is that of key, namespace and map key, the iterated ones' included."""
+    backend = opened(backend, EVERY)
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int), (1, "window"))
+    state.put("short", 1)
+    state.set_current_namespace((1, "w"))
+    state.put("a much longer key", 2)
+    begun = state.items()
+    backend.set_current_key("another key")
+    assert list(begun) == [("a much longer key", 2)]
+    assert state.get(default=7, key="none") == 7
+    backend.flush(None)
+    view = backend.freeze()
+    rows = [row for group in view.key_group_range for _, found in view.rows(group) for row in found]
+    view.close()
+    stored = sorted(len(key) - 1 for key, _ in rows)  # without the key group
+    histograms = backend.metrics.histograms()
+    assert histograms["m.put_key_bytes"].quantile(0.0) == stored[0]
+    assert histograms["m.put_key_bytes"].quantile(1.0) == stored[1]
+    assert histograms["m.items_next_key_bytes"].quantile(1.0) == stored[1]
+    assert histograms["m.items_next_bytes"].count == 1
+    assert "m.get_bytes" not in histograms
+
+
+def test_aggregates_have_the_size_of_what_is_stored(opened):
+    """The size of an accumulator, which no call hands out, is tracked at each add and get."""
+
+    class Gather(mp.AggregateFunction):
+        def create_accumulator(self):
+            return ""
+
+        def add(self, value, accumulator):
+            return accumulator + value
+
+        def get_result(self, accumulator):
+            return len(accumulator)
+
+        def merge(self, a, b):
+            return a + b
+
+    backend = opened("heap", EVERY)
+    descriptor = mp.AggregatingStateDescriptor("a", Gather(), str)
+    state = backend.get_partitioned_state(descriptor, "window")
+    assert state.get() is None
+    state.add("four")
+    state.set_current_namespace("other")
+    state.add("sixsix")
+    assert state.get() == 6
+    histograms = backend.metrics.histograms()
+    assert [histograms["a.add_bytes"].quantile(q) for q in (0.0, 1.0)] == [4, 6]
+    assert histograms["a.get_bytes"].count == 1
+    assert histograms["a.get_key_bytes"].count == 2
+
+
+class Slow(FaultySerializer):
+    """Takes 10 ms for each copy, by the clock of a test."""
+
+    def __init__(self, now):
+        super().__init__(list[int], Fault())
+        self._now = now
+
+    def copy(self, value):
+        self._now[0] += 10_000_000
+        return super().copy(value)
+
+
+@BACKENDS
+def test_iterations_are_measured_step_by_step(opened, backend, monkeypatch):
+    """The time that an iteration takes is in its steps, not in the call that begins it."""
+    now = [0]
+    monkeypatch.setattr("time.perf_counter_ns", lambda: now[0])
+    backend = opened(backend, {**EVERY, "state.size-track.enabled": False})
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, Slow(now)))
+    state.put_all({number: [number] for number in range(4)})
+    assert dict(state.items()) == {number: [number] for number in range(4)}
+    assert (len(list(state.keys())), len(list(state.values()))) == (4, 4)
+    histograms = backend.metrics.histograms()
+    for way in ("items", "keys", "values"):
+        steps = histograms[f"m.{way}_next_ns"]
+        assert [steps.quantile(number / 5) for number in range(5)] == [0, *[10_000_000] * 4]
+        assert histograms[f"m.{way}_init_ns"].quantile(1.0) == 0
+        assert backend.metrics.calls()[f"m.{way}"] == 1
+        assert backend.metrics.calls()[f"m.{way}_next"] == 5
+
+
+@pytest.mark.parametrize("interval", [1, 3, 100])
+def test_steps_are_counted_whatever_the_interval(opened, interval):
+    """The first and every n-th step of all iterations is sampled, and all are counted."""
+    options = {**EVERY, "state.latency-track.sample-interval": interval}
+    options["state.size-track.enabled"] = False
+    backend = opened("heap", options)
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+    state.put_all({number: number for number in range(9)})
+    for _ in range(7):
+        assert len(state) == 9
+    assert backend.metrics.calls()["m.items_next"] == 70
+    assert backend.metrics.histograms()["m.items_next_ns"].count == -(-70 // interval)
 
 
 @BACKENDS

@@ -234,6 +234,10 @@ class StateRegistry(KeyContext):
         """The table of a state under registration; for ``millpond_create_state``."""
         return self._tables[name]
 
+    def registered_state(self, name: str) -> RegisteredState:
+        """What is known of a state that was requested; KeyError where it was not."""
+        return self._registered[name]
+
     def state_metas(self) -> list[StateMeta]:
         """All states that a snapshot holds: registered, and restored but not yet requested."""
         metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}

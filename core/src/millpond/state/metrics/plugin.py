@@ -17,4 +17,4 @@ def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -
     config = context.config.state
     if not config.latency_track.enabled and not config.size_track.enabled:
         return None
-    return wrap_with_metrics(state, descriptor, context.metrics, config)
+    return wrap_with_metrics(state, descriptor, context)

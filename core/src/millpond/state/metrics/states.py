@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from millpond.config import StateConfig, TrackConfig
-from millpond.state.descriptors import StateDescriptor, StateKind
-from millpond.state.interfaces import State, ValueState
+from millpond.config import TrackConfig
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import MapState, State, ValueState
+from millpond.state.metrics.iteration import ITERATIONS, Steps, metered_steps, step_recorder
 from millpond.state.metrics.registry import Histogram, MetricRegistry
+from millpond.state.metrics.sizes import Sizer, StateSizes
 from millpond.state.metrics.values import calls_so_far, metered_value_methods
 
 __all__ = ["wrap_with_metrics"]
 
 _FORWARDED = frozenset({"set_current_namespace"})
-_RETURNS_VALUE = frozenset({"value", "get"})
-_TAKES_VALUE = frozenset({"update", "add", "put"})
 
 Method = Callable[..., Any]
 
@@ -87,15 +87,15 @@ def _looked_at(
     name: str,
     registry: MetricRegistry,
     latency: TrackConfig,
-    size_of: Callable[[tuple[Any, ...], Any], int | None] | None,
+    sizers: Mapping[str, Sizer],
     history: int,
 ) -> Method:
-    """A call whose time and, where it has one, value's size go into the histograms."""
+    """A call whose time and sizes go into the histograms."""
     times: Histogram | None = None
-    sizes: Histogram | None = None
+    in_order = inspect.signature(method).bind
 
     def sample(*arguments: Any, **options: Any) -> Any:
-        nonlocal times, sizes
+        nonlocal times
         start = time.perf_counter_ns()
         result = method(*arguments, **options)
         elapsed = time.perf_counter_ns() - start
@@ -103,76 +103,67 @@ def _looked_at(
             if times is None:
                 times = registry.histogram(f"{name}_ns", latency.history_size)
             times.update(elapsed)
-        size = None if size_of is None else size_of((*arguments, *options.values()), result)
-        if size is not None:
-            if sizes is None:
-                sizes = registry.histogram(f"{name}_bytes", history)
-            sizes.update(size)
+        given = tuple(in_order(*arguments, **options).arguments.values()) if options else arguments
+        for suffix, size_of in sizers.items():
+            size = size_of(given, result)
+            if size is not None:
+                registry.histogram(f"{name}_{suffix}", history).update(size)
         return result
 
     return sample
 
 
-def _sizer(
-    operation: str, descriptor: StateDescriptor
-) -> Callable[[tuple[Any, ...], Any], int | None] | None:
-    """What tells the serialized bytes of the value that a call takes or returns."""
-    if descriptor.kind in (StateKind.AGGREGATING, StateKind.FOLDING):
-        return None
-    serialize = descriptor.value_serializer().serialize
-
-    def bytes_of(value: Any) -> int | None:
-        if value is None:
-            return None
-        if descriptor.kind is StateKind.LIST and isinstance(value, list):
-            return sum(len(serialize(element)) for element in value)
-        return len(serialize(value))
-
-    if operation in _RETURNS_VALUE:
-        # A map's default is no value of its type.
-        return lambda arguments, result: (
-            None if _is_one_of(result, arguments[1:]) else bytes_of(result)
-        )
-    if operation in _TAKES_VALUE:
-        return lambda arguments, _: bytes_of(arguments[-1])
-    return None
+def _sizers(operation: str, sizes: StateSizes | None) -> dict[str, Sizer]:
+    """What is measured of an operation, by the end of its histogram's name."""
+    if sizes is None:
+        return {}
+    found = {"bytes": sizes.of_values(operation), "key_bytes": sizes.of_keys(operation)}
+    return {suffix: sizer for suffix, sizer in found.items() if sizer is not None}
 
 
-def _is_one_of(value: Any, others: tuple[Any, ...]) -> bool:
-    return any(value is other for other in others)
+def _iterating(begin: Method, steps: Steps) -> Method:
+    """A method whose result is gone through step by step; begun at the call."""
+    return lambda: steps(iter(begin()))
 
 
-def wrap_with_metrics(
-    state: State, descriptor: StateDescriptor, registry: MetricRegistry, config: StateConfig
-) -> State:
+def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
     """The state with its calls counted, and the first and then every n-th looked at.
 
     Samples are nanoseconds under ``<state>.<method>_ns``, and where size tracking is on, the
-    serialized bytes of the value under ``<state>.<method>_bytes``. Where both are on, the
-    smaller of the two intervals counts.
+    serialized bytes of the value under ``<state>.<method>_bytes`` and those of its address under
+    ``<state>.<method>_key_bytes``. The call that begins an iteration over a map and its steps
+    stand apart: ``<state>.items_init_ns``, ``<state>.items_next_ns``. Where latencies and sizes
+    are on, the smaller of the two intervals counts.
     """
+    config, registry = context.config.state, context.metrics
     latency, size = config.latency_track, config.size_track
     interval = min(track.sample_interval for track in (latency, size) if track.enabled)
+    sizes = StateSizes(context.backend, descriptor) if size.enabled else None
     interface = _interface_of(state)
     operations = [name for name in _operations(interface) if name not in _FORWARDED]
-    samples = {
-        operation: _looked_at(
-            getattr(state, operation),
-            f"{descriptor.name}.{operation}",
-            registry,
-            latency,
-            _sizer(operation, descriptor) if size.enabled else None,
-            size.history_size,
-        )
-        for operation in operations
-    }
     methods = {name: _forwarded(getattr(state, name)) for name in _FORWARDED}
+    samples: dict[str, Method] = {}
+    plain = {operation: getattr(state, operation) for operation in operations}
+    for operation in operations:
+        begins = issubclass(interface, MapState) and operation in ITERATIONS
+        name = f"{descriptor.name}.{operation}{'_init' if begins else ''}"
+        sizers = _sizers(operation, sizes)
+        looked = _looked_at(plain[operation], name, registry, latency, sizers, size.history_size)
+        samples[operation] = looked
+        if begins:
+            step = f"{descriptor.name}.{operation}_next"
+            record = step_recorder(step, operation, registry, config, sizes)
+            steps = metered_steps(step, interval, registry, record, sizes)
+            plain[operation] = _iterating(plain[operation], steps)
+            samples[operation] = _iterating(looked, steps)
     if isinstance(state, ValueState) and hasattr(state, "cells"):
         methods |= metered_value_methods(state, samples, interval, registry, descriptor.name)
     for operation in operations:
         if operation not in methods:
-            name, method = f"{descriptor.name}.{operation}", getattr(state, operation)
-            methods[operation] = _sampled(name, method, samples[operation], interval, registry)
+            name, sample = f"{descriptor.name}.{operation}", samples[operation]
+            methods[operation] = _sampled(name, plain[operation], sample, interval, registry)
+    if sizes is not None:
+        methods["set_current_namespace"] = sizes.following(methods["set_current_namespace"])
     # A class of its own, whose functions the interpreter calls at once; it does not for functions
     # that an instance carries.
     wrapper = type(f"Metered{interface.__name__}", (interface,), {**methods, "wrapped": state})

@@ -1,0 +1,102 @@
+"""Serialized sizes of what a call touches; computed only for the calls that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.types import VOID_NAMESPACE
+
+__all__ = ["Sizer", "StateSizes"]
+
+_RETURNS_VALUE = frozenset({"value", "get"})
+_TAKES_VALUE = frozenset({"update", "add", "put", "add_all"})
+_TAKES_MAP_KEY = frozenset({"get", "put", "remove", "contains"})
+_TOUCHES_KEY = _RETURNS_VALUE | _TAKES_VALUE | _TAKES_MAP_KEY | {"is_empty"}
+_ACCUMULATORS = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
+
+Sizer = Callable[[tuple[Any, ...], Any], int | None]
+"""From a call's arguments and result to bytes; None where there is nothing to measure."""
+
+
+class StateSizes:
+    """Measures the keys and values of one state.
+
+    A key's size is that of key, namespace and map key, encoded; the size of an accumulator is
+    what is stored, with TTL's timestamp.
+    """
+
+    def __init__(self, backend: Any, descriptor: StateDescriptor) -> None:
+        self._backend = backend
+        self._name, self._kind = descriptor.name, descriptor.kind
+        self._map_keys = descriptor.map_key_codec()
+        self._serializer = descriptor.value_serializer()
+        self._namespace: Any = VOID_NAMESPACE
+
+    def following(self, method: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        """A ``set_current_namespace`` that tells the namespace to this object, too."""
+
+        def set_current_namespace(state: Any, namespace: Any) -> None:
+            method(state, namespace)
+            self._namespace = namespace
+
+        return set_current_namespace
+
+    def of_keys(self, operation: str) -> Sizer | None:
+        """What tells the bytes of the address that a call touches."""
+        if operation not in _TOUCHES_KEY:
+            return None
+        if self._kind is StateKind.MAP and operation in _TAKES_MAP_KEY:
+            return lambda arguments, _: self.key_bytes() + self.map_key_bytes(arguments[0])
+        return lambda _, __: self.key_bytes()
+
+    def of_values(self, operation: str) -> Sizer | None:
+        """What tells the bytes of the value that a call takes or returns."""
+        if self._kind in _ACCUMULATORS:
+            touches = operation in ("get", "add")
+            return (lambda _, __: self._stored_bytes()) if touches else None
+        if operation in _RETURNS_VALUE:
+            # A map's default is no value of its type.
+            return lambda arguments, result: (
+                None if _is_one_of(result, arguments[1:]) else self.value_bytes(result)
+            )
+        if operation == "add":
+            return lambda arguments, _: self._one(arguments[0])
+        if operation in _TAKES_VALUE:
+            return lambda arguments, _: self.value_bytes(arguments[-1])
+        return None
+
+    def key_bytes(self) -> int:
+        """The encoded bytes of the current key and the namespace."""
+        _, key = self._backend.current_address()
+        codec = self._backend.registered_state(self._name).namespace_codec
+        return len(key) + len(codec.encode(codec.check(self._namespace)))
+
+    def map_key_bytes(self, map_key: Any) -> int:
+        """The encoded bytes of a map key."""
+        assert self._map_keys is not None
+        return len(self._map_keys.encode(self._map_keys.check(map_key)))
+
+    def value_bytes(self, value: Any) -> int | None:
+        """The serialized bytes of a value, or of the elements of a list state."""
+        if value is None:
+            return None
+        if self._kind is not StateKind.LIST:
+            return self._one(value)
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            return sum(map(self._one, value))
+        return None
+
+    def _one(self, value: Any) -> int:
+        return len(self._serializer.serialize(self._serializer.check(value)))
+
+    def _stored_bytes(self) -> int | None:
+        registered = self._backend.registered_state(self._name)
+        codec, table = registered.namespace_codec, self._backend.table_of(self._name)
+        stored = table.get(table.prepare_namespace(codec.check(self._namespace)))
+        return None if stored is None else len(registered.serializer.serialize(stored))
+
+
+def _is_one_of(value: Any, others: tuple[Any, ...]) -> bool:
+    return any(value is other for other in others)
