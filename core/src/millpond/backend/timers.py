@@ -125,8 +125,8 @@ class TimerQueue:
         self._alive.discard(row)
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
-        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise StateTypeError("a timestamp in ms", brief(timestamp))
+        if type(timestamp) is not int:
+            raise StateTypeError("a timestamp in ms, exactly an int", brief(timestamp))
         if timestamp not in _INT64:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
         group, key = self._backend.current_address()

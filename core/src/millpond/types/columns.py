@@ -13,31 +13,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
 
 import attrs
 import msgspec
 import pyarrow as pa
 
+from millpond.errors import brief
 from millpond.types.base import SerializerSnapshot
+from millpond.types.node import SCALAR_NODES, entries_of, mapping_of
 from millpond.types.scalars import (
-    EPOCH,
-    NAIVE_EPOCH,
-    SCALARS,
     datetime_from_micros,
-    int_from_bytes,
-    int_to_bytes,
+    decimal_from_text,
+    fits_int64,
+    int_from_text,
+    int_to_text,
     micros_from_datetime,
     scalar_named,
 )
 
 __all__ = ["ColumnForm", "UnfitError", "column_form"]
 
-_BIG_INT = 1
-_INT64 = range(-(1 << 63), 1 << 63)
-_SCALARS = {serializer.type_name for serializer in SCALARS.values()}
 _PACK = msgspec.msgpack.Encoder().encode
 _UNPACK = msgspec.msgpack.Decoder().decode
 
@@ -69,11 +66,12 @@ class _Leaf:
     arrow_type: pa.DataType
     out: Callable[[Any], Any]
     back: Callable[[Any], Any]
+    nullable: bool = False
 
 
 def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
     """The form of a serializer's values; raw bytes where there is no better one."""
-    if snapshot.id in _SCALARS and snapshot.version == 1:
+    if snapshot.id in _NODES and snapshot.version == 1:
         return _scalar_form(snapshot.id, exact=exact)
     if snapshot.id == "structured" and snapshot.version == 1:
         leaf = _leaf(snapshot.payload, exact=exact)
@@ -102,7 +100,7 @@ def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
 
 
 def _fit_int(value: int) -> int:
-    if value not in _INT64:
+    if not fits_int64(value):
         raise UnfitError
     return value
 
@@ -113,13 +111,15 @@ def _fit_datetime(value: datetime) -> datetime:
     return value
 
 
-def _utc(value: datetime) -> datetime:
+def _utc(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise TypeError(f"expected a timestamp, got {brief(value)}")
     return datetime_from_micros(micros_from_datetime(value))
 
 
 def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
     """Arrow's type, and both directions, by scalar type."""
-    ints = (pa.string(), str, int) if exact else (pa.int64(), _fit_int, _same)
+    ints = (pa.string(), int_to_text, int_from_text) if exact else (pa.int64(), _fit_int, _same)
     moments = (
         (pa.string(), datetime.isoformat, datetime.fromisoformat)
         if exact
@@ -131,48 +131,20 @@ def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
         "bool": (pa.bool_(), _same, _same),
         "str": (pa.string(), _same, _same),
         "bytes": (pa.binary(), _same, _same),
-        "Decimal": (pa.string(), str, Decimal),
+        "Decimal": (pa.string(), str, decimal_from_text),
         "datetime": moments,
         "date": (pa.date32(), _same, _same),
         "UUID": (pa.string(), str, uuid.UUID),
     }
 
 
-def _plain_int(value: Any) -> int:
-    return int_from_bytes(bytes(value.data)) if isinstance(value, msgspec.msgpack.Ext) else value
-
-
-def _packed_int(value: int) -> Any:
-    return value if value in _INT64 else msgspec.msgpack.Ext(_BIG_INT, int_to_bytes(value))
-
-
-def _plain_datetime(value: Any) -> datetime:
-    if isinstance(value, list):
-        return NAIVE_EPOCH + (datetime_from_micros(value[0]) - EPOCH)
-    return datetime_from_micros(value)
-
-
-def _packed_datetime(value: datetime) -> Any:
-    micros = micros_from_datetime(value)
-    return [micros] if value.tzinfo is None else micros
-
-
-_PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "int": (_plain_int, _packed_int),
-    "Decimal": (Decimal, str),
-    "datetime": (_plain_datetime, _packed_datetime),
-    "date": (date.fromordinal, date.toordinal),
-    "UUID": (lambda data: uuid.UUID(bytes=data), lambda value: value.bytes),
-}
-"""From MessagePack to Python and back, where the two differ."""
+_NODES = {node.description: node for node in SCALAR_NODES.values()}
 
 
 def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - a case a line
     """The form of a described type; None where it has no column type."""
     if isinstance(description, str):
-        if description not in _SCALARS:
-            return None
-        return _scalar_leaf(description, exact=exact)
+        return _scalar_leaf(description, exact=exact) if description in _NODES else None
     ((kind, parts),) = description.items()
     if kind in ("list", "set", "frozenset"):
         return _list_leaf(_leaf(parts[0], exact=exact))
@@ -189,19 +161,15 @@ def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - 
         return _struct_leaf(parts, as_list=True, exact=exact)
     if kind == "enum":
         return _enum_leaf(parts)
-    return _union_leaf(parts, exact=exact)
+    if kind == "flag":
+        return _scalar_leaf("int", exact=exact)
+    return _union_leaf(parts, exact=exact) if kind == "union" else None
 
 
 def _scalar_leaf(name: str, *, exact: bool) -> _Leaf:
     kind, out, back = _scalar_columns(exact=exact)[name]
-    plain, packed = _PLAIN.get(name, (_same, _same))
-    return _Leaf(kind, lambda value: out(plain(value)), lambda value: packed(back(_given(value))))
-
-
-def _given(value: Any) -> Any:
-    if value is None:
-        raise ValueError("null is not allowed here")
-    return value
+    node = _NODES[name]
+    return _Leaf(kind, lambda plain: out(node.unpack(plain)), lambda value: node.pack(back(value)))
 
 
 def _list_leaf(element: _Leaf | None) -> _Leaf | None:
@@ -215,12 +183,22 @@ def _list_leaf(element: _Leaf | None) -> _Leaf | None:
 
 
 def _map_leaf(key: _Leaf | None, item: _Leaf | None) -> _Leaf | None:
+    """A map; where keys may be null or have parts, a list of structs with ``key`` and ``value``."""
     if key is None or item is None:
         return None
+
+    def out(value: Any) -> list[tuple[Any, Any]]:
+        return [(key.out(name), item.out(entry)) for name, entry in entries_of(value)]
+
+    def back(entries: list[tuple[Any, Any]]) -> Any:
+        return mapping_of([(key.back(name), item.back(entry)) for name, entry in entries])
+
+    if not key.nullable and not pa.types.is_nested(key.arrow_type):
+        return _Leaf(pa.map_(key.arrow_type, item.arrow_type), out, back)
     return _Leaf(
-        pa.map_(key.arrow_type, item.arrow_type),
-        lambda value: [(key.out(k), item.out(v)) for k, v in value.items()],
-        lambda value: {key.back(k): item.back(v) for k, v in dict(value).items()},
+        pa.list_(pa.struct([("key", key.arrow_type), ("value", item.arrow_type)])),
+        lambda value: [{"key": name, "value": entry} for name, entry in out(value)],
+        lambda rows: back([(row["key"], row["value"]) for row in rows]),
     )
 
 
@@ -256,4 +234,5 @@ def _union_leaf(parts: list[Any], *, exact: bool) -> _Leaf | None:
         inner.arrow_type,
         lambda value: None if value is None else inner.out(value),
         lambda value: None if value is None else inner.back(value),
+        nullable=True,
     )

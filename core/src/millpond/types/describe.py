@@ -1,4 +1,4 @@
-"""A declared type as plain JSON values: what a checkpoint remembers of it."""
+"""A declared type as a node, and as plain JSON values: what a checkpoint remembers of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,29 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from millpond.errors import ConfigError
-from millpond.types.scalars import SCALARS
+from millpond.types.classes import (
+    ClassError,
+    enum_node,
+    flag_node,
+    named_tuple_node,
+    struct_node,
+)
+from millpond.types.containers import (
+    UnionError,
+    dict_node,
+    list_node,
+    set_node,
+    tuple_node,
+    union_node,
+)
+from millpond.types.node import NONE_NODE, SCALAR_NODES, Node
 
-__all__ = ["describe", "fields_of", "is_struct", "is_union"]
+__all__ = ["describe", "fields_of", "is_struct", "is_union", "node_of"]
 
-_CONTAINERS = (list, dict, tuple, set, frozenset)
+_CURE = (
+    "declare a type with its parts (list[int], not list), an attrs class, a dataclass, or give a "
+    "TypeSerializer"
+)
 
 
 def is_struct(declared: Any) -> bool:
@@ -48,32 +66,111 @@ def is_union(declared: Any) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def describe(declared: Any) -> Any:  # noqa: PLR0911 - a case a line
+def describe(declared: Any) -> Any:
     """A type as plain JSON values, for the serializer snapshot.
 
     Raises:
         ConfigError: the type, or a part of it, cannot be stored.
     """
-    if declared in SCALARS:
-        return SCALARS[declared].type_name
-    if declared is None or declared is type(None):
-        return "None"
-    origin, arguments = get_origin(declared), get_args(declared)
-    if is_union(declared):
-        return {"union": sorted((describe(part) for part in arguments), key=str)}
-    if origin in _CONTAINERS:
-        parts = [part if part is ... else describe(part) for part in arguments]
-        return {origin.__name__: ["..." if part is ... else part for part in parts]}
-    if isinstance(declared, type) and issubclass(declared, enum.Enum):
-        return {"enum": {member.name: member.value for member in declared}}
-    if isinstance(declared, type) and is_struct(declared):
-        return {"struct": {name: describe(kind) for name, kind, _ in fields_of(declared)}}
-    if isinstance(declared, type) and hasattr(declared, "_fields"):
-        hints = get_type_hints(declared)
-        return {"namedtuple": {name: describe(hints[name]) for name in declared._fields}}
-    raise ConfigError(
-        str(declared),
-        "this type cannot be stored; declare a type with its parts (list[int], not list), an "
-        "attrs class, a dataclass, or give a TypeSerializer",
-        place="state type",
-    )
+    return node_of(declared).description
+
+
+def node_of(declared: Any) -> Node:
+    """How values of a declared type are stored.
+
+    Raises:
+        ConfigError: the type, or a part of it, cannot be stored; it names the part.
+    """
+    return _Compiler(declared).node(declared, "")
+
+
+class _Compiler:
+    """Takes a declared type apart; keeps what an error names."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._open: list[Any] = []
+
+    def _refuse(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
+        part = f"{_name(declared)}{f', at {place},' if place else ''}"
+        why = f"this type cannot be stored: {part} is refused: {reason}"
+        return ConfigError(_name(self._root), why, place="state type")
+
+    def node(self, declared: Any, place: str) -> Node:
+        """The node of a part."""
+        if isinstance(declared, type) and declared in SCALAR_NODES:
+            return SCALAR_NODES[declared]
+        if declared is None or declared is type(None):
+            return NONE_NODE
+        if any(declared is known for known in self._open):
+            raise self._refuse(declared, place, "it holds itself; give a TypeSerializer")
+        self._open.append(declared)
+        try:
+            made = self._composite(declared, place)
+        except (ClassError, UnionError) as error:
+            raise self._refuse(declared, place, str(error)) from None
+        finally:
+            self._open.pop()
+        if made is None:
+            raise self._refuse(declared, place)
+        return made
+
+    def _composite(self, declared: Any, place: str) -> Node | None:
+        origin, arguments = get_origin(declared), get_args(declared)
+        if is_union(declared):
+            return union_node([self.node(part, place) for part in arguments])
+        if origin is tuple:
+            return self._tuple(declared, arguments, place)
+        if origin in (list, set, frozenset) and len(arguments) == 1:
+            inside = f"{place}[]"
+            if origin is list:
+                return list_node(self.node(arguments[0], inside))
+            return set_node(origin, self._hashable(arguments[0], inside, "a set's element"))
+        if origin is dict and len(arguments) == 2:  # noqa: PLR2004 - key and value
+            key = self._hashable(arguments[0], f"{place}[key]", "a dictionary's key")
+            return dict_node(key, self.node(arguments[1], f"{place}[value]"))
+        return self._class(declared, place) if isinstance(declared, type) else None
+
+    def _hashable(self, declared: Any, place: str, role: str) -> Node:
+        node = self.node(declared, place)
+        if not node.hashable:
+            reason = f"{role} must be immutable and hashable; use a scalar, a tuple, a frozen class"
+            raise self._refuse(declared, place, reason)
+        return node
+
+    def _tuple(self, declared: Any, arguments: tuple[Any, ...], place: str) -> Node:
+        repeated = len(arguments) == 2 and arguments[1] is ...  # noqa: PLR2004 - tuple[X, ...]
+        kinds = arguments[:1] if repeated else arguments
+        if any(kind is ... for kind in kinds):
+            raise self._refuse(declared, place)
+        parts = [self.node(kind, f"{place}[{at}]") for at, kind in enumerate(kinds)]
+        return tuple_node(parts, repeated=repeated)
+
+    def _class(self, declared: type, place: str) -> Node | None:
+        if issubclass(declared, enum.Enum):
+            return flag_node(declared) if issubclass(declared, enum.Flag) else enum_node(declared)
+        if not is_struct(declared) and not hasattr(declared, "_fields"):
+            return None
+        fields = self._fields(declared, place)
+        parts = {
+            name: self.node(kind, f"{place}.{name}" if place else name)
+            for name, kind in fields.items()
+        }
+        return (struct_node if is_struct(declared) else named_tuple_node)(declared, parts)
+
+    def _fields(self, declared: Any, place: str) -> dict[str, Any]:
+        try:
+            if is_struct(declared):
+                return {name: kind for name, kind, _ in fields_of(declared)}
+            hints = get_type_hints(declared)
+            return {name: hints[name] for name in declared._fields}
+        except KeyError as error:
+            raise self._refuse(declared, place, f"its field {error} has no type") from None
+        except (NameError, TypeError, AttributeError, SyntaxError) as error:
+            reason = f"the types of its fields cannot be found: {error}"
+            raise self._refuse(declared, place, reason) from None
+
+
+def _name(declared: Any) -> str:
+    plain = isinstance(declared, type) and get_origin(declared) is None
+    return f"{declared.__module__}.{declared.__qualname__}" if plain else str(declared)

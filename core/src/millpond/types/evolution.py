@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, get_args, get_type_hints
 
 import attrs
 
-from millpond.types.describe import describe, fields_of, is_struct, is_union
+from millpond.types.classes import stored_members
+from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
+from millpond.types.node import entries_of, mapping_of, unpack_int
 from millpond.types.scalars import exact_float
 
 __all__ = [
@@ -63,7 +66,9 @@ def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None
         return _widened(old, new, path)
     if isinstance(old, dict) and isinstance(new, dict):
         ((old_kind, old_parts),) = old.items()
-        ((new_kind, _),) = new.items()
+        ((new_kind, new_parts),) = new.items()
+        if (old_kind, new_kind) == ("enum", "flag") and old_parts.items() <= new_parts.items():
+            return None  # flags were described as enums, and stored as the same bits
         if old_kind == new_kind:
             return _by_kind(old_kind, old_parts, declared, path)
     raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
@@ -75,8 +80,8 @@ def _word(description: Any) -> str:
 
 def _widened(old: str, new: str, path: str) -> Transform:
     widenings: dict[tuple[str, str], Transform] = {
-        ("int", "float"): exact_float,
-        ("int", "Decimal"): str,
+        ("int", "float"): lambda plain: exact_float(unpack_int(plain)),
+        ("int", "Decimal"): lambda plain: str(Decimal(unpack_int(plain))),
     }
     if (old, new) not in widenings:
         raise NotCompatibleError(path, f"{old} cannot become {new}")
@@ -102,12 +107,17 @@ def _by_kind(kind: str, parts: Any, declared: Any, path: str) -> Transform | Non
         return _struct(parts, declared, path, named=kind == "struct")
     if kind == "enum":
         return _enum(parts, declared, path)
+    if kind == "flag":
+        _check_flag(parts, declared, path)
+        return None
     arguments = get_args(declared)
     if kind == "dict":
         if parts[0] != describe(arguments[0]):
             raise NotCompatibleError(path, "the type of a dictionary's keys cannot change")
         item = plain_migration(parts[1], arguments[1], path)
-        return item and (lambda value: {key: item(entry) for key, entry in value.items()})
+        return item and (
+            lambda value: mapping_of([(key, item(entry)) for key, entry in entries_of(value)])
+        )
     if kind == "tuple" and not (len(parts) == 2 and parts[1] == "..."):  # noqa: PLR2004
         return _tuple(parts, arguments, path)
     if kind == "tuple" and arguments[-1] is not ...:
@@ -132,8 +142,15 @@ def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> T
     lost = [name for name in members if name not in declared.__members__]
     if lost:
         raise NotCompatibleError(path, f"the enum has lost {', '.join(lost)}")
-    moved = {value: declared[name].value for name, value in members.items()}
+    stored = stored_members(declared)
+    moved = {value: stored[declared[name].name] for name, value in members.items()}
     return None if all(old == new for old, new in moved.items()) else moved.__getitem__
+
+
+def _check_flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> None:
+    for name, bits in members.items():
+        if name not in declared.__members__ or declared[name].value != bits:
+            raise NotCompatibleError(path, f"the flag {name} is gone or has other bits")
 
 
 def _renames(declared: type) -> dict[str, str]:
@@ -190,5 +207,8 @@ def _struct(olds: Mapping[str, Any], declared: Any, path: str, *, named: bool) -
 
 
 def _completed(declared: Any, made: dict[str, Any]) -> list[Any]:
-    defaults = declared._field_defaults
-    return [made.get(name, defaults.get(name)) for name in declared._fields]
+    hints, defaults = get_type_hints(declared), declared._field_defaults
+    return [
+        made[name] if name in made else node_of(hints[name]).pack(defaults[name])
+        for name in declared._fields
+    ]

@@ -20,6 +20,8 @@ __all__ = ["SCALAR_KEYS"]
 _INT64 = range(-(1 << 63), 1 << 63)
 _OFFSET = 1 << 63
 _MASK = (1 << 64) - 1
+_DECIMAL_DIGITS = 1000
+"""On either side of the point. A key is hashed as one number, however far its digits reach."""
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 _LE64 = struct.Struct("<q")
@@ -162,7 +164,10 @@ class DecimalKeyCodec(_ScalarKeyCodec):
         key = self._check(key)
         if not key.is_finite():
             raise StateTypeError("finite Decimal", brief(key))
-        return key
+        if not -_DECIMAL_DIGITS <= key.as_tuple().exponent <= key.adjusted() <= _DECIMAL_DIGITS:
+            reason = f"a key has at most {_DECIMAL_DIGITS} digits before and after its point"
+            raise StateTypeError("Decimal", brief(key), reason=reason)
+        return key if key else key.copy_abs()
 
     def encode(self, key: Any) -> bytes:
         """See the base class."""
@@ -187,6 +192,8 @@ class DecimalKeyCodec(_ScalarKeyCodec):
         body = bytes(255 - byte for byte in body) if sign == 0 else body
         exponent = _U32.unpack_from(data, end + 1)[0] - (1 << 31)
         size = _U32.unpack_from(body)[0] - (1 << 31) - exponent
+        if size > 3 * _DECIMAL_DIGITS:
+            raise ValueError(f"a decimal key of {size} digits")
         digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
         return Decimal((int(sign == 0), digits, exponent)), end + 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 import uuid
@@ -19,7 +20,11 @@ __all__ = [
     "SCALARS",
     "ScalarSerializer",
     "datetime_from_micros",
+    "decimal_from_text",
     "exact_float",
+    "fits_int64",
+    "int_from_text",
+    "int_to_text",
     "micros_from_datetime",
     "scalar_named",
 ]
@@ -29,6 +34,9 @@ NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of naive values i
 _MICROSECOND = timedelta(microseconds=1)
 _DOUBLE = struct.Struct("<d")
 _LONG = struct.Struct("<q")
+_OFFSET = 1 << 63
+_DECIMAL_BITS = 2000
+"""Some 600 digits: below the smallest limit that ``sys.set_int_max_str_digits`` takes."""
 
 
 @attrs.frozen
@@ -87,69 +95,81 @@ def _refuse(expected: str, value: Any, reason: str = "") -> StateTypeError:
     return StateTypeError(expected, brief(value), reason=reason)
 
 
+def _exactly(kind: type, value: Any) -> Any:
+    """A value of exactly a type; a subclass would come back as something else.
+
+    Numbers and texts of numpy become Python's: they are values of the same kind, and the only
+    subclasses whose meaning is known.
+    """
+    if type(value) is kind:
+        return value
+    if isinstance(value, kind) and type(value).__module__ == "numpy":
+        return kind(value)
+    subclass = isinstance(value, kind) and not isinstance(value, bool)
+    name = kind.__name__
+    reason = f"its type is a subclass, which would come back as {name}" if subclass else ""
+    raise _refuse(name, value, reason)
+
+
 def _to_int(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise _refuse("int", value)
-    return int(operator.index(value))
+    if hasattr(value, "__index__") and not isinstance(value, int):
+        return int(operator.index(value))
+    return int(_exactly(int, value))
 
 
 def _to_float(value: Any) -> float:
-    if isinstance(value, bool) or not (isinstance(value, float) or hasattr(value, "__index__")):
-        raise _refuse("float", value)
-    return float(value)
+    if hasattr(value, "__index__"):
+        try:
+            return exact_float(_to_int(value))
+        except (ValueError, StateTypeError) as error:
+            raise _refuse("float", value, str(error)) from None
+    return float(_exactly(float, value))
 
 
 def _to_bool(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _refuse("bool", value)
-    return value
+    return bool(_exactly(bool, value))
 
 
 def _to_str(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _refuse("str", value)
+    text: str = _exactly(str, value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise _refuse("str", value, str(error)) from None
-    return str(value)
+    return text
 
 
 def _to_bytes(value: Any) -> bytes:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise _refuse("bytes", value)
-    return bytes(value)
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return bytes(_exactly(bytes, value))
 
 
 def _to_decimal(value: Any) -> Decimal:
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _refuse("Decimal", value)
-    return Decimal(value)
+    if type(value) is int:
+        return Decimal(value)
+    made: Decimal = _exactly(Decimal, value)
+    return made
 
 
 def _to_datetime(value: Any) -> datetime:
-    if not isinstance(value, datetime):
-        raise _refuse("datetime", value)
-    if value.tzinfo is None:
-        return NAIVE_EPOCH + (value.replace(fold=0) - NAIVE_EPOCH)
+    moment: datetime = _exactly(datetime, value)
+    if moment.tzinfo is None:
+        return NAIVE_EPOCH + (moment.replace(fold=0) - NAIVE_EPOCH)
     try:
-        return EPOCH + (value - EPOCH)
+        return EPOCH + (moment - EPOCH)
     except OverflowError as error:
         raise _refuse("datetime", value, str(error)) from None
 
 
 def _to_date(value: Any) -> date:
-    if not isinstance(value, date) or isinstance(value, datetime):
-        raise _refuse("date", value)
-    return value
+    day: date = _exactly(date, value)
+    return day
 
 
 def _to_uuid(value: Any) -> uuid.UUID:
-    if not isinstance(value, uuid.UUID):
-        raise _refuse("UUID", value)
-    return value
+    made: uuid.UUID = _exactly(uuid.UUID, value)
+    return made
 
 
 def micros_from_datetime(value: datetime) -> int:
@@ -173,6 +193,35 @@ def int_from_bytes(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
+def fits_int64(value: Any) -> bool:
+    """Whether a value is exactly an int, of 64 bits.
+
+    ``value in range(...)`` compares with each number of the range where the value is anything
+    but an exact int.
+    """
+    return type(value) is int and -_OFFSET <= value < _OFFSET
+
+
+def int_to_text(value: int) -> str:
+    """An int as decimal digits; as hexadecimal ones with ``0x`` where it has very many.
+
+    Python refuses to turn more than a few thousand decimal digits into a number, or back.
+    """
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
+def int_from_text(text: str) -> int:
+    """The inverse of :func:`int_to_text`.
+
+    Raises:
+        ValueError: it is no integer.
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the digits of an integer, got {brief(text)}")
+    return int(text, 16) if text.lstrip("-").startswith("0x") else int(text)
+
+
 def _encode_datetime(value: datetime) -> bytes:
     flag = b"n" if value.tzinfo is None else b"u"
     return flag + _LONG.pack(micros_from_datetime(value))
@@ -183,11 +232,19 @@ def _decode_datetime(data: bytes) -> datetime:
     return (NAIVE_EPOCH if data[:1] == b"n" else EPOCH) + micros
 
 
-def _decode_decimal(data: bytes) -> Decimal:
+def decimal_from_text(text: str) -> Decimal:
+    """The decimal of a text.
+
+    Raises:
+        ValueError: it is none.
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a decimal, got {brief(text)}")
     try:
-        return Decimal(data.decode("ascii"))
+        return Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{data!r} is not a decimal") from None
+        raise ValueError(f"{brief(text)} is not a decimal") from None
 
 
 def exact_float(value: int) -> float:
@@ -196,9 +253,12 @@ def exact_float(value: int) -> float:
     Raises:
         ValueError: it is not.
     """
-    made = float(value)
-    if int(made) != value:
-        raise ValueError(f"{value} is no exact float; declare Decimal, or keep int")
+    try:
+        made = float(value)
+    except OverflowError:
+        made = math.inf
+    if math.isinf(made) or int(made) != value:
+        raise ValueError(f"{brief(value)} is no exact float; declare Decimal, or keep int")
     return made
 
 
@@ -216,7 +276,11 @@ SCALARS: dict[type, ScalarSerializer] = {
     str: ScalarSerializer("str", str, _to_str, str.encode, bytes.decode, sized=True, trusted=False),
     bytes: ScalarSerializer("bytes", bytes, _to_bytes, bytes, bytes, sized=True),
     Decimal: ScalarSerializer(
-        "Decimal", Decimal, _to_decimal, lambda v: str(v).encode(), _decode_decimal
+        "Decimal",
+        Decimal,
+        _to_decimal,
+        lambda v: str(v).encode(),
+        lambda data: decimal_from_text(data.decode("ascii")),
     ),
     datetime: ScalarSerializer(
         "datetime", datetime, _to_datetime, _encode_datetime, _decode_datetime, trusted=False

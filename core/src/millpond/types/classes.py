@@ -1,0 +1,238 @@
+"""Nodes of classes: attrs classes, dataclasses, named tuples, enums and flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from millpond.errors import StateTypeError, brief
+from millpond.types.node import Node, pack_int, unpack_int
+from millpond.types.scalars import fits_int64
+
+__all__ = [
+    "ClassError",
+    "enum_node",
+    "flag_node",
+    "is_frozen",
+    "named_tuple_node",
+    "stored_members",
+    "struct_node",
+]
+
+
+class ClassError(Exception):
+    """Values of the class could not be made again from their fields."""
+
+
+def is_frozen(declared: type) -> bool:
+    """Whether the fields of an attrs class or dataclass cannot be assigned."""
+    if attrs.has(declared):
+        return bool(attrs.inspect(declared).is_frozen)
+    return bool(declared.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def _compares_fields(declared: type) -> bool:
+    compared: Any = declared.__eq__
+    return declared.__hash__ is not None and compared is not object.__eq__
+
+
+def _refusal(declared: type, value: Any) -> StateTypeError:
+    subclass = isinstance(value, declared)
+    reason = "its class is a subclass, which would come back as this" if subclass else ""
+    return StateTypeError(declared.__name__, brief(value), reason=reason)
+
+
+# ---------------------------------------------------------------- attrs classes, dataclasses
+
+
+def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
+    """An attrs class or a dataclass, from its fields' nodes.
+
+    Raises:
+        ClassError: its constructor needs what is no field, or it is a container or scalar too.
+    """
+    packs = [(name, node.pack) for name, node in nodes.items()]
+    make = _maker(declared, [(name, node.unpack) for name, node in nodes.items()])
+
+    def pack(value: Any) -> dict[str, Any]:
+        if type(value) is not declared:
+            raise _refusal(declared, value)
+        return {name: pack_part(getattr(value, name)) for name, pack_part in packs}
+
+    def unpack(plain: Any) -> Any:
+        if type(plain) is not dict:
+            raise StateTypeError(declared.__name__, brief(plain))
+        return make(plain)
+
+    immutable = is_frozen(declared) and all(node.copy is None for node in nodes.values())
+    return Node(
+        {"struct": {name: node.description for name, node in nodes.items()}},
+        declared,
+        pack,
+        unpack,
+        frozenset({"map"}),
+        None if immutable else lambda value: unpack(pack(value)),
+        hashable=immutable
+        and _compares_fields(declared)
+        and all(node.hashable for node in nodes.values()),
+        field_names=frozenset(nodes),
+    )
+
+
+_PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseException)
+
+
+def _maker(
+    declared: type, unpacks: Sequence[tuple[str, Callable[[Any], Any]]]
+) -> Callable[[Mapping[str, Any]], Any]:
+    """What makes a value of its fields' plain values.
+
+    The constructor runs, so that what a class derives from its fields is there. Where it may
+    have changed a field (a converter, a post-init, code of its own), fresh values are set after
+    it: what was stored is what comes back.
+    """
+    if issubclass(declared, _PLAIN_BASES):
+        raise ClassError("it is a container, scalar or exception too, whose content is no field")
+    arguments = _arguments(declared)
+    constructed = [(n, arguments[n], unpack) for n, unpack in unpacks if n in arguments]
+
+    def construct(plain: Mapping[str, Any]) -> Any:
+        return declared(
+            **{called: unpack(plain[name]) for name, called, unpack in constructed if name in plain}
+        )
+
+    def restore(plain: Mapping[str, Any]) -> Any:
+        made = construct(plain)
+        for name, unpack in unpacks:
+            if name in plain:
+                object.__setattr__(made, name, unpack(plain[name]))
+        return made
+
+    return restore if _shapes_its_fields(declared, arguments) else construct
+
+
+def _arguments(declared: type) -> dict[str, str]:
+    """By field, how the constructor calls it; without the fields that it does not take."""
+    try:
+        taken = inspect.signature(declared).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ClassError(f"its constructor has no signature: {error}") from None
+    fields: Any = attrs.fields(declared) if attrs.has(declared) else dataclasses.fields(declared)
+    names = {
+        each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
+    called = {field.name: getattr(field, "alias", None) or field.name for field in fields}
+    found = {name: argument for name, argument in called.items() if argument in names}
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
+    unknown = sorted(required - set(found.values()))
+    if unknown:
+        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is no field")
+    return found
+
+
+_HOOKS = ("__attrs_init__", "__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
+
+
+def _shapes_its_fields(declared: type, arguments: Mapping[str, str]) -> bool:
+    if any(hasattr(declared, hook) for hook in _HOOKS):
+        return True
+    if attrs.has(declared):
+        fields = attrs.fields(declared)
+        return len(arguments) < len(fields) or any(field.converter for field in fields)
+    own: Any = declared
+    plain = own.__dataclass_params__.init and "__setattr__" not in vars(own)
+    return not plain or len(arguments) < len(dataclasses.fields(own))
+
+
+def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
+    """A ``typing.NamedTuple``, packed as the list of its parts."""
+    nodes = list(parts.values())
+
+    def pack(value: Any) -> list[Any]:
+        if type(value) is not declared:
+            raise _refusal(declared, value)
+        return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
+
+    def unpack(plain: Any) -> Any:
+        if type(plain) is not list or len(plain) != len(nodes):
+            raise StateTypeError(declared.__name__, brief(plain))
+        return declared._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
+
+    immutable = all(node.copy is None for node in nodes)
+    return Node(
+        {"namedtuple": {name: node.description for name, node in parts.items()}},
+        declared,
+        pack,
+        unpack,
+        frozenset({"list"}),
+        None if immutable else lambda value: unpack(pack(value)),
+        hashable=declared.__hash__ is not None and all(node.hashable for node in nodes),
+    )
+
+
+# ---------------------------------------------------------------- enums
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is str:
+        return not any(unicodedata.category(letter) == "Cs" for letter in value)
+    number = type(value) is float and math.isfinite(value)
+    return number or type(value) is bool or fits_int64(value)
+
+
+def stored_members(declared: type[enum.Enum]) -> dict[str, Any]:
+    """By name, how each member is stored: by its value, or where some value is not plain, by name.
+
+    Plain are the values that metadata hold exactly: texts, bools, finite floats, ints of 64 bits.
+    """
+    members = list(declared)
+    if all(_is_plain(member.value) for member in members):
+        return {member.name: member.value for member in members}
+    return {member.name: member.name for member in members}
+
+
+def enum_node(declared: type[enum.Enum]) -> Node:
+    """An enum, also one that is a str, int or float as well."""
+    stored = stored_members(declared)
+    if not stored:
+        raise ClassError("it has no members")
+    members = {plain: declared[name] for name, plain in stored.items()}
+
+    def pack(value: Any) -> Any:
+        if not isinstance(value, declared):
+            raise StateTypeError(declared.__name__, brief(value))
+        return stored[value.name]
+
+    def unpack(plain: Any) -> Any:
+        if plain not in members:
+            raise StateTypeError(declared.__name__, brief(plain))
+        return members[plain]
+
+    shapes = frozenset(type(plain).__name__ for plain in stored.values())
+    hashable = declared.__hash__ is not None
+    return Node({"enum": stored}, declared, pack, unpack, shapes, hashable=hashable)
+
+
+def flag_node(declared: type[enum.Flag]) -> Node:
+    """A flag: any combination of its members, as bits."""
+
+    def pack(value: Any) -> Any:
+        if not isinstance(value, declared):
+            raise StateTypeError(declared.__name__, brief(value))
+        return pack_int(value.value)
+
+    members = {name: member.value for name, member in declared.__members__.items()}
+    if not all(map(fits_int64, members.values())):
+        raise ClassError("it has more than 63 bits")
+    shapes = frozenset({"int", "ext"})
+    return Node(
+        {"flag": members}, declared, pack, lambda plain: declared(unpack_int(plain)), shapes
+    )

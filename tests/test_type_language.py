@@ -1,0 +1,188 @@
+"""What a descriptor accepts comes back equal and of the same type; all else is refused at once."""
+
+import random
+
+import millpond as mp
+import pytest
+import type_language as tl
+from millpond import errors
+from millpond.backend.operatorstate import Mode, OperatorStateMeta
+from millpond.checkpoint.savepoint.operator_tables import OperatorTableCodec, _fitting_table
+from millpond.state import StateKind
+from millpond.types import key_codec_for, serializer_for
+
+BACKENDS = ["heap", "rocksdb", "lmdb"]
+DEPTH = 3
+PER_PROGRAM = 12
+
+
+def _map_of(name, declared):
+    return mp.MapStateDescriptor(name, int, declared)
+
+
+def _values(case, count):
+    """Values of a case; None is no whole value of a state."""
+    drawn = (case.draw() for _ in range(20 * count))
+    return [value for value in drawn if value is not None][:count]
+
+
+class Program:
+    """Some types, in turn in a value, a list and a map state; keyable ones where keys stand."""
+
+    def __init__(self, seed):
+        rng = random.Random(seed)  # noqa: S311 - a generator of tests
+        self.states = []
+        for number in range(PER_PROGRAM):
+            case = tl.any_type(rng, DEPTH)
+            values = _values(case, 3)
+            if values:
+                kind = [mp.ValueStateDescriptor, mp.ListStateDescriptor, _map_of][number % 3]
+                self.states.append((kind(f"s{number}", case.declared), case.declared, values))
+        self.places = []
+        for number in range(2):
+            self._place(f"k{number}", tl.key_type(rng))
+
+    def _place(self, name, case):
+        codec = key_codec_for(case.declared)
+        values = {}
+        for _ in range(6):
+            try:
+                value = codec.check(case.draw())
+            except errors.StateTypeError:  # beyond 64 bits, not finite, too many digits
+                continue
+            values[codec.encode(value)] = value
+        self.places.append(
+            (
+                mp.MapStateDescriptor(f"m{name}", case.declared, int),
+                mp.ValueStateDescriptor(f"n{name}", int),
+                case.declared,
+                list(values.values()),
+            )
+        )
+
+    def fill(self, backend):
+        """Put everything under one key."""
+        backend.set_current_key("k")
+        for descriptor, _, values in self.states:
+            state = backend.get_partitioned_state(descriptor)
+            if descriptor.kind is StateKind.MAP:
+                state.put_all(dict(enumerate(values)))
+            else:
+                state.update(values if descriptor.kind is StateKind.LIST else values[0])
+        for mapping, value, kind, keys in self.places:
+            backend.get_partitioned_state(mapping).put_all({})
+            for number, key in enumerate(keys):
+                backend.get_partitioned_state(mapping).put(key, number)
+                backend.get_partitioned_state(value, key, kind).update(number)
+
+    def check(self, backend):
+        """Everything reads as it was put."""
+        backend.set_current_key("k")
+        for descriptor, declared, values in self.states:
+            state = backend.get_partitioned_state(descriptor)
+            if descriptor.kind is StateKind.VALUE:
+                same([state.value()], values[:1], declared)
+            elif descriptor.kind is StateKind.LIST:
+                same(state.get(), values, declared)
+            else:
+                same([state[number] for number in sorted(state)], values, declared)
+        for mapping, value, kind, keys in self.places:
+            codec = key_codec_for(kind)
+            found = {codec.encode(k): k for k, _ in backend.get_partitioned_state(mapping).items()}
+            for number, key in enumerate(keys):
+                same(found.pop(codec.encode(key)), key, kind)
+                assert backend.get_partitioned_state(mapping).get(key) == number
+                assert backend.get_partitioned_state(value, key, kind).value() == number
+            assert not found, kind
+
+
+def same(found, given, declared):
+    """Fail unless the two are one value, type by type."""
+    assert tl.fingerprint(found) == tl.fingerprint(given), f"{declared}: {given!r} is {found!r}"
+
+
+def opened(name, folder, *, strategy="full", restore=(), groups=None):
+    """A backend with a strategy of snapshots."""
+    config = mp.Config({"state.snapshot.strategy": strategy})
+    return mp.open_keyed_backend(
+        name, key_type=str, directory=folder, restore=restore, config=config, key_group_range=groups
+    )
+
+
+def round_trip(seed, folder, backends=BACKENDS):
+    """A program on each backend: read, flushed, snapshot, rescale, savepoint to the next one."""
+    program = Program(seed)
+    storage = mp.checkpoint_storage(f"memory:types-{seed}")
+    halves = [mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)]
+    group = mp.assign_to_key_group("k", 128)
+    half = halves[group // 64]
+    savepoint = None
+    order = random.Random(seed).sample(backends, len(backends))  # noqa: S311 - a generator of tests
+    for number, name in enumerate(order):
+        strategy = ["full", "changelog"][(seed + number) % 2]
+        place = folder / f"{seed}-{name}"
+        restore = () if savepoint is None else [savepoint]
+        with opened(name, place / "a", strategy=strategy, restore=restore) as backend:
+            if savepoint is None:
+                program.fill(backend)
+            program.check(backend)
+            backend.flush()
+            program.check(backend)
+            handle = backend.snapshot(1, storage).result().handle
+        with opened(name, place / "b", strategy=strategy, restore=[handle], groups=half) as backend:
+            program.check(backend)
+            saved = mp.checkpoint_storage(f"memory:types-{seed}-{name}")
+            savepoint = backend.savepoint(2, saved).result().handle
+    with opened(order[0], folder / f"{seed}-last", restore=[savepoint], groups=half) as backend:
+        program.check(backend)
+    operator_states(program, storage)
+
+
+def operator_states(program, storage):
+    """The same values as elements of operator lists and in broadcast maps."""
+    lists = [(mp.ListStateDescriptor(d.name, kind), v) for d, kind, v in program.states]
+    maps = [(_map_of(f"b{d.name}", kind), v) for d, kind, v in program.states]
+    with mp.open_operator_backend() as backend:
+        for descriptor, values in lists:
+            backend.get_list_state(descriptor).update(values)
+        for descriptor, values in maps:
+            backend.get_broadcast_state(descriptor).put_all(dict(enumerate(values)))
+        handle = backend.snapshot(1, storage).result().handle
+    found = {descriptor.name: [] for descriptor, _ in lists}
+    for restored in mp.redistribute_operator_state([handle], 2):
+        with mp.open_operator_backend(restore=restored) as backend:
+            for descriptor, _ in lists:
+                found[descriptor.name] += backend.get_list_state(descriptor).get()
+            for descriptor, values in maps:
+                entries = dict(backend.get_broadcast_state(descriptor).items())
+                same([entries[n] for n in sorted(entries)], values, descriptor.value_type)
+    for descriptor, values in lists:
+        texts = sorted(repr(tl.fingerprint(value)) for value in found[descriptor.name])
+        expected = sorted(repr(tl.fingerprint(value)) for value in values)
+        assert texts == expected, descriptor.element_type
+        operator_savepoint(descriptor, values)
+
+
+def operator_savepoint(descriptor, values):
+    """The values of an operator list, through the table of a savepoint."""
+    serializer = serializer_for(descriptor.element_type)
+    meta = OperatorStateMeta(descriptor.name, Mode.SPLIT, serializer.snapshot())
+    parts = [serializer.serialize(serializer.check(value)) for value in values]
+    exact, table = _fitting_table(meta, {0: parts})
+    again = OperatorTableCodec(meta, exact=exact).from_rows(table.to_pylist(), "x")[0]
+    same([serializer.deserialize(data) for data in again], values, descriptor.element_type)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_accepted_comes_back(seed, tmp_path):
+    """Generated types come back from reads, snapshots, rescales and savepoints of each backend."""
+    round_trip(seed, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("start", range(1000, 1400, 100))
+def test_what_is_accepted_comes_back_at_length(start, tmp_path):
+    """As above, for thousands of types."""
+    for seed in range(start, start + 100):
+        backends = BACKENDS if seed % 20 == 0 else ["heap", "lmdb"]  # RocksDB's files take long
+        round_trip(seed, tmp_path / str(seed), backends)

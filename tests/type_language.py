@@ -1,0 +1,435 @@
+"""The type language, generated: types nested to a depth, and values at the edges of each.
+
+A generated type is made of scalars, containers, unions, enums of every sort, flags, named tuples,
+attrs classes and dataclasses. ``fingerprint`` tells values apart that Python calls equal.
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+import itertools
+import math
+import struct
+import uuid
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import attrs
+
+UTC = dt.UTC
+PLUS_9 = dt.timezone(dt.timedelta(hours=9, minutes=30))
+
+
+class Level(enum.IntEnum):
+    """An int as well."""
+
+    LOW = 1
+    HIGH = 2
+
+
+class Word(enum.StrEnum):
+    """A str as well."""
+
+    A = "a"
+    EMPTY = ""
+
+
+class Mixed(str, enum.Enum):  # noqa: UP042 - not the same as StrEnum
+    """A str as well, whose text is not its value."""
+
+    A = "a"
+    B = "B"
+
+
+class Ratio(float, enum.Enum):
+    """A float as well."""
+
+    HALF = 0.5
+    MANY = math.inf
+
+
+class Pair(enum.Enum):
+    """Values that metadata cannot hold."""
+
+    A = (1, 2)
+    B = b"\0"
+    C = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - naive on purpose
+    D = None
+    E = [1]  # noqa: RUF012 - not hashable on purpose
+    ALIAS = (1, 2)
+
+
+class Plain(enum.Enum):
+    """Values of several plain types."""
+
+    ONE = 1
+    TEXT = "1"
+    REAL = 1.5
+    HUGE = 2**62
+
+
+class Odd(enum.Enum):
+    """A value beyond 64 bits and one that is no number."""
+
+    BIG = 1 << 80
+    NAN = math.nan
+
+
+class Rights(enum.Flag):
+    """Combinations of bits."""
+
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+class Bits(enum.IntFlag):
+    """Combinations of bits, unknown ones included."""
+
+    A = 1
+    B = 256
+
+
+class Point(NamedTuple):
+    """A named tuple."""
+
+    x: float
+    label: str | None
+
+
+@attrs.frozen
+class Frozen:
+    """A key class."""
+
+    number: int
+    word: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    """A key dataclass."""
+
+    x: int
+    day: dt.date
+
+
+@attrs.define
+class Shaped:
+    """Its constructor changes what it is given, and has names of its own."""
+
+    _count: int = attrs.field(converter=lambda given: given + 1)
+    seen: list[int] = attrs.field(init=False, factory=list)
+    checked: int = attrs.field(default=0, validator=attrs.validators.instance_of(int))
+
+
+@dataclasses.dataclass
+class Posted:
+    """Counts how often it was made."""
+
+    items: list[int]
+    made: int = 0
+
+    def __post_init__(self):
+        self.made += 1
+
+
+@attrs.frozen
+class Empty:
+    """No fields."""
+
+
+def made(cls, **fields):
+    """A value whose fields are exactly these."""
+    value = cls.__new__(cls)
+    for name, given in fields.items():
+        object.__setattr__(value, name, given)
+    return value
+
+
+SCALARS = {
+    int: [0, -1, 1, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**30, 7**9000, -(7**9000)],
+    float: [0.0, -0.0, 0.1, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 2.0**53],
+    bool: [True, False],
+    str: ["", "a", "\0", "é\0€😀", "a" * 70, "1", "null", " \n\t\x7f"],
+    bytes: [b"", b"\0", b"\0\xff\0\0", bytes(range(256))],
+    Decimal: [
+        Decimal(text)
+        for text in (
+            "0", "-0", "0.00", "0E+5", "1.0", "1.00", "-1E+5", "1E-30", "1E+20000000", "1E-20000000",
+            "123456789012345678901234567890.123456789", "NaN", "-NaN12", "sNaN", "Infinity",
+            "-Infinity",
+        )
+    ],
+    dt.datetime: [
+        dt.datetime.min,
+        dt.datetime.max,
+        dt.datetime.min.replace(tzinfo=UTC),
+        dt.datetime.max.replace(tzinfo=UTC),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        dt.datetime(2024, 3, 10, 2, 30, fold=1),  # noqa: DTZ001 - naive on purpose
+        dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=PLUS_9),
+    ],
+    dt.date: [dt.date.min, dt.date.max, dt.date(1969, 12, 31)],
+    uuid.UUID: [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)],
+}  # fmt: skip
+ENUMS = [Level, Word, Mixed, Ratio, Pair, Plain, Odd]
+FLAGS = {
+    Rights: [Rights(0), Rights.READ, Rights.READ | Rights.RUN, ~Rights.READ],
+    Bits: [Bits(0), Bits.A | Bits.B, Bits(2), Bits(1 << 70)],
+}
+CLASSES = {
+    Point: [Point(-0.0, None), Point(math.nan, "x")],
+    Frozen: [Frozen(1, ""), Frozen(-(2**63), "\0")],
+    Spot: [Spot(0, dt.date.min), Spot(2**62, dt.date.max)],
+    Shaped: [
+        made(Shaped, _count=5, seen=[1, 2], checked=3),
+        made(Shaped, _count=-1, seen=[], checked=0),
+    ],
+    Posted: [made(Posted, items=[1], made=7), made(Posted, items=[], made=0)],
+    Empty: [Empty()],
+}
+KEY_SCALARS = [int, float, bool, str, bytes, Decimal, dt.datetime, dt.date, uuid.UUID]
+_NUMBERS = itertools.count()
+
+
+class Case:
+    """A type and how its values are drawn."""
+
+    def __init__(self, declared, draw, *, hashable=True, keyable=False):
+        self.declared, self.draw = declared, draw
+        self.hashable, self.keyable = hashable, keyable
+
+
+def scalar(rng):
+    """A type without parts."""
+    kind = rng.choice(list(SCALARS))
+    return Case(kind, lambda: rng.choice(SCALARS[kind]), keyable=True)
+
+
+def _unhashable_decimal(value):
+    return isinstance(value, Decimal) and value.is_snan()
+
+
+def leaf(rng):
+    """A scalar, an enum, a flag or a class."""
+    pick = rng.random()
+    if pick < 0.5:  # noqa: PLR2004 - half of them
+        return scalar(rng)
+    if pick < 0.7:  # noqa: PLR2004
+        kind = rng.choice(ENUMS)
+        return Case(kind, lambda: rng.choice(list(kind)))
+    values = FLAGS if pick < 0.8 else CLASSES  # noqa: PLR2004
+    kind = rng.choice(list(values))
+    hashable = kind not in (Shaped, Posted, Empty)
+    keyable = kind in (Point, Frozen, Spot)
+    return Case(kind, lambda: rng.choice(values[kind]), hashable=hashable, keyable=keyable)
+
+
+def any_type(rng, depth):
+    """A type with parts nested at most so deep."""
+    if depth == 0 or rng.random() < 0.15:  # noqa: PLR2004
+        return leaf(rng)
+    return rng.choice(
+        [_list, _tuple, _repeated, _dict, _dict, _set, _optional, _union, _attrs, _data, _named]
+    )(rng, depth - 1)
+
+
+def hashable_type(rng, depth):
+    """A type whose values can be a dictionary's keys."""
+    while True:
+        case = rng.choice([leaf, leaf, _tuple_of, _frozen_of])(rng, *([] if depth < 1 else []))
+        if case.hashable:
+            return case
+
+
+def _tuple_of(rng):
+    parts = [leaf(rng) for _ in range(rng.randint(1, 2))]
+    return _as_tuple(parts)
+
+
+def _frozen_of(rng):
+    return _optional_of(leaf(rng), rng)
+
+
+def _size(rng):
+    return rng.choice([0, 1, 1, 2, 3])
+
+
+def _list(rng, depth):
+    part = any_type(rng, depth)
+    return Case(
+        list[part.declared], lambda: [part.draw() for _ in range(_size(rng))], hashable=False
+    )
+
+
+def _repeated(rng, depth):
+    part = any_type(rng, depth)
+    return Case(
+        tuple[part.declared, ...],
+        lambda: tuple(part.draw() for _ in range(_size(rng))),
+        hashable=part.hashable,
+    )
+
+
+def _as_tuple(parts):
+    return Case(
+        tuple[tuple(part.declared for part in parts)],
+        lambda: tuple(part.draw() for part in parts),
+        hashable=all(part.hashable for part in parts),
+        keyable=bool(parts) and all(part.keyable for part in parts),
+    )
+
+
+def _tuple(rng, depth):
+    return _as_tuple([any_type(rng, depth) for _ in range(rng.randint(0, 3))])
+
+
+def _hashed(draw):
+    """A value that Python can hash: a signaling NaN cannot be."""
+    while True:
+        value = draw()
+        try:
+            hash(value)
+        except TypeError:
+            continue
+        return value
+
+
+def _dict(rng, depth):
+    key, item = hashable_type(rng, depth), any_type(rng, depth)
+    return Case(
+        dict[key.declared, item.declared],
+        lambda: {_hashed(key.draw): item.draw() for _ in range(_size(rng))},
+        hashable=False,
+    )
+
+
+def _set(rng, depth):
+    part = hashable_type(rng, depth)
+    kind = rng.choice([set, frozenset])
+    return Case(
+        kind[part.declared],
+        lambda: kind(_hashed(part.draw) for _ in range(_size(rng))),
+        hashable=kind is frozenset,
+    )
+
+
+def _optional_of(part, rng):
+    return Case(
+        part.declared | None,
+        lambda: None if rng.random() < 0.3 else part.draw(),  # noqa: PLR2004
+        hashable=part.hashable,
+    )
+
+
+def _optional(rng, depth):
+    return _optional_of(any_type(rng, depth), rng)
+
+
+def _union(rng, depth):
+    """Parts that are told apart; the last resort is a single one."""
+    pool = [
+        [int, float, str, bytes, bool],
+        [Decimal, int],
+        [uuid.UUID, str, dt.date],
+        [dt.datetime, float, bytes],
+        [Level, str],
+        [Word, int],
+        [Shaped, Posted, int],
+        [Frozen, Spot, str],
+    ]
+    kinds = rng.choice(pool)
+    kinds = rng.sample(kinds, rng.randint(2, len(kinds)))
+    values = {**SCALARS, **CLASSES, Level: list(Level), Word: list(Word)}
+    declared = kinds[0]
+    for kind in kinds[1:]:
+        declared = declared | kind
+    return Case(
+        declared,
+        lambda: rng.choice(values[rng.choice(kinds)]),
+        hashable=not {Shaped, Posted} & set(kinds),
+    )
+
+
+def _named_parts(rng, depth):
+    names = rng.sample(["a", "b_c", "_hidden", "key", "value", "self_", "Ä"], rng.randint(1, 3))
+    return {name: any_type(rng, depth) for name in names}
+
+
+def _attrs(rng, depth):
+    parts = _named_parts(rng, depth)
+    frozen = rng.random() < 0.5  # noqa: PLR2004
+    fields = {name: attrs.field(type=part.declared) for name, part in parts.items()}
+    cls = attrs.make_class(f"Attrs{next(_NUMBERS)}", fields, frozen=frozen, slots=rng.random() < 0.5)  # noqa: PLR2004
+    return _class_case(cls, parts, frozen=frozen)
+
+
+def _data(rng, depth):
+    parts = _named_parts(rng, depth)
+    frozen = rng.random() < 0.5  # noqa: PLR2004
+    fields = [(name, part.declared) for name, part in parts.items()]
+    cls = dataclasses.make_dataclass(
+        f"Data{next(_NUMBERS)}", fields, frozen=frozen, kw_only=rng.random() < 0.5  # noqa: PLR2004
+    )  # fmt: skip
+    return _class_case(cls, parts, frozen=frozen)
+
+
+def _class_case(cls, parts, *, frozen):
+    return Case(
+        cls,
+        lambda: made(cls, **{name: part.draw() for name, part in parts.items()}),
+        hashable=frozen and all(part.hashable for part in parts.values()),
+        keyable=frozen and all(part.keyable for part in parts.values()),
+    )
+
+
+def _named(rng, depth):
+    parts = {name.strip("_"): part for name, part in _named_parts(rng, depth).items()}
+    fields = [(name, part.declared) for name, part in parts.items()]
+    cls: Any = NamedTuple(f"Named{next(_NUMBERS)}", fields)
+    return Case(
+        cls,
+        lambda: cls(**{name: part.draw() for name, part in parts.items()}),
+        hashable=all(part.hashable for part in parts.values()),
+        keyable=all(part.keyable for part in parts.values()),
+    )
+
+
+def key_type(rng, depth=1):
+    """A type that can be a key, a namespace or a map key."""
+    while True:
+        case = any_type(rng, depth)
+        if case.keyable:
+            return case
+
+
+def fields_of(value):
+    """Name and value of each field of an attrs class or dataclass."""
+    kind = type(value)
+    fields = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
+    return [(field.name, getattr(value, field.name)) for field in fields]
+
+
+def fingerprint(value):
+    """What a value is exactly: types at each depth, the sign of zero, which NaN, which scale."""
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        return kind, value.name, fingerprint(value.value)
+    if kind is float:
+        return kind, "nan" if math.isnan(value) else struct.pack(">d", value)
+    if kind is dt.datetime:
+        utc = None if value.tzinfo is None else value - dt.datetime(1970, 1, 1, tzinfo=UTC)
+        return kind, value.replace(fold=0) if utc is None else utc, value.tzinfo is None
+    if kind is Decimal:
+        return kind, str(value)
+    if kind is int:
+        return kind, hex(value)
+    if kind is dict:
+        return kind, [(fingerprint(key), fingerprint(item)) for key, item in value.items()]
+    if kind in (set, frozenset):
+        return kind, sorted(repr(fingerprint(item)) for item in value)
+    if isinstance(value, (list, tuple)):
+        return kind, [fingerprint(item) for item in value]
+    if attrs.has(kind) or dataclasses.is_dataclass(kind):
+        return kind, [(name, fingerprint(item)) for name, item in fields_of(value)]
+    return kind, value
