@@ -1,8 +1,13 @@
 """What a descriptor accepts comes back equal and of the same type; all else is refused at once."""
 
+import datetime as dt
+import enum
 import random
+from decimal import Decimal
+from typing import get_origin
 
 import millpond as mp
+import pyarrow as pa
 import pytest
 import type_language as tl
 from millpond import errors
@@ -10,6 +15,7 @@ from millpond.backend.operatorstate import Mode, OperatorStateMeta
 from millpond.checkpoint.savepoint.operator_tables import OperatorTableCodec, _fitting_table
 from millpond.state import StateKind
 from millpond.types import key_codec_for, serializer_for
+from millpond.types.columns import column_form
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 DEPTH = 3
@@ -30,7 +36,7 @@ class Program:
     """Some types, in turn in a value, a list and a map state; keyable ones where keys stand."""
 
     def __init__(self, seed):
-        rng = random.Random(seed)  # noqa: S311 - a generator of tests
+        rng = random.Random(seed)
         self.states = []
         for number in range(PER_PROGRAM):
             case = tl.any_type(rng, DEPTH)
@@ -117,7 +123,7 @@ def round_trip(seed, folder, backends=BACKENDS):
     group = mp.assign_to_key_group("k", 128)
     half = halves[group // 64]
     savepoint = None
-    order = random.Random(seed).sample(backends, len(backends))  # noqa: S311 - a generator of tests
+    order = random.Random(seed).sample(backends, len(backends))
     for number, name in enumerate(order):
         strategy = ["full", "changelog"][(seed + number) % 2]
         place = folder / f"{seed}-{name}"
@@ -186,3 +192,70 @@ def test_what_is_accepted_comes_back_at_length(start, tmp_path):
     for seed in range(start, start + 100):
         backends = BACKENDS if seed % 20 == 0 else ["heap", "lmdb"]  # RocksDB's files take long
         round_trip(seed, tmp_path / str(seed), backends)
+
+
+class Moment(enum.IntEnum):
+    """An int as well, which is in no range."""
+
+    NOW = 5
+
+
+def test_a_timestamp_is_exactly_an_int():
+    """Another number is refused at once, where looking for it in a range would never end."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("k")
+        timers = backend.timer_queue("event-time")
+        for timestamp in (Moment.NOW, True, 5.0, 10**30):
+            with pytest.raises(errors.StateTypeError, match="timestamp"):
+                timers.register(timestamp, mp.VOID_NAMESPACE)
+
+
+@pytest.mark.parametrize("text", ["1E+20000000", "1E-99999999999", "0E+20000000", "1E+1001"])
+def test_decimal_keys_have_a_limit(text):
+    """A Decimal with very many digits is refused as a key at once, and hashed never."""
+    with pytest.raises(errors.StateTypeError, match="digits"):
+        mp.assign_to_key_group(Decimal(text), 128)
+
+
+def test_a_damaged_decimal_key_is_not_blown_up():
+    """A stored key that claims to have two billion digits raises, and takes no memory."""
+    codec = key_codec_for(Decimal)
+    data = bytearray(codec.encode(Decimal(1)))
+    data[1:5] = b"\xff\xff\xff\xff"
+    with pytest.raises(ValueError, match="digits"):
+        codec.decode(bytes(data), 0)
+
+
+@pytest.mark.parametrize("declared", [int, float, str, bool, bytes, Decimal, dt.datetime])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("value", [None, 1.5, "x", 7, [], {}, Moment.NOW])
+def test_an_edited_column_is_refused_at_once(declared, exact, value):
+    """A null or a value of another type in a column raises, nested or not, and never hangs."""
+    for kind in (declared, tuple[declared, int], list[declared], dict[str, declared]):
+        form = column_form(serializer_for(kind).snapshot(), exact=exact)
+        given = {tuple: {"_1": value, "_2": 1}, list: [value], dict: [("a", value)]}
+        try:
+            made = form.from_column(given.get(get_origin(kind), value))
+        except (ValueError, TypeError, AttributeError, errors.MillpondError):
+            continue
+        again = serializer_for(kind).deserialize(made)
+        assert type(serializer_for(kind).check(again)) is type(again)
+
+
+def test_dictionaries_with_any_key_in_a_savepoint(tmp_path):
+    """Keys that are None or have parts pass through a savepoint, and so do maps of before."""
+    kind = dict[int | None, dict[tuple[int, str], dict[Moment, int]]]
+    value = {None: {(1, "a"): {Moment.NOW: 1}}, 2: {}}
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind)).update(value)
+        storage = mp.checkpoint_storage(tmp_path.as_uri())
+        handle = backend.savepoint(1, storage).result().handle
+    with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
+        backend.set_current_key("k")
+        found = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind)).value()
+    assert tl.fingerprint(found) == tl.fingerprint(value)
+    form = column_form(serializer_for(dict[str | None, int]).snapshot(), exact=False)
+    older = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())).cast(form.arrow_type)
+    (entries,) = older.to_pylist()
+    assert serializer_for(dict[str | None, int]).deserialize(form.from_column(entries)) == {"a": 1}

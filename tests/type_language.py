@@ -53,10 +53,10 @@ class Pair(enum.Enum):
 
     A = (1, 2)
     B = b"\0"
-    C = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - naive on purpose
+    C = dt.datetime(2024, 1, 1)
     D = None
     E = [1]  # noqa: RUF012 - not hashable on purpose
-    ALIAS = (1, 2)
+    ALIAS = (1, 2)  # noqa: PIE796 - an alias on purpose
 
 
 class Plain(enum.Enum):
@@ -161,12 +161,12 @@ SCALARS = {
         )
     ],
     dt.datetime: [
-        dt.datetime.min,
-        dt.datetime.max,
+        dt.datetime.min,  # noqa: DTZ901 - naive on purpose
+        dt.datetime.max,  # noqa: DTZ901
         dt.datetime.min.replace(tzinfo=UTC),
         dt.datetime.max.replace(tzinfo=UTC),
         dt.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
-        dt.datetime(2024, 3, 10, 2, 30, fold=1),  # noqa: DTZ001 - naive on purpose
+        dt.datetime(2024, 3, 10, 2, 30, fold=1),
         dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=PLUS_9),
     ],
     dt.date: [dt.date.min, dt.date.max, dt.date(1969, 12, 31)],
@@ -206,19 +206,15 @@ def scalar(rng):
     return Case(kind, lambda: rng.choice(SCALARS[kind]), keyable=True)
 
 
-def _unhashable_decimal(value):
-    return isinstance(value, Decimal) and value.is_snan()
-
-
 def leaf(rng):
     """A scalar, an enum, a flag or a class."""
     pick = rng.random()
-    if pick < 0.5:  # noqa: PLR2004 - half of them
+    if pick < 0.5:
         return scalar(rng)
-    if pick < 0.7:  # noqa: PLR2004
+    if pick < 0.7:
         kind = rng.choice(ENUMS)
         return Case(kind, lambda: rng.choice(list(kind)))
-    values = FLAGS if pick < 0.8 else CLASSES  # noqa: PLR2004
+    values = FLAGS if pick < 0.8 else CLASSES
     kind = rng.choice(list(values))
     hashable = kind not in (Shaped, Posted, Empty)
     keyable = kind in (Point, Frozen, Spot)
@@ -227,27 +223,26 @@ def leaf(rng):
 
 def any_type(rng, depth):
     """A type with parts nested at most so deep."""
-    if depth == 0 or rng.random() < 0.15:  # noqa: PLR2004
+    if depth == 0 or rng.random() < 0.15:
         return leaf(rng)
     return rng.choice(
         [_list, _tuple, _repeated, _dict, _dict, _set, _optional, _union, _attrs, _data, _named]
     )(rng, depth - 1)
 
 
-def hashable_type(rng, depth):
+def hashable_type(rng):
     """A type whose values can be a dictionary's keys."""
     while True:
-        case = rng.choice([leaf, leaf, _tuple_of, _frozen_of])(rng, *([] if depth < 1 else []))
+        case = rng.choice([leaf, leaf, _leaves, _maybe])(rng)
         if case.hashable:
             return case
 
 
-def _tuple_of(rng):
-    parts = [leaf(rng) for _ in range(rng.randint(1, 2))]
-    return _as_tuple(parts)
+def _leaves(rng):
+    return _as_tuple([leaf(rng) for _ in range(rng.randint(1, 2))])
 
 
-def _frozen_of(rng):
+def _maybe(rng):
     return _optional_of(leaf(rng), rng)
 
 
@@ -296,7 +291,7 @@ def _hashed(draw):
 
 
 def _dict(rng, depth):
-    key, item = hashable_type(rng, depth), any_type(rng, depth)
+    key, item = hashable_type(rng), any_type(rng, depth)
     return Case(
         dict[key.declared, item.declared],
         lambda: {_hashed(key.draw): item.draw() for _ in range(_size(rng))},
@@ -305,7 +300,7 @@ def _dict(rng, depth):
 
 
 def _set(rng, depth):
-    part = hashable_type(rng, depth)
+    part = hashable_type(rng)
     kind = rng.choice([set, frozenset])
     return Case(
         kind[part.declared],
@@ -317,7 +312,7 @@ def _set(rng, depth):
 def _optional_of(part, rng):
     return Case(
         part.declared | None,
-        lambda: None if rng.random() < 0.3 else part.draw(),  # noqa: PLR2004
+        lambda: None if rng.random() < 0.3 else part.draw(),
         hashable=part.hashable,
     )
 
@@ -358,18 +353,20 @@ def _named_parts(rng, depth):
 
 def _attrs(rng, depth):
     parts = _named_parts(rng, depth)
-    frozen = rng.random() < 0.5  # noqa: PLR2004
+    frozen = rng.random() < 0.5
     fields = {name: attrs.field(type=part.declared) for name, part in parts.items()}
-    cls = attrs.make_class(f"Attrs{next(_NUMBERS)}", fields, frozen=frozen, slots=rng.random() < 0.5)  # noqa: PLR2004
+    cls = attrs.make_class(
+        f"Attrs{next(_NUMBERS)}", fields, frozen=frozen, slots=rng.random() < 0.5
+    )
     return _class_case(cls, parts, frozen=frozen)
 
 
 def _data(rng, depth):
     parts = _named_parts(rng, depth)
-    frozen = rng.random() < 0.5  # noqa: PLR2004
+    frozen = rng.random() < 0.5
     fields = [(name, part.declared) for name, part in parts.items()]
     cls = dataclasses.make_dataclass(
-        f"Data{next(_NUMBERS)}", fields, frozen=frozen, kw_only=rng.random() < 0.5  # noqa: PLR2004
+        f"Data{next(_NUMBERS)}", fields, frozen=frozen, kw_only=rng.random() < 0.5
     )  # fmt: skip
     return _class_case(cls, parts, frozen=frozen)
 
@@ -410,7 +407,7 @@ def fields_of(value):
     return [(field.name, getattr(value, field.name)) for field in fields]
 
 
-def fingerprint(value):
+def fingerprint(value):  # noqa: PLR0911 - a case a line
     """What a value is exactly: types at each depth, the sign of zero, which NaN, which scale."""
     kind = type(value)
     if isinstance(value, enum.Enum):

@@ -1,19 +1,32 @@
 """Serializers give back what they took; key encodings sort as the keys do."""
 
+import collections
 import datetime as dt
 import enum
 import math
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from decimal import Decimal
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NewType,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import attrs
 import millpond as mp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millpond import errors
-from millpond.types import VOID_NAMESPACE, VoidNamespace, key_codec_for, serializer_for
+from millpond.types import VOID_NAMESPACE, Outcome, VoidNamespace, key_codec_for, serializer_for
 
 
 class Colour(enum.Enum):
@@ -155,12 +168,206 @@ def test_naive_datetime_keys_mean_utc():
         (tuple[int, int], (1, 2, 3)),
         (Order, {"number": 1}),
         (Order, Order("1", [])),
+        (float, 2**53 + 1),
+        (float, 10**400),
+        (list[int], (1, 2)),
+        (tuple[int, int], [1, 2]),
+        (int | str, 1.0),
+        (int | str, True),
     ],
 )
 def test_wrong_values_are_refused(kind, value):
     """A value of another type is refused, not coerced."""
     with pytest.raises(errors.StateTypeError):
         serializer_for(kind).check(value)
+
+
+class Text(str):  # noqa: SLOT000 - a subclass like any other
+    """A str with more to it."""
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Later(dt.datetime):
+    """A datetime with more to it."""
+
+
+class Longer(Order):
+    """An Order with more to it."""
+
+
+class Parts(NamedTuple):
+    """A tuple with more to it."""
+
+    a: int
+    b: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (str, Text("a")),
+        (str, enum.StrEnum("E", {"A": "a"}).A),
+        (int, Number.ONE),
+        (int, True),
+        (float, Number.ONE),
+        (float, type("F", (float,), {})(1.5)),
+        (bytes, type("B", (bytes,), {})(b"a")),
+        (Decimal, type("D", (Decimal,), {})("1")),
+        (Decimal, Number.ONE),
+        (dt.datetime, Later(2024, 1, 1)),
+        (dt.date, type("Day", (dt.date,), {})(2024, 1, 1)),
+        (uuid.UUID, type("U", (uuid.UUID,), {})(int=1)),
+        (dict[str, int], collections.OrderedDict(a=1)),
+        (dict[str, int], collections.defaultdict(int)),
+        (list[int], type("L", (list,), {})([1])),
+        (tuple[int, int], Parts(1, 2)),
+        (set[int], type("S", (set,), {})([1])),
+        (Order, Longer(1, [])),
+        (list[str], [Text("a")]),
+        (dict[str, int], {Text("a"): 1}),
+    ],
+)
+def test_subclasses_are_refused(kind, value):
+    """A value of a subclass would come back as something else, so it is refused, as it stands."""
+    with pytest.raises(errors.StateTypeError):
+        serializer_for(kind).check(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "kept"),
+    [
+        (float, 3, 3.0),
+        (Decimal, 3, Decimal(3)),
+        (bytes, bytearray(b"a"), b"a"),
+        (float, np.float64(0.5), 0.5),
+        (int, np.int64(7), 7),
+        (str, np.str_("a"), "a"),
+    ],
+)
+def test_what_is_converted(kind, value, kept):
+    """These few values become the declared type, and stay equal to what was given."""
+    made = serializer_for(kind).check(value)
+    assert made == value
+    assert (type(made), made) == (type(kept), kept)
+
+
+def test_a_class_with_validators_is_not_taken_for_frozen():
+    """A mutable attrs class is isolated, also where attrs gives it a __setattr__ of its own."""
+
+    @attrs.define
+    class Checked:
+        count: int = attrs.field(validator=attrs.validators.instance_of(int))
+
+    serializer = serializer_for(Checked)
+    given = Checked(1)
+    stored = serializer.check(given)
+    assert not serializer.immutable
+    assert serializer.copy(stored) is not stored
+
+
+def test_plain_enums_are_stored_as_before():
+    """Enums and flags of plain values keep their bytes, so that older snapshots are read."""
+    serializer = serializer_for(Number)
+    assert serializer.serialize(Number.ONE) == b"\x01"
+    assert serializer.snapshot().payload == {"enum": {"ONE": 1}}
+    flag = enum.Flag("Rights", ["READ", "WRITE"])
+    older = mp.SerializerSnapshot("structured", payload={"enum": {"READ": 1, "WRITE": 2}})
+    assert serializer_for(flag).compatibility(older).outcome is Outcome.RECONFIGURED
+    assert serializer_for(flag).deserialize(b"\x02") is flag.WRITE
+
+
+def test_an_enum_whose_values_are_no_longer_plain():
+    """Members stored by value are found by name when another member gets a value of parts."""
+    old = enum.Enum("E", {"A": 1, "B": 2})
+    new = enum.Enum("E", {"A": 1, "B": 2, "C": (1, 2)})
+    verdict = serializer_for(new).compatibility(serializer_for(old).snapshot())
+    moved = verdict.migrate(serializer_for(old).serialize(old.B))
+    assert serializer_for(new).deserialize(moved) is new.B
+
+
+def test_integers_beyond_64_bits_are_widened_in_fields():
+    """An int field that becomes Decimal or float keeps numbers beyond 64 bits."""
+    for kind, made in ((Decimal, Decimal(1 << 70)), (float, float(1 << 70))):
+        old = attrs.make_class("C", {"x": attrs.field(type=int)})
+        new = attrs.make_class("C", {"x": attrs.field(type=kind)})
+        verdict = serializer_for(new).compatibility(serializer_for(old).snapshot())
+        moved = verdict.migrate(serializer_for(old).serialize(old(1 << 70)))
+        assert serializer_for(new).deserialize(moved) == new(made)
+
+
+def test_a_named_tuple_gains_a_part_with_a_default():
+    """The default of a new part is of any type that can be stored."""
+
+    class Old(NamedTuple):
+        a: int
+
+    class New(NamedTuple):
+        a: int
+        b: Decimal = Decimal("1.50")
+
+    verdict = serializer_for(New).compatibility(serializer_for(Old).snapshot())
+    moved = verdict.migrate(serializer_for(Old).serialize(Old(1)))
+    assert serializer_for(New).deserialize(moved) == New(1, Decimal("1.50"))
+
+
+class Itself(NamedTuple):
+    again: "list[Itself]"
+
+
+@attrs.define
+class Untyped:
+    x = attrs.field()
+
+
+@dataclass
+class Needy:
+    x: int
+    extra: InitVar[int]
+
+
+@attrs.define
+class Text2(str):  # noqa: SLOT000 - refused as it is
+    x: int = 0
+
+
+class Movie(TypedDict):
+    name: str
+
+
+T = TypeVar("T")
+BARE = collections.namedtuple("Bare", "a b")  # noqa: PYI024 - without types on purpose
+REFUSED = [
+    object, Any, list, dict, tuple, set, complex, range, Itself, Untyped, Needy, Text2, Movie, T,
+    Callable[[int], int], NewType("Id", int), Literal["a"], type, bytearray,
+    collections.OrderedDict[str, int], BARE, enum.Enum("None_", []),
+    set[list[int]], dict[list[int], int], dict[Order, int], int | dt.date, str | Decimal,
+    list[int] | tuple[int, ...], dict[str, int] | Order, dt.timedelta, Text,
+]  # fmt: skip
+PLACES = [
+    lambda kind: kind,
+    lambda kind: list[kind],
+    lambda kind: dict[str, tuple[int, kind]],
+    lambda kind: attrs.make_class("Holder", {"part": attrs.field(type=kind)}),
+    lambda kind: tuple[attrs.make_class("Holder", {"part": attrs.field(type=kind)}), ...],
+    lambda kind: NamedTuple("Holding", [("part", list[kind])]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=[str(kind) for kind in REFUSED])
+def test_types_are_refused_with_their_name_and_place(number):
+    """Each type that cannot be stored is refused at the declaration, wherever it stands."""
+    kind = REFUSED[number]
+    part = get_args(kind)[0] if get_origin(kind) in (set, dict) else kind
+    name = getattr(part, "__name__", str(part)) if get_origin(part) is None else str(part)
+    for wrap in PLACES:
+        declared = wrap(kind)
+        with pytest.raises(errors.ConfigError, match="cannot be stored") as caught:
+            serializer_for(declared)
+        assert name in str(caught.value)
+        assert wrap is PLACES[0] or ", at " in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [object, list, dict[str, object], "int"])

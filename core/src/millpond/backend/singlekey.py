@@ -119,11 +119,16 @@ class SingleKeyBackend(KeyedStateBackend):
         self._held: Any = None
 
     def _select(self, key: Any, key_group: int) -> None:
-        if key is not self._held and key != self._held:
+        if key is not self._held and not self._holds(key):
             self._held = key
             for table in self._tables.values():
                 if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
                     table.clear_all()
+
+    def _holds(self, key: Any) -> bool:
+        if self._held is None or self.key_codec.exact:
+            return bool(key == self._held)
+        return self.key_codec.encode(key) == self.key_codec.encode(self._held)
 
     def _unselect(self) -> None:
         """What is held stays until another key comes."""

@@ -38,6 +38,7 @@ __all__ = [
 IN = TypeVar("IN")
 ACC = TypeVar("ACC")
 OUT = TypeVar("OUT")
+T = TypeVar("T")
 
 _MAX_NAME_BYTES = 255
 _RESERVED = {"default": "it is the name of the column family that every store already has"}
@@ -105,6 +106,14 @@ def _required(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise NullValueError(f"{attribute.name} of a state descriptor")
 
 
+def _resolved(resolve: Callable[[Any], T], declared: Any, state: str) -> T:
+    """What a declared type resolves to; an error names the state."""
+    try:
+        return resolve(declared)
+    except ConfigError as error:
+        raise ConfigError(error.key, error.reason, place=f"state {state!r}") from None
+
+
 @attrs.define(slots=False)
 class StateDescriptor:
     """What all descriptors share. Raises StateNameError for a name that cannot be used."""
@@ -164,7 +173,11 @@ class StateDescriptor:
         return resolved
 
     def value_serializer(self) -> TypeSerializer[Any]:
-        """The serializer of the value, element, map value or accumulator."""
+        """The serializer of the value, element, map value or accumulator.
+
+        Raises:
+            ConfigError: the type cannot be stored.
+        """
         raise NotImplementedError
 
     def map_key_codec(self) -> KeyCodec | None:
@@ -182,7 +195,7 @@ class ValueStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.type)
+        return _resolved(serializer_for, self.type, self.name)
 
 
 @attrs.define(slots=False)
@@ -194,7 +207,7 @@ class ListStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.element_type)
+        return _resolved(serializer_for, self.element_type, self.name)
 
 
 @attrs.define(slots=False)
@@ -207,11 +220,11 @@ class MapStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.value_type)
+        return _resolved(serializer_for, self.value_type, self.name)
 
     def map_key_codec(self) -> KeyCodec | None:
         """See the base class."""
-        return key_codec_for(self.key_type)
+        return _resolved(key_codec_for, self.key_type, self.name)
 
 
 @attrs.define(slots=False)
@@ -224,7 +237,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.type)
+        return _resolved(serializer_for, self.type, self.name)
 
 
 def _instance(function: Any) -> Any:
@@ -241,7 +254,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.accumulator_type)
+        return _resolved(serializer_for, self.accumulator_type, self.name)
 
 
 @attrs.define(slots=False)
@@ -255,4 +268,4 @@ class FoldingStateDescriptor(StateDescriptor):
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """See the base class."""
-        return serializer_for(self.type)
+        return _resolved(serializer_for, self.type, self.name)

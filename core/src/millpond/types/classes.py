@@ -22,6 +22,7 @@ __all__ = [
     "flag_node",
     "is_frozen",
     "named_tuple_node",
+    "positional_maker",
     "stored_members",
     "struct_node",
 ]
@@ -98,8 +99,6 @@ def _maker(
     have changed a field (a converter, a post-init, code of its own), fresh values are set after
     it: what was stored is what comes back.
     """
-    if issubclass(declared, _PLAIN_BASES):
-        raise ClassError("it is a container, scalar or exception too, whose content is no field")
     arguments = _arguments(declared)
     constructed = [(n, arguments[n], unpack) for n, unpack in unpacks if n in arguments]
 
@@ -118,13 +117,32 @@ def _maker(
     return restore if _shapes_its_fields(declared, arguments) else construct
 
 
+def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
+    """What makes a value of its fields' values, in the order of the fields.
+
+    Raises:
+        ClassError: its constructor needs what is no field, or it is a container or scalar too.
+    """
+    arguments = _arguments(declared)
+    taken = list(inspect.signature(declared).parameters.values())
+    in_order = [each.name for each in taken] == [arguments.get(name) for name in names]
+    by_position = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken)
+    if in_order and by_position and not _shapes_its_fields(declared, arguments):
+        return declared
+    make = _maker(declared, [(name, lambda value: value) for name in names])
+    return lambda *values: make(dict(zip(names, values, strict=True)))
+
+
 def _arguments(declared: type) -> dict[str, str]:
     """By field, how the constructor calls it; without the fields that it does not take."""
+    if issubclass(declared, _PLAIN_BASES):
+        raise ClassError("it is a container, scalar or exception too, whose content is no field")
     try:
         taken = inspect.signature(declared).parameters.values()
     except (TypeError, ValueError) as error:
         raise ClassError(f"its constructor has no signature: {error}") from None
-    fields: Any = attrs.fields(declared) if attrs.has(declared) else dataclasses.fields(declared)
+    own: Any = declared
+    fields = attrs.fields(own) if attrs.has(own) else dataclasses.fields(own)
     names = {
         each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
     }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import types
 from operator import attrgetter
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import attrs
-
-from millpond.errors import ConfigError, NullValueError
+from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
+from millpond.types.classes import ClassError, is_frozen, positional_maker
 from millpond.types.describe import fields_of, is_struct
 from millpond.types.keys import (
     VOID_NAMESPACE,
@@ -105,15 +103,18 @@ def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCod
 
 
 def _composite_codec(declared: Any, find: FindSerializer) -> TupleKeyCodec | None:
-    if get_origin(declared) is tuple and ... not in get_args(declared):
+    if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
         return TupleKeyCodec([_part_codec(part, find) for part in get_args(declared)])
     if not isinstance(declared, type):
         return None
     if issubclass(declared, tuple) and hasattr(declared, "_fields"):
         hints = get_type_hints(declared)
         names = list(declared._fields)
+        if not names or not hints.keys() >= set(names):
+            reason = "a key tuple must have fields, and each a type"
+            raise ConfigError(str(declared), reason, place="key type")
         parts = [_part_codec(hints[name], find) for name in names]
-        return TupleKeyCodec(parts, declared, tuple, names)
+        return TupleKeyCodec(parts, declared, names=names, exact=declared.__eq__ is tuple.__eq__)
     if is_struct(declared):
         return _struct_codec(declared, find)
     return None
@@ -122,15 +123,23 @@ def _composite_codec(declared: Any, find: FindSerializer) -> TupleKeyCodec | Non
 def _struct_codec(declared: type, find: FindSerializer) -> TupleKeyCodec:
     fields = fields_of(declared)
     names = [name for name, _, _ in fields]
-    getter = attrgetter(*names)
-    split = getter if len(names) > 1 else lambda value: (getter(value),)
-    frozen = attrs.has(declared) or (
-        dataclasses.is_dataclass(declared) and declared.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    )
-    if not frozen or declared.__hash__ is None:
-        raise ConfigError(str(declared), "a key class must be frozen", place="key type")
+    getter = attrgetter(*names) if names else None
+    if getter is None or not is_frozen(declared) or declared.__hash__ is None:
+        reason = "a key class must be frozen, hashable, and have fields"
+        raise ConfigError(str(declared), reason, place="key type")
+    try:
+        make = positional_maker(declared, names)
+    except ClassError as error:
+        raise ConfigError(str(declared), str(error), place="key type") from None
+
+    def split(value: Any) -> Any:
+        if type(value) is not declared:
+            raise StateTypeError(declared.__name__, brief(value))
+        return getter(value) if len(names) > 1 else (getter(value),)
+
+    # A class compares as it likes: without some fields, and NaN with itself as unequal.
     parts = [_part_codec(kind, find) for _, kind, _ in fields]
-    return TupleKeyCodec(parts, declared, split, names)
+    return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
 def _part_codec(declared: Any, find: FindSerializer) -> KeyCodec:

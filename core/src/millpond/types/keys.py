@@ -153,6 +153,12 @@ class NullableKeyCodec(KeyCodec):
         return SerializerSnapshot(self.id, payload=attrs_free(self._inner.snapshot()))
 
 
+def _parts_of(key: Any) -> Sequence[Any]:
+    if not isinstance(key, (tuple, list)):
+        raise StateTypeError("a tuple", brief(key))
+    return key
+
+
 class TupleKeyCodec(KeyCodec):
     """Composite keys: tuples, named tuples, frozen attrs classes and dataclasses."""
 
@@ -162,22 +168,21 @@ class TupleKeyCodec(KeyCodec):
         self,
         parts: Sequence[KeyCodec],
         make: Callable[..., Any] = lambda *parts: parts,
-        split: Callable[[Any], Sequence[Any]] = tuple,
+        split: Callable[[Any], Sequence[Any]] = _parts_of,
         names: Sequence[str] = (),
+        *,
+        exact: bool = True,
     ) -> None:
         self._parts = tuple(parts)
         self._make = make
         self._split = split
         self._names = tuple(names)
-        self.exact = all(part.exact for part in parts)
+        self.exact = exact and all(part.exact for part in parts)
 
     def check(self, key: Any) -> Any:
         """See the base class."""
-        try:
-            values = self._split(key)
-        except (TypeError, AttributeError):
-            raise StateTypeError(f"{len(self._parts)} parts", brief(key)) from None
-        if len(values) != len(self._parts) or isinstance(key, (str, bytes)):
+        values = self._split(key)
+        if len(values) != len(self._parts):
             raise StateTypeError(f"{len(self._parts)} parts", brief(key))
         for value, part in zip(values, self._parts, strict=True):
             if value is None and not isinstance(part, NullableKeyCodec):

@@ -167,7 +167,7 @@ class DecimalKeyCodec(_ScalarKeyCodec):
         if not -_DECIMAL_DIGITS <= key.as_tuple().exponent <= key.adjusted() <= _DECIMAL_DIGITS:
             reason = f"a key has at most {_DECIMAL_DIGITS} digits before and after its point"
             raise StateTypeError("Decimal", brief(key), reason=reason)
-        return key if key else key.copy_abs()
+        return key or key.copy_abs()
 
     def encode(self, key: Any) -> bytes:
         """See the base class."""
