@@ -15,7 +15,7 @@ from millpond.errors import (
     NullValueError,
     brief,
 )
-from millpond.types import signed64
+from millpond.types import PicklePermission, signed64
 
 __all__ = ["KeyContext"]
 
@@ -27,13 +27,25 @@ class KeyContext(ABC):
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self.parameters = parameters
-        self.key_codec = parameters.key_codec
+        self.pickles = PicklePermission(
+            parameters.config.serialization.allow_pickle, outside=bool(parameters.reuse_versions)
+        )
+        self.key_codec = parameters.key_codec.bound(self.pickles)
         self.key_group_range = parameters.key_group_range
         self.max_parallelism = parameters.max_parallelism
         self._current_key: Any = None
         self._current_group = 0
         self._closed = False  # whether everything is refused
         self._failure: BaseException | None = None
+
+    def expect_outside_bytes(self) -> None:
+        """Bytes of a snapshot, a savepoint or another process come in: no pickle is trusted.
+
+        Raises:
+            ConfigError: the keys are pickled, and configuration does not allow it.
+        """
+        self.pickles.outside = True
+        self.key_codec = self.key_codec.bound(self.pickles)
 
     def set_current_key(self, key: Any) -> None:
         """Choose the key that all states work on.

@@ -29,6 +29,7 @@ from millpond.types import (
     FindSerializer,
     KeyCodec,
     Outcome,
+    PicklePermission,
     SerializerSnapshot,
     TypeSerializer,
     no_serializer,
@@ -206,6 +207,7 @@ class OperatorStateBackend(Closeable):
         restored: what snapshots hold, the parts of one state joined.
         write: what writes a snapshot.
         find: gives the serializers that the job's plugins provide.
+        allow_pickle: whether restored state may be decoded with pickle.
     """
 
     def __init__(
@@ -213,8 +215,11 @@ class OperatorStateBackend(Closeable):
         restored: Mapping[str, RestoredState],
         write: SnapshotWriter,
         find: FindSerializer = no_serializer,
+        *,
+        allow_pickle: bool = False,
     ) -> None:
         self._find = find
+        self._pickles = PicklePermission(allow_pickle, outside=bool(restored))
         self._restored = dict(restored)
         self._write = write
         self._states: dict[str, tuple[OperatorStateMeta, Any]] = {}
@@ -235,7 +240,7 @@ class OperatorStateBackend(Closeable):
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """The broadcast map of a descriptor, which is to be the same in every subtask."""
-        resolved = descriptor.resolved(self._find)
+        resolved = descriptor.resolved(self._find).bound(self._pickles)
         codec = resolved.map_key_codec()
         assert codec is not None
         serializer = resolved.value_serializer()
@@ -254,7 +259,8 @@ class OperatorStateBackend(Closeable):
         return state
 
     def _list(self, descriptor: ListStateDescriptor, mode: Mode) -> ListState[Any]:
-        serializer = descriptor.resolved(self._find).value_serializer()
+        resolved = descriptor.resolved(self._find).bound(self._pickles)
+        serializer = resolved.value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())
 
         def make(

@@ -18,7 +18,7 @@ from millpond.backend.operatorstate import OperatorStateBackend
 from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerQueue, TimerRows, timer_meta, timer_state
-from millpond.errors import ConfigError, NullValueError, StateMigrationError, StateNameError
+from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.metrics.registry import MetricRegistry
 from millpond.state.ttl.envelope import stored_descriptor
@@ -107,7 +107,7 @@ class StateRegistry(KeyContext):
     ) -> RegisteredState:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         find = self.parameters.registry.serializer
-        fresh = self._describe(descriptor, key_codec_for(kind, find))
+        fresh = self._describe(descriptor, key_codec_for(kind, find).bound(self.pickles))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
             fresh.state = self._make_state(fresh)
@@ -163,11 +163,9 @@ class StateRegistry(KeyContext):
         return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now_ms)
 
     def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
-        descriptor = declared.resolved(self.parameters.registry.serializer)
+        descriptor = declared.resolved(self.parameters.registry.serializer).bound(self.pickles)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.of(descriptor, namespace_codec)
-        if meta.value.id == "pickle":
-            self._check_pickle(meta)
         self._check_query_name(meta)
         stored = stored_descriptor(descriptor, self.parameters.clock)
         cells = cell_serializer(stored)
@@ -178,15 +176,6 @@ class StateRegistry(KeyContext):
             same = other.meta.query_name == meta.query_name != ""
             if same and other.meta.name != meta.name:
                 raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
-
-    def _check_pickle(self, meta: StateMeta) -> None:
-        restored = meta.name in self.restored
-        if restored and not self.parameters.config.serialization.allow_pickle:
-            raise ConfigError(
-                "serialization.allow-pickle",
-                f"state {meta.name!r} was stored with pickle, which can run code when it is "
-                "read; set it to true if you trust the snapshot",
-            )
 
     def _make_state(self, registered: RegisteredState) -> Any:
         parameters = self.parameters
@@ -215,6 +204,7 @@ class StateRegistry(KeyContext):
         name = timer_state(domain)
         if name not in self._timers:
             codec = key_codec_for(namespace_type, self.parameters.registry.serializer)
+            codec = codec.bound(self.pickles)
             meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
             if stored != meta:

@@ -93,6 +93,7 @@ def restore_keyed(
     Raises:
         RestoreError: no plugin knows a kind.
     """
+    backend.expect_outside_bytes()
     kinds: dict[str, list[KeyedStateHandle | SavepointHandle]] = {}
     for handle in handles:
         kinds.setdefault(handle.format, []).append(handle)
@@ -117,6 +118,7 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     missing = [] if backend.version == handle.version else handle.files_after(backend.version)
     if missing is None:
         return False
+    backend.expect_outside_bytes()
     adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
     if missing:
         backend.flush(None)

@@ -213,6 +213,10 @@ def open_operator_backend(
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
-    registry = get_registry((config or Config()).plugins)
-    write = partial(write_operator_state, place)
-    return OperatorStateBackend(read_operator_state(restore), write, registry.serializer)
+    config = config or Config()
+    return OperatorStateBackend(
+        read_operator_state(restore),
+        partial(write_operator_state, place),
+        get_registry(config.plugins).serializer,
+        allow_pickle=config.serialization.allow_pickle,
+    )

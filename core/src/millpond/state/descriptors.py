@@ -16,6 +16,7 @@ from millpond.state.ttl.config import StateTtlConfig
 from millpond.types import (
     FindSerializer,
     KeyCodec,
+    PicklePermission,
     TypeSerializer,
     custom_codec,
     custom_serializer,
@@ -171,6 +172,25 @@ class StateDescriptor:
         for name, made in found.items():
             setattr(resolved, name, made)
         return resolved
+
+    def bound(self, permission: PicklePermission) -> StateDescriptor:
+        """This descriptor as one backend uses it; see ``TypeSerializer.bound``.
+
+        Raises:
+            ConfigError: it stores pickles, and decoding them is not allowed.
+        """
+        bound = copy(self)
+        for name in (_TYPES | {"key_type"}) & vars(self).keys():
+            declared = getattr(self, name)
+            if isinstance(declared, (TypeSerializer, KeyCodec)):
+                setattr(bound, name, self._bound(declared, permission))
+        return bound
+
+    def _bound(self, declared: Any, permission: PicklePermission) -> Any:
+        try:
+            return declared.bound(permission)
+        except ConfigError as error:
+            raise ConfigError(error.key, error.reason, place=f"state {self.name!r}") from None
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """The serializer of the value, element, map value or accumulator.

@@ -9,7 +9,13 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["Compatibility", "Outcome", "SerializerSnapshot", "TypeSerializer"]
+__all__ = [
+    "Compatibility",
+    "Outcome",
+    "PicklePermission",
+    "SerializerSnapshot",
+    "TypeSerializer",
+]
 
 T = TypeVar("T")
 
@@ -81,6 +87,25 @@ class Compatibility:
         return cls(Outcome.INCOMPATIBLE, reason="the types differ")
 
 
+@attrs.define
+class PicklePermission:
+    """Whether pickled bytes may be decoded; those who decode share it with their backend.
+
+    Attributes:
+        configured: ``serialization.allow-pickle``.
+        outside: whether there may be bytes that this very process has not written: those of a
+            snapshot, a savepoint or a local copy.
+    """
+
+    configured: bool
+    outside: bool
+
+    @property
+    def given(self) -> bool:
+        """Whether decoding is allowed now."""
+        return self.configured or not self.outside
+
+
 class TypeSerializer(ABC, Generic[T]):
     """Turns values of one type into bytes and back.
 
@@ -125,6 +150,14 @@ class TypeSerializer(ABC, Generic[T]):
         Override it to let a custom type evolve: compare versions and payloads.
         """
         return Compatibility.of_snapshots(old, self.snapshot())
+
+    def bound(self, permission: PicklePermission) -> TypeSerializer[T]:
+        """This serializer as one backend uses it; a wrapper binds what it wraps.
+
+        Raises:
+            ConfigError: it decodes pickles, and that is not allowed.
+        """
+        return self
 
     def copy(self, value: T) -> T:
         """A value that shares nothing mutable with the given one."""

@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from millpond.errors import NullValueError, StateTypeError, brief
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 
 __all__ = [
     "HASH_SEED",
@@ -69,6 +69,10 @@ class KeyCodec(ABC):
     def snapshot(self) -> SerializerSnapshot:
         """The description that goes into every checkpoint."""
         return SerializerSnapshot(self.id)
+
+    def bound(self, permission: PicklePermission) -> KeyCodec:
+        """This codec as one backend uses it; see ``TypeSerializer.bound``."""
+        return self
 
 
 class VoidNamespace:
@@ -144,6 +148,10 @@ class NullableKeyCodec(KeyCodec):
         """See the base class."""
         return (None, start + 1) if data[start] == 0 else self._inner.decode(data, start + 1)
 
+    def bound(self, permission: PicklePermission) -> KeyCodec:
+        """See the base class."""
+        return NullableKeyCodec(self._inner.bound(permission))
+
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """See the base class."""
         return seed if key is None else self._inner.hash(key, seed)
@@ -202,6 +210,11 @@ class TupleKeyCodec(KeyCodec):
             values.append(value)
         return self._make(*values), start
 
+    def bound(self, permission: PicklePermission) -> KeyCodec:
+        """See the base class."""
+        parts = [part.bound(permission) for part in self._parts]
+        return TupleKeyCodec(parts, self._make, self._split, self._names, exact=self.exact)
+
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """See the base class."""
         for part, value in zip(self._parts, self._split(key), strict=True):
@@ -234,6 +247,10 @@ class SerializedKeyCodec(KeyCodec):
         """See the base class."""
         raw, end = unescape(data, start)
         return self._serializer.deserialize(raw), end
+
+    def bound(self, permission: PicklePermission) -> KeyCodec:
+        """See the base class."""
+        return SerializedKeyCodec(self._serializer.bound(permission))
 
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """See the base class."""

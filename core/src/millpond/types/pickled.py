@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from copy import copy
 from typing import Any
 
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.errors import ConfigError
+from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 
 __all__ = ["PickleSerializer"]
 
@@ -13,25 +15,56 @@ __all__ = ["PickleSerializer"]
 class PickleSerializer(TypeSerializer[Any]):
     """Stores any picklable value.
 
-    A pickle can run code when it is read, so restoring one must be allowed by the
-    configuration key ``serialization.allow-pickle``. Pickled state cannot evolve and cannot be
-    read by other tools.
+    A pickle can run code when it is read, so only a serializer that was bound to a permission
+    decodes: a backend binds it when the state is requested. Bytes that come from a snapshot, a
+    savepoint or a local copy must be allowed by ``serialization.allow-pickle``. Pickled state
+    cannot evolve and cannot be read by other tools.
     """
 
     type_name = "pickle"
+    _permission: PicklePermission | None = None
+
+    def bound(self, permission: PicklePermission) -> PickleSerializer:
+        """See the base class.
+
+        Raises:
+            ConfigError: there are bytes from outside, and configuration does not allow them.
+        """
+        _require(permission)
+        bound = copy(self)
+        bound._permission = permission  # noqa: SLF001 - a copy of this very class
+        return bound
 
     def check(self, value: Any) -> Any:
         """See the base class."""
         return self.copy(value)
+
+    def copy(self, value: Any) -> Any:
+        """See the base class; a pickle that is made here and now is read without permission."""
+        return pickle.loads(pickle.dumps(value))  # noqa: S301 - made in the line itself
 
     def serialize(self, value: Any) -> bytes:
         """See the base class."""
         return pickle.dumps(value)
 
     def deserialize(self, data: bytes) -> Any:
-        """See the base class."""
-        return pickle.loads(data)  # noqa: S301 - asked for by name, and allowed by configuration
+        """See the base class.
+
+        Raises:
+            ConfigError: configuration does not allow it; nothing was decoded.
+        """
+        _require(self._permission)
+        return pickle.loads(data)  # noqa: S301 - asked for by name, and permitted
 
     def snapshot(self) -> SerializerSnapshot:
         """See the base class."""
         return SerializerSnapshot("pickle")
+
+
+def _require(permission: PicklePermission | None) -> None:
+    if permission is None or not permission.given:
+        reason = (
+            "it was stored with pickle, which can run code when it is read; set it to true if you "
+            "trust the snapshot"
+        )
+        raise ConfigError("serialization.allow-pickle", reason)
