@@ -78,7 +78,15 @@ def frozen_iterations(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
-@mutant("an add begins anew where a read returns what has expired", "T11")
+@mutant("an iteration gives the entries of its beginning", "K19 K20")
+def stale_iterations(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw._table, "items_at", lambda original, place: iter(list(original(place))))
+
+    on_states(backend, change, "map")
+
+
+@mutant("an add begins anew where a read returns what has expired", "T11 G3")
 def adds_begin_anew(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
         def add(original: Any, value: Any) -> None:

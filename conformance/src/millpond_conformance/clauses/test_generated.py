@@ -15,6 +15,7 @@ from millpond.plugins import get_registry
 from millpond_conformance.machine import machine_of
 from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
 from millpond_conformance.opening import open_wrapped
+from millpond_conformance.programs import SemanticsProgram
 
 
 @pytest.mark.clause("G1")
@@ -111,3 +112,16 @@ def test_all_backends_show_the_same(backend_name, wrapped):
                     assert observations(restored) == shown[-2], name
 
     same()
+
+
+@pytest.mark.clause("G3")
+@pytest.mark.switches_ttl
+def test_every_kind_means_what_it_should(open_backend, clock, storage):
+    """Whatever the TTL, reads, writes, merges and held iterations give what a model gives."""
+    for seed in range(2 * settings().max_examples):
+        program = SemanticsProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
+        try:
+            program.run()
+        except AssertionError as error:
+            error.add_note(f"the program of seed {seed}")
+            raise

@@ -69,6 +69,24 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
     assert seen == {first: seen[first], **{f"e{n}": -1 for n in range(4, 8) if f"e{n}" != first}}
 
 
+@pytest.mark.clause("K20")
+def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
+    """Entries removed or overwritten ahead of an iteration stay so when a flush comes between."""
+    backend = open_backend()
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(SCORES)
+    state.put_all({f"e{number}": number for number in range(8)})
+    backend.flush()
+    entries = state.items()
+    first, _ = next(entries)
+    state.put_all({f"e{number}": -1 for number in range(4)})
+    for number in range(4, 8):
+        state.remove(f"e{number}")
+    backend.flush()
+    expected = {f"e{number}": -1 for number in range(4) if f"e{number}" != first}
+    assert dict(entries) == expected
+
+
 @pytest.mark.clause("T14")
 @WAYS
 def test_what_an_iteration_refreshes_and_removes_is_its_own(

@@ -206,10 +206,11 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def scan_in_chunks(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Scan a prefix; no store iterator is open while the caller works, so it may write."""
-        for chunk in self._chunks(family, prefix):
+        for chunk in self.chunks(family, prefix):
             yield from chunk
 
-    def _chunks(self, family: str, prefix: bytes) -> Iterator[list[Any]]:
+    def chunks(self, family: str, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The same, in lists of what was read at once."""
         start, end = prefix, end_of_prefix(prefix)
         while True:
             self.require_open()
@@ -252,7 +253,7 @@ class ByteStoreBackend(KeyedStateBackend):
         for _, value in self.scan_in_chunks(family, b""):
             migrate(value)  # before anything is written, for a part of them would be of no type
         try:
-            for chunk in self._chunks(family, b""):
+            for chunk in self.chunks(family, b""):
                 changes = [(key, migrate(value)) for key, value in chunk]
                 self.store.write({family: changes})
                 self._report(state_name, changes)

@@ -223,12 +223,18 @@ class BufferedMapTable(_BufferedTable, MapTable):
         """Encoded map keys and objects of buffer and store together, safe against changes."""
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
-        for full, data in self._backend.scan_in_chunks(self._family, address):
-            key = full[len(address) :]
-            buffered.pop(key, None)
-            current = self._maps.get(address, {}).get(key, data)
-            if current is not ABSENT:
-                yield key, deserialize(data) if current is data else current
+        for chunk in self._backend.chunks(self._family, address):
+            maps = self._maps
+            for full, data in chunk:
+                key = full[len(address) :]
+                buffered.pop(key, None)
+                value = self._maps.get(address, {}).get(key, data)
+                if value is data:
+                    # A flush since the chunk was read may have stored another value, or none.
+                    unmoved = self._maps is maps
+                    value = deserialize(data) if unmoved else self._read(address, key)
+                if value is not ABSENT:
+                    yield key, value
         for key in buffered:
             entries = self._map(address)
             value = entries[key] if key in entries else self._read(address, key)

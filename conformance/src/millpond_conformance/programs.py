@@ -1,0 +1,217 @@
+"""Seeded programs of reads, writes, merges and iterations, beside the model of all kinds."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import millpond as mp
+
+from millpond_conformance.semantics import KINDS, MODES, StateModel, descriptor_of
+
+__all__ = ["SemanticsProgram"]
+
+KEYS = ("a", "b")
+SPACES = ("n", "m", "o")
+ENTRIES = ("x", "y", "z", "w")
+MERGING = ("list", "reducing", "aggregating")
+AT_ONCE = 3
+"""So many iterations may be under way."""
+
+
+@attrs.define
+class _Iteration:
+    """An iteration that is under way."""
+
+    at: tuple[str, str]
+    entries: Any
+    unseen: set[str] | None = None
+
+
+class SemanticsProgram:
+    """One program over a backend.
+
+    Args:
+        seed: decides everything.
+        open_backend: opens a backend, restored from handles.
+        clock: of all of them.
+        storage: for snapshots.
+        keys: fewer than the usual ones for a backend that holds but one.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        open_backend: Callable[[list[Any]], Any],
+        clock: mp.ManualClock,
+        storage: Any,
+        keys: tuple[str, ...] = KEYS,
+    ) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - a program, no secret
+        self._open, self._clock, self._storage, self._keys = open_backend, clock, storage, keys
+        self._backend = open_backend([])
+        self._models = {kind: StateModel(kind, self._random.choice(MODES)) for kind in KINDS}
+        self._iterations: list[_Iteration] = []
+        self._snapshots: list[tuple[Any, Any]] = []
+
+    def run(self, steps: int = 60) -> None:
+        """Run it, finish what is under way, and compare everything, snapshots too."""
+        weighted = {
+            self._write: 6,
+            self._clear: 1,
+            self._read: 4,
+            self._merge: 3,
+            self._map: 8,
+            self._iterate: 6,
+            self._wait: 3,
+            self._backend.flush: 3,
+            self._snapshot: 1,
+        }
+        for action in self._random.choices([*weighted], [*weighted.values()], k=steps):
+            action()
+        while self._iterations:
+            self._step(self._iterations[-1])
+        self._compare(self._backend, self._models)
+        for future, models in self._snapshots:
+            restored = self._open([future.result().handle])
+            self._compare(restored, models)
+            restored.close()
+        self._backend.close()
+
+    def _snapshot(self) -> None:
+        if self._storage is None:
+            return
+        for kind in KINDS:
+            self._state(kind, (self._keys[0], "n"))
+        number = len(self._snapshots) + 1
+        future = self._backend.snapshot(number, self._storage)
+        models = copy.deepcopy(self._models)
+        for model in models.values():
+            model.expire(self._clock.now_ms)
+        self._snapshots.append((future, models))
+
+    def _state(self, kind: str, at: tuple[str, str], backend: Any = None) -> Any:
+        key, space = at
+        backend = backend or self._backend
+        backend.set_current_key(key)
+        model = self._models[kind]
+        return backend.get_partitioned_state(descriptor_of(kind, model.mode), space)
+
+    def _place(self) -> tuple[str, str]:
+        return self._random.choice(self._keys), self._random.choice(SPACES)
+
+    def _wait(self) -> None:
+        self._clock.advance(self._random.randrange(8))
+
+    def _write(self) -> None:
+        kind, at = self._random.choice([kind for kind in KINDS if kind != "map"]), self._place()
+        number, state = self._random.randrange(100), self._state(kind, at)
+        if kind == "value":
+            state.update([number])
+        else:
+            state.add([number] if kind in ("list", "reducing") else number)
+        self._models[kind].write(at, number, self._clock.now_ms)
+
+    def _clear(self) -> None:
+        kind, at = self._random.choice(KINDS), self._place()
+        if kind != "map" or all(each.at != at for each in self._iterations):
+            self._state(kind, at).clear()
+            self._models[kind].held.pop(at, None)
+
+    def _read(self) -> None:
+        kind, at = self._random.choice([kind for kind in KINDS if kind != "map"]), self._place()
+        self._check_read(self._backend, self._models, kind, at)
+
+    def _check_read(self, backend: Any, models: Any, kind: str, at: tuple[str, str]) -> None:
+        state = self._state(kind, at, backend)
+        found = state.value() if kind == "value" else state.get()
+        expected = models[kind].read(at, self._clock.now_ms)
+        assert found == expected, (kind, models[kind].mode, at)
+        if found:
+            found.clear()  # it is the caller's own
+
+    def _merge(self) -> None:
+        kind, key = self._random.choice(MERGING), self._random.choice(self._keys)
+        target = self._random.choice(SPACES)
+        sources = self._random.choices(SPACES, k=self._random.randrange(4))
+        self._state(kind, (key, SPACES[0])).merge_namespaces(target, sources)
+        self._models[kind].merge(key, target, sources, self._clock.now_ms)
+
+    # ---------------------------------------------------------------- maps
+
+    def _map(self) -> None:
+        at, model = self._place(), self._models["map"]
+        state, now = self._state("map", at), self._clock.now_ms
+        entry, number = self._random.choice(ENTRIES), self._random.randrange(100)
+        action = self._random.choice(("put", "put", "put", "get", "contains", "remove", "empty"))
+        if action == "put":
+            under_way = any(each.at == at for each in self._iterations)
+            if under_way and not model.lives(at, entry, now):
+                return  # whether an iteration gives an entry that is new is no promise
+            state.put(entry, [number])
+            model.put(at, entry, number, now)
+        elif action == "get":
+            assert state.get(entry) == model.get(at, entry, now), (model.mode, at)
+        elif action == "contains":
+            assert (entry in state) == (model.get(at, entry, now) is not None), (model.mode, at)
+        elif action == "remove":
+            state.remove(entry)
+            model.remove(at, entry)
+        else:
+            assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
+
+    def _iterate(self) -> None:
+        """Begin an iteration or go on with one, under whatever key is current by now."""
+        at = self._place()
+        if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
+            self._iterations.append(_Iteration(at, self._state("map", at).items()))
+        elif self._iterations:
+            self._step(self._random.choice(self._iterations))
+
+    def _step(self, iteration: _Iteration) -> None:
+        model, now = self._models["map"], self._clock.now_ms
+        if iteration.unseen is None:
+            iteration.unseen = set(model.held.get(iteration.at, {}))
+        found = next(iteration.entries, None)
+        if found is None:
+            self._iterations.remove(iteration)
+            model.rest(iteration.at, iteration.unseen, now)
+            return
+        entry, value = found
+        iteration.unseen.remove(entry)
+        assert value == model.get(iteration.at, entry, now), (model.mode, iteration.at, entry)
+
+    # ---------------------------------------------------------------- at the end
+
+    def _compare(self, backend: Any, models: dict[str, StateModel]) -> None:
+        for kind, model in models.items():
+            self._state(kind, (self._keys[0], "n"), backend)
+            # A full snapshot leaves out what has expired, and of an iteration what it has removed
+            # is known only at its end; but what can be read must be listed.
+            readable = {at for at in model.held if self._can_be_read(model, at)}
+            listed = set(backend.keys_and_namespaces(kind))
+            assert readable <= listed <= set(model.held), (kind, model.mode)
+        for key in self._keys:
+            for space in SPACES:
+                for kind in KINDS:
+                    if kind != "map":
+                        self._check_read(backend, models, kind, (key, space))
+                self._check_map(backend, models["map"], (key, space))
+
+    def _can_be_read(self, model: StateModel, at: tuple[str, str]) -> bool:
+        copied, now = copy.deepcopy(model), self._clock.now_ms
+        if model.kind == "map":
+            return not copied.is_empty(at, now)
+        return bool(copied.read(at, now))
+
+    def _check_map(self, backend: Any, model: StateModel, at: tuple[str, str]) -> None:
+        state, now = self._state("map", at, backend), self._clock.now_ms
+        assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
+        unseen = set(model.held.get(at, {}))
+        for entry, value in state.items():
+            unseen.remove(entry)
+            assert value == model.get(at, entry, now), (model.mode, at, entry)
+        model.rest(at, unseen, now)

@@ -1,0 +1,234 @@
+"""What states with and without TTL must show: a model in plain dictionaries, of every kind.
+
+It shares no code with the core. A state's mode says whether reads renew stamps and whether they
+return what has expired; nothing is cleaned up in the background, so only reads remove.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import millpond as mp
+
+__all__ = ["KINDS", "MODES", "TTL_MS", "Mode", "StateModel", "descriptor_of"]
+
+TTL_MS = 10
+KINDS = ("value", "list", "map", "reducing", "aggregating", "folding")
+_FOR_EVER = 1 << 62
+
+
+@attrs.frozen
+class Mode:
+    """How entries of a state expire."""
+
+    expires: bool = True
+    renews: bool = False
+    shows: bool = False
+
+
+MODES = (
+    Mode(expires=False),
+    Mode(),
+    Mode(renews=True),
+    Mode(shows=True),
+    Mode(renews=True, shows=True),
+)
+
+
+def _reduce(a: list[int], b: list[int]) -> list[int]:
+    """In no order but this one, and changing both."""
+    a.append(-1)
+    a.extend(b)
+    b.clear()
+    return a
+
+
+class _Gather(mp.AggregateFunction[int, list[int], list[int]]):
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> list[int]:
+        accumulator.append(-3)
+        return accumulator
+
+    def merge(self, a: list[int], b: list[int]) -> list[int]:
+        merged = [*a, -2, *b]
+        a.clear()
+        b.clear()
+        return merged
+
+
+def _fold(accumulator: list[int], value: int) -> list[int]:
+    accumulator.insert(0, value)
+    return accumulator
+
+
+def descriptor_of(kind: str, mode: Mode) -> Any:
+    """The descriptor of a kind and mode, with functions that change what they get."""
+    made: Any = {
+        "value": mp.ValueStateDescriptor("value", list[int]),
+        "list": mp.ListStateDescriptor("list", list[int]),
+        "map": mp.MapStateDescriptor("map", str, list[int]),
+        "reducing": mp.ReducingStateDescriptor("reducing", _reduce, list[int]),
+        "aggregating": mp.AggregatingStateDescriptor("aggregating", _Gather(), list[int]),
+        "folding": mp.FoldingStateDescriptor("folding", [0], _fold, list[int]),
+    }[kind]
+    if mode.expires:
+        renewal = (mp.UpdateType.ON_CREATE_AND_WRITE, mp.UpdateType.ON_READ_AND_WRITE)
+        visible = mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        hidden = mp.StateVisibility.NEVER_RETURN_EXPIRED
+        made.enable_time_to_live(
+            mp.StateTtlConfig(
+                timedelta(milliseconds=TTL_MS),
+                renewal[mode.renews],
+                visible if mode.shows else hidden,
+                mp.CleanupStrategies(in_background=False),
+            )
+        )
+    return made
+
+
+@attrs.define
+class StateModel:
+    """The content of one state, by key and namespace.
+
+    A value or an accumulator is a pair of content and stamp, a list is a list of them, a map
+    a dictionary of them.
+    """
+
+    kind: str
+    mode: Mode
+    held: dict[Any, Any] = attrs.field(factory=dict)
+
+    def _expired(self, stamped: Any, now: int) -> bool:
+        return self.mode.expires and bool(stamped[1] + TTL_MS <= now)
+
+    def _visible(self, stamped: Any, now: int) -> bool:
+        return self.mode.shows or not self._expired(stamped, now)
+
+    def _read(self, entries: dict[Any, Any], at: Any, now: int) -> Any:
+        """Read one stamped entry of a dictionary, with what that does to it; or None."""
+        stamped = entries.get(at)
+        if stamped is None:
+            return None
+        if self._expired(stamped, now):
+            del entries[at]
+            return stamped[0] if self.mode.shows else None
+        if self.mode.renews:
+            entries[at] = (stamped[0], now)
+        return stamped[0]
+
+    def read(self, at: Any, now: int) -> Any:
+        """What ``value`` or ``get`` gives."""
+        if self.kind == "list":
+            return self._read_list(at, now)
+        found = self._read(self.held, at, now)
+        return [*found, -3] if found is not None and self.kind == "aggregating" else found
+
+    def _read_list(self, at: Any, now: int) -> list[Any]:
+        stored = self.held.get(at, [])
+        live = [each for each in stored if not self._expired(each, now)]
+        if self.mode.renews:
+            self._keep(at, [(value, now) for value, _ in live])
+        else:
+            self._keep(at, live)
+        return [value for value, _ in (stored if self.mode.shows else live)]
+
+    def _keep(self, at: Any, content: Any) -> None:
+        if content:
+            self.held[at] = content
+        else:
+            self.held.pop(at, None)
+
+    def expire(self, now: int) -> None:
+        """Drop what has expired, as a full snapshot does."""
+        for at, content in list(self.held.items()):
+            if self.kind == "map":
+                live = {e: each for e, each in content.items() if not self._expired(each, now)}
+                self._keep(at, live)
+            elif self.kind == "list":
+                self._keep(at, [each for each in content if not self._expired(each, now)])
+            elif self._expired(content, now):
+                del self.held[at]
+
+    def write(self, at: Any, number: int, now: int) -> None:
+        """Update the value, add to a list or an accumulator."""
+        before = self.held.get(at)
+        if self.kind == "value":
+            self.held[at] = ([number], now)
+        elif self.kind == "list":
+            self.held[at] = [*(before or []), ([number], now)]
+        else:
+            seen = before[0] if before is not None and self._visible(before, now) else None
+            self.held[at] = (self._added(seen, number), now)
+
+    def _added(self, seen: Any, number: int) -> list[int]:
+        if self.kind == "reducing":
+            return [number] if seen is None else [*seen, -1, number]
+        if self.kind == "aggregating":
+            return [*(seen or []), number]
+        return [number, *([0] if seen is None else seen)]
+
+    def merge(self, key: Any, target: Any, sources: list[Any], now: int) -> None:
+        """Move the sources into the target."""
+        places = list(dict.fromkeys([(key, target), *((key, source) for source in sources)]))
+        found = [self.held[at] for at in places if at in self.held]
+        if not any(at in self.held for at in places[1:]):
+            return
+        for at in places:
+            self.held.pop(at, None)
+        if self.kind == "list":
+            self._keep(places[0], [each for elements in found for each in elements])
+        elif len(found) == 1:
+            self.held[places[0]] = found[0]
+        else:
+            self._merge_accumulators(places[0], found, now)
+
+    def _merge_accumulators(self, at: Any, found: list[Any], now: int) -> None:
+        seen = [content for content, stamp in found if self._visible((content, stamp), now)]
+        if not seen:
+            return
+        between = -1 if self.kind == "reducing" else -2
+        merged = list(seen[0])
+        for content in seen[1:]:
+            merged += [between, *content]
+        self.held[at] = (merged, now)
+
+    # ---------------------------------------------------------------- maps
+
+    def put(self, at: Any, entry: str, number: int, now: int) -> None:
+        """Set an entry of a map."""
+        self.held.setdefault(at, {})[entry] = ([number], now)
+
+    def remove(self, at: Any, entry: str) -> None:
+        """Remove an entry of a map."""
+        entries = self.held.get(at, {})
+        entries.pop(entry, None)
+        self._keep(at, entries)
+
+    def get(self, at: Any, entry: str, now: int) -> Any:
+        """Read an entry of a map."""
+        entries = self.held.get(at, {})
+        found = self._read(entries, entry, now)
+        self._keep(at, entries)
+        return found
+
+    def is_empty(self, at: Any, now: int) -> bool:
+        """Whether an iteration over a map would give nothing."""
+        return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
+
+    def lives(self, at: Any, entry: str, now: int) -> bool:
+        """Whether there is an entry of a map that has not expired."""
+        stamped = self.held.get(at, {}).get(entry)
+        return stamped is not None and not self._expired(stamped, now)
+
+    def rest(self, at: Any, entries: set[str], now: int) -> None:
+        """An iteration has come to its end without giving these: they must have expired."""
+        for entry in entries:
+            assert self.get(at, entry, now) is None, (at, entry)
