@@ -253,3 +253,8 @@ def nameless_files(backend: Any) -> None:
         return task
 
     around(backend, "snapshot", snapshot)
+
+
+@mutant("what is restored is trusted like its own", "S16")
+def trusted_bytes(backend: Any) -> None:
+    backend.expect_outside_bytes = lambda: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from typing import Any
 
@@ -250,3 +251,22 @@ def false_is_nothing(backend: Any) -> None:
         lambda _, raw: around(raw, "update", lambda original, value: original(value or None)),
         "value",
     )
+
+
+@mutant("an enum that is an int comes back as the int", "V17")
+def enums_as_ints(backend: Any) -> None:
+    def plain(original: Any) -> Any:
+        value = original()
+        return int(value) if isinstance(value, enum.IntEnum) else value
+
+    on_states(backend, lambda state, raw: around(raw, "value", plain), "value")
+
+
+@mutant("keys that Python calls equal are one", "V18")
+def keys_by_equality(backend: Any) -> None:
+    def change(table: Any) -> None:
+        seen: dict[Any, Any] = {}
+        if hasattr(table, "prepare_key"):
+            around(table, "prepare_key", lambda o, key: o(seen.setdefault(key, key)))
+
+    on_tables(backend, change)

@@ -297,3 +297,34 @@ def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, st
     restored.apply_to_all_keys(spaced, lambda key, s: seen.update({key: len(s)}), (1, "n"))
     assert seen == {"k1": 2, "k2": 2}
     assert sorted(restored.keys_and_namespaces("spaced")) == pairs
+
+
+@pytest.mark.clause("S16")
+@STRATEGIES
+def test_a_restored_pickle_is_not_read_without_permission(
+    open_backend: BackendOpener, storage, strategy
+):
+    """A pickled value, map key or namespace is refused after a restore, and read where allowed."""
+    pickled = mp.PickleSerializer()
+    value = mp.ValueStateDescriptor("value", pickled)
+    mapped = mp.MapStateDescriptor("mapped", pickled, int)
+    spaced = mp.ValueStateDescriptor("spaced", int)
+    backend = open_backend(config=config(strategy))
+    backend.set_current_key("k")
+    backend.get_partitioned_state(value).update({1, 2})
+    backend.get_partitioned_state(mapped).put(1j, 1)
+    backend.get_partitioned_state(spaced, 2j, pickled).update(2)
+    backend.flush()
+    assert backend.get_partitioned_state(value).value() == {1, 2}
+    handle = backend.snapshot(1, storage).result().handle
+    restored = open_backend(config=config(strategy), restore=[handle])
+    restored.set_current_key("k")
+    for descriptor, *namespace in ((value,), (mapped,), (spaced, 2j, pickled)):
+        with pytest.raises(errors.ConfigError, match="allow-pickle"):
+            restored.get_partitioned_state(descriptor, *namespace)
+    allowed = mp.Config({"state.snapshot.strategy": strategy, "serialization.allow-pickle": True})
+    restored = open_backend(config=allowed, restore=[handle])
+    restored.set_current_key("k")
+    assert restored.get_partitioned_state(value).value() == {1, 2}
+    assert dict(restored.get_partitioned_state(mapped).items()) == {1j: 1}
+    assert restored.get_partitioned_state(spaced, 2j, pickled).value() == 2

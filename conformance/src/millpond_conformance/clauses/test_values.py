@@ -1,10 +1,12 @@
 """Value states, keys, and the isolation rule."""
 
+import enum
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
@@ -273,3 +275,89 @@ def test_odd_values(open_backend: BackendOpener, storage, value_type):
             found = held.value()
             assert type(found) is type(value)
             assert repr(found) == repr(value)
+
+
+class Level(enum.IntEnum):
+    """An int as well."""
+
+    LOW = 1
+
+
+class Word(enum.StrEnum):
+    """A str as well."""
+
+    A = "a"
+
+
+class Rights(enum.Flag):
+    """A combination of bits."""
+
+    READ = 1
+    RUN = 2
+
+
+class Shape(enum.Enum):
+    """Members whose values have parts."""
+
+    DOT = (0, b"\0")
+
+
+@attrs.frozen
+class Tagged:
+    """A key that compares without its label."""
+
+    number: float
+    label: str = attrs.field(eq=False)
+
+
+TYPED = {
+    Level: Level.LOW,
+    Word: Word.A,
+    Rights: Rights.READ | Rights.RUN,
+    Shape: Shape.DOT,
+    dict[tuple[int, str], int]: {(1, "a"): 1},
+    dict[int | None, Word]: {None: Word.A, 1 << 70: Word.A},
+    dict[datetime, Decimal]: {datetime(1, 1, 1): Decimal("NaN")},  # noqa: DTZ001 - naive on purpose
+    frozenset[Shape]: frozenset({Shape.DOT}),
+    int: 7**9000,
+}
+
+
+@pytest.mark.clause("V17")
+@pytest.mark.parametrize("value_type", list(TYPED), ids=str)
+def test_types_come_back(open_backend: BackendOpener, storage, value_type):
+    """Enums, flags and dictionaries by any key come back of the same type, savepoints included."""
+    descriptor = mp.ValueStateDescriptor("typed", value_type)
+    backend = open_backend()
+    backend.set_current_key("k")
+    backend.get_partitioned_state(descriptor).update(TYPED[value_type])
+    backend.flush()
+    handles = [take(1, storage).result().handle for take in (backend.snapshot, backend.savepoint)]
+    for each in (backend, *(open_backend(restore=[handle]) for handle in handles)):
+        each.set_current_key("k")
+        found = each.get_partitioned_state(descriptor).value()
+        assert type(found) is type(TYPED[value_type])
+        same = found == TYPED[value_type] or repr(found) == repr(TYPED[value_type])
+        assert same, value_type
+
+
+@pytest.mark.clause("V18")
+def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
+    """Map keys and namespaces are what they hold, whatever their class calls equal."""
+    keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
+    mapped = mp.MapStateDescriptor("mapped", Tagged, int)
+    spaced = mp.ValueStateDescriptor("spaced", int)
+    backend = open_backend()
+    backend.set_current_key("k")
+    for number, key in enumerate(keys):
+        backend.get_partitioned_state(mapped).put(key, number)
+        backend.get_partitioned_state(spaced, key, Tagged).update(number)
+    backend.flush()
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    for each in (backend, restored):
+        each.set_current_key("k")
+        state = each.get_partitioned_state(mapped)
+        assert [state.get(key) for key in keys] == [0, 1, 2]
+        assert sorted(key.label for key in state.keys()) == ["a", "a", "b"]  # noqa: SIM118
+        spaces = [each.get_partitioned_state(spaced, key, Tagged).value() for key in keys]
+        assert spaces == [0, 1, 2]
