@@ -144,6 +144,7 @@ class TimerQueue:
 
         Timers that are set or deleted meanwhile are taken into account.
         """
+        self._backend.require_open()
         self._limit = timestamp
         rows = self._rows.until(timestamp)
         self._alive = set(rows)
@@ -165,6 +166,7 @@ class TimerQueue:
 
         Those that are set meanwhile stay, those that are deleted are left out.
         """
+        self._backend.require_open()
         rows = sorted(self._rows.until(_OFFSET - 1), key=self._timestamp)
         self._alive = set(rows)
         for row in rows:
@@ -175,6 +177,7 @@ class TimerQueue:
 
     def earliest(self) -> int | None:
         """The timestamp of the first timer, or None."""
+        self._backend.require_open()
         return self._rows.earliest()
 
     def _timestamp(self, row: bytes) -> int:

@@ -1,0 +1,133 @@
+"""What states mean where the kit cannot look: local copies, small buffers, one key at a time."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.backend.singlekey import SingleKeyBackend
+from millpond.runtime.opening import open_batch_backend
+from millpond_conformance.opening import open_at
+from millpond_conformance.programs import SemanticsProgram
+
+BYTE_STORES = pytest.mark.parametrize("name", ["lmdb", "rocksdb"])
+
+
+def run_programs(seeds, open_backend, clock, storage, **options):
+    """Run programs, and say of one that goes wrong which it was."""
+    for seed in seeds:
+        try:
+            SemanticsProgram(seed, open_backend, clock, storage, **options).run()
+        except AssertionError as error:
+            error.add_note(f"the program of seed {seed}")
+            raise
+
+
+def small(name, folder: Path, clock):
+    """Opens backends whose buffer is flushed after a few entries."""
+    count = 0
+
+    def open_one(parts):
+        nonlocal count
+        count += 1
+        return mp.open_keyed_backend(
+            name,
+            key_type=str,
+            directory=folder / str(count),
+            clock=clock,
+            restore=parts,
+            config=mp.Config({"buffer.max-entries": 3}),
+        )
+
+    return open_one
+
+
+@BYTE_STORES
+def test_programs_with_a_small_buffer(name, tmp_path):
+    """Flushes in the middle of operations change nothing of what states mean."""
+    clock = mp.ManualClock(0)
+    storage = mp.checkpoint_storage(f"memory:small-{name}")
+    run_programs(range(1000, 1015), small(name, tmp_path, clock), clock, storage)
+
+
+@pytest.mark.soak
+@BYTE_STORES
+def test_many_programs_with_a_small_buffer(name, tmp_path):
+    """The same for two thousand programs."""
+    clock = mp.ManualClock(0)
+    storage = mp.checkpoint_storage(f"memory:small-soak-{name}")
+    run_programs(range(2000, 4000), small(name, tmp_path, clock), clock, storage)
+
+
+def test_programs_for_one_key_at_a_time():
+    """State for one key at a time means the same, as long as the key stays."""
+    clock = mp.ManualClock(0)
+
+    def open_one(_parts):
+        backend = open_batch_backend(key_type=str)
+        parameters = attrs.evolve(backend.parameters, clock=clock)
+        backend.close()
+        return SingleKeyBackend(parameters)
+
+    run_programs(range(100), open_one, clock, None, keys=("a",))
+
+
+def test_an_iteration_goes_on_when_its_only_key_has_gone():
+    """With one key at a time, an iteration ends with what it goes through, and spoils no other."""
+    with open_batch_backend(key_type=str) as backend:
+        ttl = mp.StateTtlConfig(timedelta(days=1), mp.UpdateType.ON_READ_AND_WRITE)
+        descriptor = mp.MapStateDescriptor("m", str, int).enable_time_to_live(ttl)
+        state = backend.get_partitioned_state(descriptor)
+        backend.set_current_key("a")
+        state.put_all({"x": 1, "y": 2})
+        entries = state.items()
+        backend.set_current_key("b")
+        state.put("z", 3)
+        assert dict(entries) == {"x": 1, "y": 2}
+        assert dict(state.items()) == {"z": 3}
+
+
+@BYTE_STORES
+def test_a_shorter_ttl_counts_in_a_local_copy(name, tmp_path):
+    """A store that is found again under a shorter TTL is cleaned by that one."""
+    clock = mp.ManualClock(0)
+
+    def opened(duration):
+        backend = open_at(name, tmp_path, ("v",), clock)
+        descriptor = mp.ValueStateDescriptor("s", int)
+        descriptor.enable_time_to_live(mp.StateTtlConfig(duration))
+        return backend, backend.get_partitioned_state(descriptor)
+
+    backend, state = opened(timedelta(days=1))
+    backend.set_current_key("k")
+    state.update(1)
+    backend.flush("v")
+    backend.close()
+    clock.set(50)
+    backend, _ = opened(timedelta(milliseconds=60))
+    assert backend.version == "v"
+    assert backend.num_state_entries() == 1
+    clock.set(60)
+    assert backend.num_state_entries() == 0
+    assert backend.counters()["expired_removed"] == 1
+    backend.close()
+
+
+@pytest.mark.parametrize("name", ["heap", "lmdb"])
+def test_timers_of_a_failed_backend_do_not_fire(name, tmp_path):
+    """What may be half done is not acted on: neither due timers nor all that are set."""
+    with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:
+        backend.set_current_key("k")
+        timers = backend.timer_queue("event")
+        timers.register(1, mp.VOID_NAMESPACE)
+        backend.fail(OSError("the disk is gone"))
+        for call in (
+            lambda: list(timers.due(5)),
+            lambda: list(timers.take_all()),
+            timers.earliest,
+            lambda: timers.register(2, mp.VOID_NAMESPACE),
+        ):
+            with pytest.raises(errors.BackendFailedError, match="the disk is gone"):
+                call()
