@@ -7,6 +7,8 @@ from typing import Protocol
 
 import attrs
 
+from millpond.arguments import INT64, check_within, within
+
 __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
@@ -40,12 +42,14 @@ class ManualClock:
         now_ms: the milliseconds that were set last.
     """
 
-    now_ms: int = 0
+    now_ms: int = attrs.field(default=0, validator=within(*INT64))
 
     def advance(self, ms: int) -> None:
         """Move by so many milliseconds; a negative distance is a clock that jumps back."""
+        check_within("ms", ms, *INT64)
         self.now_ms += ms
 
     def set(self, ms: int) -> None:
         """Name the moment, in milliseconds since the epoch."""
+        check_within("ms", ms, *INT64)
         self.now_ms = ms

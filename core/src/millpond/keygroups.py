@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from millpond.errors import KeyGroupRangeError
+from millpond.arguments import check_type, checked
+from millpond.errors import KeyGroupRangeError, brief
 
 __all__ = [
     "MAX_KEY_GROUPS",
@@ -38,8 +39,11 @@ class KeyGroupRange:
     end: int
 
     def __attrs_post_init__(self) -> None:
+        for name in ("start", "end"):
+            check_type(name, getattr(self, name), int)
         if not 0 <= self.start <= self.end < MAX_KEY_GROUPS:
-            raise KeyGroupRangeError(f"{self.start}..{self.end} is not a range of key groups")
+            extent = f"{brief(self.start)} to {brief(self.end)}"
+            raise KeyGroupRangeError(f"start to end, {extent}, is not a range of key groups")
 
     def __contains__(self, key_group: object) -> bool:
         return isinstance(key_group, int) and self.start <= key_group <= self.end
@@ -62,14 +66,26 @@ class KeyGroupRange:
 def check_parallelism(max_parallelism: int, parallelism: int = 1) -> None:
     """Raise KeyGroupRangeError unless ``1 <= parallelism <= max_parallelism <= 32768``."""
     for name, number in (("max-parallelism", max_parallelism), ("parallelism", parallelism)):
+        check_type(name, number, int)
         if not 1 <= number <= MAX_KEY_GROUPS:
-            raise KeyGroupRangeError(f"{name} must be within 1..{MAX_KEY_GROUPS}, not {number}")
+            reason = f"{name} must be within 1..{MAX_KEY_GROUPS}, not {brief(number)}"
+            raise KeyGroupRangeError(reason)
     if parallelism > max_parallelism:
         raise KeyGroupRangeError(
             f"parallelism {parallelism} is larger than max-parallelism {max_parallelism}"
         )
 
 
+def check_range(groups: KeyGroupRange, max_parallelism: int) -> None:
+    """Raise KeyGroupRangeError for key groups that do not exist."""
+    if groups.end >= max_parallelism:
+        raise KeyGroupRangeError(
+            f"key groups {groups} do not exist: max-parallelism is {max_parallelism}, so they are "
+            f"0..{max_parallelism - 1}"
+        )
+
+
+@checked
 def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
     """The key groups of subtask ``index`` (0-based) out of ``parallelism``.
 
@@ -78,14 +94,23 @@ def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGr
     """
     check_parallelism(max_parallelism, parallelism)
     if not 0 <= index < parallelism:
-        raise KeyGroupRangeError(f"subtask {index} is not within 0..{parallelism - 1}")
+        raise KeyGroupRangeError(f"subtask {brief(index)} is not within 0..{parallelism - 1}")
     start = (index * max_parallelism + parallelism - 1) // parallelism
     end = ((index + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(start, end)
 
 
+@checked
 def operator_index_for_key_group(max_parallelism: int, parallelism: int, key_group: int) -> int:
-    """The subtask that owns a key group: the inverse of :func:`key_group_range`."""
+    """The subtask that owns a key group: the inverse of :func:`key_group_range`.
+
+    Raises:
+        KeyGroupRangeError: a number is out of bounds.
+    """
+    check_parallelism(max_parallelism, parallelism)
+    if not 0 <= key_group < max_parallelism:
+        reason = f"key_group {brief(key_group)} is not within 0..{max_parallelism - 1}"
+        raise KeyGroupRangeError(reason)
     return key_group * parallelism // max_parallelism
 
 

@@ -12,7 +12,7 @@ import attrs
 from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
-from millpond.keygroups import KeyGroupRange
+from millpond.keygroups import KeyGroupRange, check_parallelism, check_range
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.metrics.registry import MetricRegistry
 from millpond.types import KeyCodec, SerializerSnapshot
@@ -85,6 +85,9 @@ class KeyedBackendParameters:
         options: what stands in configuration under ``backend.<name>.``.
         capabilities: what the factory declares.
         place: how errors and logs call the opened backend.
+
+    Raises:
+        KeyGroupRangeError: there are no such key groups.
     """
 
     key_codec: KeyCodec
@@ -98,6 +101,10 @@ class KeyedBackendParameters:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     capabilities: frozenset[Capability] = frozenset()
     place: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        check_parallelism(self.max_parallelism)
+        check_range(self.key_group_range, self.max_parallelism)
 
 
 class StateBackend(ABC):

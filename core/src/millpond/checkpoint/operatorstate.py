@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import attrs
 
+from millpond.arguments import check_type, check_within, checked
 from millpond.backend.operatorstate import FrozenState, Mode, RestoredState
 from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
 from millpond.checkpoint.raw import OperatorRawOutputStream
@@ -15,6 +16,7 @@ from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.streams import CheckpointOutputStream, CheckpointStreamFactory
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask, run_snapshot
 from millpond.errors import RestoreError
+from millpond.keygroups import MAX_KEY_GROUPS
 
 __all__ = [
     "OperatorStateHandle",
@@ -120,6 +122,7 @@ def _partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
     return dict(zip(wanted, raw.read(handle.storage), strict=True))
 
 
+@checked
 def redistribute_operator_state(
     handles_by_subtask: Sequence[OperatorStateHandle | None], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
@@ -135,7 +138,13 @@ def redistribute_operator_state(
         subtasks, are cut into consecutive chunks, and which subtask gets the first of uneven
         ones rotates between the states. Union lists go to all; of a broadcast map, new subtask
         *i* gets the copy of old subtask ``i % old``.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
     """
+    check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
+    for handle in handles_by_subtask:
+        check_type("handles_by_subtask", handle, OperatorStateHandle | None)
     given = [handle for handle in handles_by_subtask if handle is not None]
     result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
     same = len(handles_by_subtask) == new_parallelism

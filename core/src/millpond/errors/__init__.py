@@ -5,6 +5,7 @@ travel from Spark's workers to the driver). The message says what was wrong, whe
 what to do.
 """
 
+from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable
 from millpond.errors.config import (
     ConfigError,
@@ -57,6 +58,8 @@ from millpond.errors.tools import JobError, PlaceError
 
 __all__ = [
     "ApiVersionError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "BackendClosedError",
     "BackendFailedError",
     "BackendMismatchError",

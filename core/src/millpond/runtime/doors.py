@@ -6,9 +6,11 @@ from os import PathLike
 from typing import Any
 
 from millpond import types
+from millpond.arguments import checked
 from millpond.checkpoint import CheckpointStorage, SavepointHandle
 from millpond.checkpoint.savepoint import seal
 from millpond.config import Config
+from millpond.keygroups import check_parallelism
 from millpond.plugins import PluginRegistry, get_registry
 
 __all__ = ["assign_to_key_group", "checkpoint_storage", "rekey_savepoint", "seal_savepoint"]
@@ -21,6 +23,7 @@ def _registry(config: Config | None) -> PluginRegistry:
     return get_registry((config or Config()).plugins)
 
 
+@checked
 def checkpoint_storage(
     uri: str | CheckpointStorage, *, config: Config | None = None
 ) -> CheckpointStorage:
@@ -38,6 +41,7 @@ def checkpoint_storage(
     return _registry(config).storage(uri)
 
 
+@checked
 def seal_savepoint(
     path: Place, *, added: bool = False, config: Config | None = None
 ) -> SavepointHandle:
@@ -60,6 +64,7 @@ def seal_savepoint(
     return seal.seal_savepoint(_registry(config).savepoint(path), added=added, limits=limits)
 
 
+@checked
 def rekey_savepoint(
     source: Place, target: Place, max_parallelism: int, *, config: Config | None = None
 ) -> SavepointHandle:
@@ -76,11 +81,13 @@ def rekey_savepoint(
         DirectoryNotEmptyError: the target holds files.
         MaxParallelismError: it holds only a part of an operator's key groups.
     """
+    check_parallelism(max_parallelism)
     registry = _registry(config)
     old, new = registry.savepoint(source), registry.savepoint(target)
     return seal.rekey_savepoint(old, new, max_parallelism)
 
 
+@checked
 def assign_to_key_group(
     key: Any, max_parallelism: int, key_type: Any = None, *, config: Config | None = None
 ) -> int:

@@ -8,6 +8,7 @@ from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
@@ -56,6 +57,7 @@ class KeyedOperatorHarness(Closeable):
         clock: the processing time, a ManualClock.
     """
 
+    @checked
     def __init__(
         self,
         function: KeyedProcessFunction,
@@ -118,6 +120,8 @@ class KeyedOperatorHarness(Closeable):
 
     def process(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row; ``timestamp`` is its event time in ms."""
+        if timestamp is not None:
+            check_within("timestamp", timestamp, *INT64)
         row = as_row(row)
         self._operator.process(self._select(row), row, timestamp, self.output)
 
@@ -127,6 +131,7 @@ class KeyedOperatorHarness(Closeable):
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
+        check_within("ms", ms, *INT64)
         self._operator.advance_watermark(ms, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
@@ -157,6 +162,7 @@ class KeyedOperatorHarness(Closeable):
         Raises:
             DirectoryNotEmptyError: it holds files.
         """
+        check_type("path", path, str | PathLike)
         self._begin_snapshot()
         target = self._backend.parameters.registry.savepoint(path)
         strategy = self._backend.strategy(SavepointStrategy.name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
+from millpond.arguments import checked
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
@@ -19,6 +20,7 @@ from millpond.types import infer_key_type
 __all__ = ["run"]
 
 
+@checked
 def run(
     function: KeyedProcessFunction,
     rows: Iterable[Any],

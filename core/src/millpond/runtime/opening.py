@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from millpond.arguments import check_type, checked
 from millpond.backend import (
     Capability,
     KeyedBackendParameters,
@@ -49,6 +50,7 @@ Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
 """What a backend can be restored from: a handle, or a savepoint's path or URI."""
 
 
+@checked
 def open_keyed_backend(
     backend: str,
     *,
@@ -196,6 +198,7 @@ def _claimed(
     return handle
 
 
+@checked
 def open_operator_backend(
     *,
     restore: Iterable[OperatorStateHandle | None] = (),
@@ -214,8 +217,11 @@ def open_operator_backend(
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
     config = config or Config()
+    handles = list(restore)
+    for handle in handles:
+        check_type("restore", handle, OperatorStateHandle | None)
     return OperatorStateBackend(
-        read_operator_state(restore),
+        read_operator_state(handles),
         partial(write_operator_state, place),
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,

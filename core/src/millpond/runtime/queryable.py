@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from millpond.arguments import checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.committed import last_batch, query_id
@@ -151,6 +152,7 @@ class QueryableStateClient(Closeable):
         RestoreError, CorruptSnapshotError: nothing is committed yet, or it cannot be read.
     """
 
+    @checked
     def __init__(
         self,
         snapshots: str | PathLike[str],

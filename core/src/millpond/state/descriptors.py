@@ -11,7 +11,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
 
-from millpond.errors import ConfigError, NullValueError, StateNameError
+from millpond.arguments import check_type, typed
+from millpond.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    NullValueError,
+    StateNameError,
+    brief,
+)
 from millpond.state.ttl.config import StateTtlConfig
 from millpond.types import (
     FindSerializer,
@@ -44,6 +51,7 @@ T = TypeVar("T")
 _MAX_NAME_BYTES = 255
 _RESERVED = {"default": "it is the name of the column family that every store already has"}
 _RESERVED_PREFIX = "_millpond"
+_AGGREGATES = ("create_accumulator", "add", "get_result", "merge")
 _TYPES = {"type", "element_type", "value_type", "accumulator_type"}
 
 
@@ -131,6 +139,7 @@ class StateDescriptor:
         Raises:
             ConfigError: the state has a default value, or is queryable.
         """
+        check_type("ttl_config", ttl_config, StateTtlConfig)
         if getattr(self, "default", None) is not None:
             raise ConfigError(self.name, "TTL and a default value exclude each other", "descriptor")
         if self.query_name is not None:
@@ -252,7 +261,7 @@ class ReducingStateDescriptor(StateDescriptor):
     """The reduction of elements of ``type`` by ``reduce_function(a, b)``."""
 
     kind: ClassVar[StateKind] = StateKind.REDUCING
-    reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=_required)
+    reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=typed(Callable))
     type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:
@@ -261,7 +270,15 @@ class ReducingStateDescriptor(StateDescriptor):
 
 
 def _instance(function: Any) -> Any:
-    return function() if isinstance(function, type) else function
+    is_class = isinstance(function, type) and issubclass(function, AggregateFunction)
+    return function() if is_class else function
+
+
+def _aggregates(_: Any, attribute: attrs.Attribute[Any], function: Any) -> None:
+    if isinstance(function, AggregateFunction):
+        return
+    if any(not callable(getattr(function, name, None)) for name in _AGGREGATES):
+        raise ArgumentTypeError(attribute.name, "an AggregateFunction", brief(function))
 
 
 @attrs.define(slots=False)
@@ -269,7 +286,7 @@ class AggregatingStateDescriptor(StateDescriptor):
     """The aggregation by an AggregateFunction, whose accumulator is of ``accumulator_type``."""
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
-    aggregate_function: Any = attrs.field(converter=_instance, validator=_required)
+    aggregate_function: Any = attrs.field(converter=_instance, validator=_aggregates)
     accumulator_type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:
@@ -283,7 +300,7 @@ class FoldingStateDescriptor(StateDescriptor):
 
     kind: ClassVar[StateKind] = StateKind.FOLDING
     initial: Any = attrs.field(validator=_required)
-    fold_function: Callable[[Any, Any], Any] = attrs.field(validator=_required)
+    fold_function: Callable[[Any, Any], Any] = attrs.field(validator=typed(Callable))
     type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
+from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import ClassError, is_frozen, positional_maker
 from millpond.types.describe import fields_of, is_struct
@@ -178,9 +179,11 @@ def assign_to_key_group(
         find: gives the serializers that the job's plugins provide.
 
     Raises:
+        KeyGroupRangeError: there cannot be so many key groups.
         NullValueError: the key is None.
         StateTypeError: the key does not fit the type.
     """
+    check_parallelism(max_parallelism)
     if key is None:
         raise NullValueError("a key")
     codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)

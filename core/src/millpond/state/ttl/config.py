@@ -8,7 +8,8 @@ from functools import cached_property
 
 import attrs
 
-from millpond.errors import ConfigError
+from millpond.arguments import INT64, check_within, typed, within
+from millpond.errors import ConfigError, brief
 
 __all__ = ["CleanupStrategies", "StateTtlConfig", "StateVisibility", "UpdateType"]
 
@@ -41,9 +42,9 @@ class CleanupStrategies:
             background or not; None means 5, and nothing where ``in_background`` is false.
     """
 
-    in_background: bool = True
+    in_background: bool = attrs.field(default=True, validator=typed(bool))
     incremental_size: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+        default=None, validator=attrs.validators.optional(within(1, INT64[1]))
     )
 
     @property
@@ -56,7 +57,7 @@ class CleanupStrategies:
 
 def _positive(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
-        raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {ttl!r}", "TTL")
+        raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
 
 
 @attrs.frozen
@@ -71,9 +72,15 @@ class StateTtlConfig:
     """
 
     ttl: timedelta = attrs.field(validator=_positive)
-    update_type: UpdateType = UpdateType.ON_CREATE_AND_WRITE
-    visibility: StateVisibility = StateVisibility.NEVER_RETURN_EXPIRED
-    cleanup: CleanupStrategies = CleanupStrategies()
+    update_type: UpdateType = attrs.field(
+        default=UpdateType.ON_CREATE_AND_WRITE, validator=typed(UpdateType)
+    )
+    visibility: StateVisibility = attrs.field(
+        default=StateVisibility.NEVER_RETURN_EXPIRED, validator=typed(StateVisibility)
+    )
+    cleanup: CleanupStrategies = attrs.field(
+        default=CleanupStrategies(), validator=typed(CleanupStrategies)
+    )
 
     @cached_property
     def ttl_ms(self) -> int:
@@ -140,6 +147,7 @@ class StateTtlConfigBuilder:
 
         PyFlink's second argument is not there: each flush looks at some, changed entries or not.
         """
+        check_within("cleanup_size", cleanup_size, 1, INT64[1])
         cleanup = attrs.evolve(self._config.cleanup, incremental_size=cleanup_size)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self

@@ -1,0 +1,132 @@
+"""Checking the arguments of public functions: a wrong one is refused by its name.
+
+Not for what runs per row: states check values by their serializers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, wraps
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
+
+__all__ = ["INT64", "check_type", "check_within", "checked", "typed", "within"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INT64 = (-(1 << 63), (1 << 63) - 1)
+"""The bounds of times in ms."""
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Have each call's arguments checked against the function's annotations.
+
+    Containers are checked themselves, not what is in them.
+
+    Raises:
+        ArgumentTypeError: by the call, where an argument is of another type.
+    """
+    signature = inspect.signature(function)
+
+    @cache
+    def hints() -> dict[str, Any]:
+        return _hints(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        for name, value in given.items():
+            if name in hints() and signature.parameters[name].kind not in _VARIADIC:
+                check_type(name, value, hints()[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations; those that name what is imported for types only are left out."""
+    try:
+        return get_type_hints(function)
+    except NameError:
+        found = {}
+        for name, text in inspect.get_annotations(function).items():
+            with suppress(NameError):
+                found[name] = eval(text, function.__globals__)  # noqa: S307 - our own source
+        return found
+
+
+def typed(hint: Any) -> Callable[[Any, Any, Any], None]:
+    """A validator of an attrs field: the value is of a type."""
+    return lambda _, attribute, value: check_type(attribute.name, value, hint)
+
+
+def within(lowest: int, highest: int) -> Callable[[Any, Any, Any], None]:
+    """A validator of an attrs field: a whole number within bounds."""
+    return lambda _, attribute, value: check_within(attribute.name, value, lowest, highest)
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Raise ArgumentTypeError unless a value is of an annotated type."""
+    if not _fits(value, hint):
+        raise ArgumentTypeError(name, _described(hint), brief(value))
+
+
+def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
+    """Raise ArgumentTypeError for what is no whole number, ArgumentValueError beyond bounds."""
+    check_type(name, value, int)
+    if not lowest <= value <= highest:
+        raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if hint is Any or isinstance(hint, (TypeVar, str)):
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if origin is Literal:
+        return any(type(value) is type(known) and value == known for known in get_args(hint))
+    return _is_a(value, hint if origin is None else origin)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if kind is None:
+        return value is None
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not isinstance(kind, type) or (
+        getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
+    ):
+        return True
+    return isinstance(value, kind)
+
+
+def _described(hint: Any) -> str:
+    if hint is type(None) or hint is None:
+        return "None"
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_described(part) for part in parts)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, parts))
+    named = hint if origin is None else origin
+    return getattr(named, "__name__", str(named))
