@@ -16,6 +16,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+NO_DATA = "no data"
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
 
 
@@ -74,8 +75,19 @@ def job_conf(spark, tmp_path):
 def retail():
     """The folder of the retail data; where it is not there, the test is skipped and says so."""
     if not RETAIL.is_dir():
-        pytest.skip("the retail data is not beside this repository (../shared/data)")
+        pytest.skip(f"{NO_DATA}: the retail data is not beside this repository (../shared/data)")
     return RETAIL
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end, visibly, what was skipped for want of data."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    missing = sorted({report.nodeid for report in skipped if NO_DATA in str(report.longrepr)})
+    if missing:
+        title = f"{len(missing)} TESTS DID NOT RUN FOR WANT OF DATA (../shared/data)"
+        terminalreporter.section(title, sep="!", yellow=True, bold=True)
+        for name in missing:
+            terminalreporter.line(name, yellow=True)
 
 
 @pytest.fixture

@@ -63,3 +63,24 @@ def test_null_key_has_no_group():
     """None is no key."""
     with pytest.raises(errors.NullValueError):
         mp.assign_to_key_group(None, 128)
+
+
+@pytest.mark.parametrize("count", [0, -1, 32769, 10**30, 1.5, None, "x", True])
+def test_impossible_numbers_of_key_groups(count):
+    """There are 1 to 32,768 key groups, and nothing divides by another number."""
+    refused = (errors.KeyGroupRangeError, errors.ArgumentTypeError)
+    with pytest.raises(refused):
+        mp.assign_to_key_group("a", count)
+    with pytest.raises(refused):
+        mp.open_keyed_backend("heap", key_type=str, max_parallelism=count)
+    with pytest.raises(refused):
+        mp.default_max_parallelism(count)
+    with pytest.raises((errors.ArgumentTypeError, errors.ArgumentValueError)):
+        mp.redistribute_operator_state([None], count)
+
+
+def test_key_groups_beyond_all():
+    """A backend cannot own key groups that do not exist."""
+    beyond = mp.KeyGroupRange(120, 128)
+    with pytest.raises(errors.KeyGroupRangeError, match="max-parallelism is 128"):
+        mp.open_keyed_backend("heap", key_type=str, key_group_range=beyond)

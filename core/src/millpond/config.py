@@ -12,11 +12,12 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NewType, TypeVar, get_type_hints
+from typing import Any, NewType, TypeVar, get_origin, get_type_hints
 
 import attrs
 import cattrs
 
+from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
 
 __all__ = [
@@ -195,6 +196,8 @@ class Config:
         place: str = "Config(...)",
         **sections: Any,
     ) -> None:
+        check_type("options", options, Mapping | None)
+        check_type("place", place, str)
         tree: dict[str, Any] = {}
         for key, value in _flatten({**sections, **(options or {})}):
             _insert(tree, _strip_prefix(key), value, place)
@@ -208,6 +211,7 @@ class Config:
         Raises:
             ConfigError: the file is missing, is no TOML, or holds a wrong key.
         """
+        check_type("path", path, str | Path)
         tree = read_toml(path).get("millpond", {})
         if not isinstance(tree, Mapping):
             raise ConfigError("[millpond]", "is a section, not a value", place=str(path))
@@ -216,6 +220,7 @@ class Config:
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
         """Take the keys that begin with ``spark.millpond.`` from Spark's configuration."""
+        check_type("items", items, Iterable)
         ours = {key: value for key, value in items if key.startswith(SPARK_PREFIX)}
         return cls(ours, place="Spark configuration")
 
@@ -259,6 +264,7 @@ def _strip_prefix(key: str) -> str:
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
+        check_type("options", key, str)
         dotted = f"{prefix}{key}"
         plain = attrs.asdict(value) if attrs.has(type(value)) else value
         if isinstance(plain, Mapping):
@@ -316,9 +322,11 @@ def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -
             raise ConfigError(".".join(path), str(error), place) from None
     if isinstance(value, Mapping):
         return dict(value)
+    if get_origin(kind) is Mapping:
+        raise ConfigError(".".join(path), "is a section, not a value", place)
     try:
         return _CONVERTER.structure(value, kind)
-    except (ValueError, TypeError, cattrs.BaseValidationError):
+    except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
         name = getattr(kind, "__name__", str(kind))
         raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
 

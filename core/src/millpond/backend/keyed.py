@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
@@ -116,6 +117,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
         An unknown state has no keys.
         """
+        check_type("state_name", state_name, str)
         for key, found in self.keys_and_namespaces(state_name):
             if found == namespace:
                 yield key
@@ -127,6 +129,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
         come as named tuples then, for only their declaration names the class.
         """
         self.require_open()
+        check_type("state_name", state_name, str)
         registered = self._registered.get(state_name)
         if registered is not None:
             yield from self._addresses(state_name, registered.namespace_codec)
@@ -199,6 +202,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
             A future of the result, whose ``handle`` is None where no state is registered.
         """
         self.require_open()
+        check_within("checkpoint_id", checkpoint_id, *INT64)
         return self.strategy(self.parameters.config.state.snapshot.strategy).snapshot(
             checkpoint_id, storage, version
         )
@@ -211,6 +215,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
             storage: where to.
         """
         self.require_open()
+        check_within("checkpoint_id", checkpoint_id, *INT64)
         return self.strategy("savepoint").snapshot(checkpoint_id, storage, None)
 
     def strategy(self, name: str) -> SnapshotStrategy:
@@ -234,18 +239,21 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed: later ones may build on it."""
         self.require_open()
+        check_type("checkpoint_id", checkpoint_id, int)
         for strategy in self._strategies or ():
             strategy.notify_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: it is cancelled, and what it has written is deleted."""
         self.require_open()
+        check_type("checkpoint_id", checkpoint_id, int)
         for strategy in self._strategies or ():
             strategy.notify_aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """A confirmed snapshot is not needed any more: what only it uses is deleted."""
         self.require_open()
+        check_type("checkpoint_id", checkpoint_id, int)
         for strategy in self._strategies or ():
             strategy.notify_subsumed(checkpoint_id)
 

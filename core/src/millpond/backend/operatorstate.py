@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.compat import refusal
 from millpond.closing import Closeable
 from millpond.errors import (
@@ -240,6 +241,7 @@ class OperatorStateBackend(Closeable):
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """The broadcast map of a descriptor, which is to be the same in every subtask."""
+        check_type("descriptor", descriptor, MapStateDescriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
         codec = resolved.map_key_codec()
         assert codec is not None
@@ -259,6 +261,7 @@ class OperatorStateBackend(Closeable):
         return state
 
     def _list(self, descriptor: ListStateDescriptor, mode: Mode) -> ListState[Any]:
+        check_type("descriptor", descriptor, ListStateDescriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
         serializer = resolved.value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())
@@ -300,6 +303,7 @@ class OperatorStateBackend(Closeable):
         Returns:
             A future whose result has a ``handle``, None where there is no state.
         """
+        check_within("checkpoint_id", checkpoint_id, *INT64)
         return self._write(checkpoint_id, storage, self.freeze())
 
     def freeze(self) -> list[FrozenState]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.backend.cells import cell_serializer
 from millpond.backend.cleanup import Sweep
 from millpond.backend.compat import CellMigration, cell_migration
@@ -90,7 +91,11 @@ class StateRegistry(KeyContext):
         self.require_open()
         if namespace is None:
             raise NullValueError("the namespace", f"state {descriptor.name!r}")
-        registered = self._registered.get(descriptor.name)
+        try:
+            registered = self._registered.get(descriptor.name)
+        except AttributeError:
+            check_type("descriptor", descriptor, StateDescriptor)
+            raise
         if registered is None or (
             registered.declared is not descriptor and registered.declared != descriptor
         ):

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from millpond.arguments import check_type
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
 from millpond.state.descriptors import (
@@ -155,6 +156,7 @@ class _MergingRawState(_RawState, MergingState[Any, Any]):
         """See the interface; nothing changes before the users' functions are done."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
+        check_type("sources", sources, Iterable)
         table, into = self._table, self._prepare(target)
         places = dict.fromkeys((into, *[self._prepare(source) for source in sources]))
         found = {place: each for place in places if (each := table.get(place)) is not None}
@@ -197,7 +199,11 @@ class RawListState(_MergingRawState, ListState[Any]):
     def _check_all(self, values: Iterable[Any]) -> list[Any]:
         if values is None:
             raise NullValueError("the list of elements", self._place)
-        return [self._check(value) for value in values]
+        try:
+            return [self._check(value) for value in values]
+        except TypeError:
+            check_type("values", values, Iterable)
+            raise
 
     def _append(self, values: list[Any]) -> None:
         if values:
@@ -376,7 +382,12 @@ class RawMapState(_RawState, MapState[Any, Any]):
         """See the interface."""
         if entries is None:
             raise NullValueError("the map of entries", self._place)
-        checked = [(self._key(key), self._value(value)) for key, value in entries.items()]
+        try:
+            items = entries.items()
+        except AttributeError:
+            check_type("entries", entries, Mapping)
+            raise
+        checked = [(self._key(key), self._value(value)) for key, value in items]
         for key, value in checked:
             self._table.put(self._namespace, key, value)
 

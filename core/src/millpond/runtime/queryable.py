@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from millpond.arguments import checked
+from millpond.arguments import INT64, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.committed import last_batch, query_id
@@ -170,6 +170,7 @@ class QueryableStateClient(Closeable):
         self._checkpoint = None if checkpoint is None else self._registry.savepoint(checkpoint)
         self._uid = operator
         self._backend_name = backend
+        check_within("refresh_after_ms", refresh_after_ms, 0, INT64[1])
         self._refresh_after = refresh_after_ms / 1000
         self._resources = ExitStack()
         self._folder = Path(

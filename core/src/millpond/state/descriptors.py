@@ -94,7 +94,7 @@ def check_state_name(name: Any) -> str:
         StateNameError: it is empty, too long, reserved, or holds control characters.
     """
     if not isinstance(name, str) or not name:
-        raise StateNameError(str(name), "a state needs a name that is a non-empty string")
+        raise StateNameError(brief(name), "a state needs a name that is a non-empty string")
     if name in _RESERVED:
         raise StateNameError(name, _RESERVED[name])
     if name.startswith(_RESERVED_PREFIX):
@@ -261,7 +261,7 @@ class ReducingStateDescriptor(StateDescriptor):
     """The reduction of elements of ``type`` by ``reduce_function(a, b)``."""
 
     kind: ClassVar[StateKind] = StateKind.REDUCING
-    reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=typed(Callable))
+    reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=[_required, typed(Callable)])
     type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:
@@ -286,7 +286,7 @@ class AggregatingStateDescriptor(StateDescriptor):
     """The aggregation by an AggregateFunction, whose accumulator is of ``accumulator_type``."""
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
-    aggregate_function: Any = attrs.field(converter=_instance, validator=_aggregates)
+    aggregate_function: Any = attrs.field(converter=_instance, validator=[_required, _aggregates])
     accumulator_type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:
@@ -300,7 +300,7 @@ class FoldingStateDescriptor(StateDescriptor):
 
     kind: ClassVar[StateKind] = StateKind.FOLDING
     initial: Any = attrs.field(validator=_required)
-    fold_function: Callable[[Any, Any], Any] = attrs.field(validator=typed(Callable))
+    fold_function: Callable[[Any, Any], Any] = attrs.field(validator=[_required, typed(Callable)])
     type: Any = attrs.field(validator=_required)
 
     def value_serializer(self) -> TypeSerializer[Any]:

@@ -96,7 +96,7 @@ def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCod
     if custom is not None:
         return SerializedKeyCodec(custom)
     raise ConfigError(
-        str(declared),
+        brief(declared) if isinstance(declared, int) else str(declared),
         "this type cannot be a key or namespace; use a scalar, tuple[...], a frozen attrs class "
         "or dataclass, or give a TypeSerializer",
         place="key type",
