@@ -272,7 +272,7 @@ for how in ("truncated", "zeroed", "flipped", "swapped"):
 """
 
 
-@pytest.mark.clause("F6", provisional=True)
+@pytest.mark.clause("F6")
 def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
     """Cut off, zeroed, with a bit turned or a sibling's file, a copy is refused or told of.
 
