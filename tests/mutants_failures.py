@@ -61,3 +61,16 @@ def migrated_twice(backend: Any) -> None:
         backend.restored.update(before)
 
     around(backend, "_migrate_restored", migrate)
+
+
+@mutant("a migration changes rows that a snapshot reads", "A11")
+def migrated_in_place(backend: Any) -> None:
+    def migrate(state_name: str, cell: Any) -> None:
+        changes = []
+        for rows in backend._unclaimed.get(state_name, {}).values():
+            for key, value in rows.items():
+                rows[key] = cell(value)
+                changes.append((key, rows[key]))
+        backend._report(state_name, changes)
+
+    backend.migrate_rows = migrate

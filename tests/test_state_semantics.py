@@ -49,7 +49,7 @@ def test_programs_with_a_small_buffer(name, tmp_path):
     """Flushes in the middle of operations change nothing of what states mean."""
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-{name}")
-    run_programs(range(1000, 1015), small(name, tmp_path, clock), clock, storage)
+    run_programs(range(1000, 1008), small(name, tmp_path, clock), clock, storage)
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 import concurrent.futures
 import threading
 import uuid
+from datetime import timedelta
 
 import millpond as mp
 import pytest
@@ -222,3 +223,25 @@ def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, stora
     handles.append(backend.snapshot(4, storage).result().handle)
     for at, handle in enumerate(handles):
         assert contents(open_backend(restore=[handle])) == expected(range(1, at + 2))
+
+
+@pytest.mark.clause("A11")
+@pytest.mark.switches_ttl
+def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, storage):
+    """What a snapshot says of a state's type holds for its rows, if the type changes meanwhile."""
+    first = open_backend(config=FULL)
+    first.set_current_key("k")
+    first.get_partitioned_state(TOTAL).update(7)
+    slow = SlowStorage()
+    backend = open_backend(config=FULL, restore=[first.snapshot(1, storage).result().handle])
+    if not runs_alone(backend):
+        slow.gate.set()
+    future = backend.snapshot(2, slow)
+    ttl = mp.StateTtlConfig(timedelta(hours=1))
+    stamped = mp.ValueStateDescriptor("total", int).enable_time_to_live(ttl)
+    backend.set_current_key("k")
+    assert backend.get_partitioned_state(stamped).value() == 7
+    slow.gate.set()
+    restored = open_backend(restore=[future.result().handle])
+    restored.set_current_key("k")
+    assert restored.get_partitioned_state(TOTAL).value() == 7

@@ -117,6 +117,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """See the base class; restored rows are still as they were stored."""
         groups = self._unclaimed.get(state_name, {})
         changes = [(key, migrate(value)) for rows in groups.values() for key, value in rows.items()]
+        self._unclaimed.pop(state_name, None)  # a running snapshot may read these dictionaries
         self.load_rows(state_name, changes)
         self._report(state_name, changes)
 

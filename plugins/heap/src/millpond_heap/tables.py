@@ -345,8 +345,11 @@ class HeapMapTable(_HeapTable, MapTable):
 
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
         """See the base class; the map is found anew for each entry, since a snapshot parts it."""
+        group, namespace, address = place
+        groups = self._groups
+        nothing: dict[Any, Any] = {}
         for key in list(self._map_at(place)):
-            value = self._map_at(place).get(key, ABSENT)
+            value = groups[group].get(namespace, nothing).get(address, nothing).get(key, ABSENT)
             if value is not ABSENT:
                 yield self._plain(self._map_keys, key), value
 
