@@ -76,6 +76,23 @@ def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
 
 
+def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, tmp_path):
+    """It follows a parallelism above 128, and is adopted afterwards; another one is refused."""
+    job_conf(state_backend="heap", parallelism=200)
+    files.add(("a", 1), ("b", 1))
+    restart(files.stream(), tmp_path)
+    job_conf(parallelism=2)
+    files.add(("a", 1), ("b", 1))
+    restart(files.stream(), tmp_path)
+    assert output(spark, tmp_path) == [(key, n, n) for key in "ab" for n in (1, 2)]
+    pointers = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    assert max(each.last_group for each in pointers) == 511
+    files.add(("a", 1))
+    spark.conf.set("spark.millpond.max-parallelism", "128")
+    with pytest.raises(StreamingQueryException, match="max-parallelism 512, 128 was requested"):
+        restart(files.stream(), tmp_path)
+
+
 def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     """A layout whose content was changed stops the query with its name."""
     from millpond.spark.layout import current_layout

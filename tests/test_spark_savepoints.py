@@ -60,6 +60,40 @@ def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_con
     assert output(spark, tmp_path, name="second") == expected
 
 
+def test_a_savepoint_of_another_operator(spark, job_conf, files, tmp_path):
+    """A uid that the savepoint does not know is refused, unless its state may be given up."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    go_on(files, tmp_path)
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    job_conf(checkpoint_restore=tmp_path / "saved")
+    misspelt = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="runing")
+    with pytest.raises(StreamingQueryException, match="state of 'running', but.* are 'runing'"):
+        run(misspelt, tmp_path, name="second")
+    spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
+    misspelt = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="runing")
+    run(misspelt, tmp_path, name="second")
+    assert output(spark, tmp_path, name="second") == [("a", 1, 1)]
+
+
+def test_no_subtask_of_a_savepoint_is_left_behind(spark, job_conf, files, tmp_path):
+    """Subtasks without rows since the start from a savepoint keep its state at a rescale."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    go_on(files, tmp_path)
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    for path in files.folder.iterdir():
+        path.unlink()
+    job_conf(checkpoint_restore=tmp_path / "saved")
+    files.add((KEYS[0], 1))
+    go_on(files, tmp_path, name="second")
+    job_conf(parallelism=3)
+    files.add(*((key, 1) for key in KEYS))
+    go_on(files, tmp_path, name="second")
+    found = output(spark, tmp_path, name="second")
+    assert set(found) == {(KEYS[0], 2, 2), (KEYS[0], 3, 3), *((key, 2, 2) for key in KEYS[1:])}
+
+
 def test_the_data_source(spark, job_conf, files, tmp_path):
     """State is a DataFrame with typed columns: of a query at any batch, and of a savepoint."""
     job_conf(state_backend="lmdb", parallelism=2)

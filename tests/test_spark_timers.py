@@ -6,6 +6,7 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 from millpond.spark import key_by
+from pyspark.errors import StreamingQueryException
 from streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
@@ -169,3 +170,73 @@ def test_the_time_mode_is_checked(job_conf, files):
     for mode, reason in (("event-time", "withWatermark"), ("lunar", "none of event-time")):
         with pytest.raises(errors.ConfigError, match=reason):
             stream.process(Alarm(), output=OUTPUT, uid="alarm", time_mode=mode)
+
+
+class Counting(mp.KeyedProcessFunction):
+    """Yields a key and how many rows it has had."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, row, context):
+        self.count.update(self.count.value() + 1)
+        yield row.k, self.count.value(), 0
+
+
+class Reminding(Counting):
+    """Sets timers of both kinds besides."""
+
+    def process_element(self, row, context):
+        yield from super().process_element(row, context)
+        service = context.timer_service()
+        service.register_event_time_timer(3_000)
+        service.register_processing_time_timer(1)
+
+    def on_timer(self, timestamp, context):
+        yield f"{context.current_key} {context.time_domain.value}", self.count.value(), timestamp
+
+
+def counted(source, tmp_path, function, *, watermark):
+    """Run a function over what is new, as the same operator."""
+    rows = source.stream().selectExpr("k", "timestamp_seconds(s) t")
+    rows = rows.withWatermark("t", "0 seconds") if watermark else rows
+    out = key_by(rows, "k").process(function, output=OUTPUT, uid="counted", order_by="t")
+    return run(out, tmp_path)
+
+
+@pytest.mark.parametrize("watermark", [True, False])
+def test_a_running_query_gets_timers_and_loses_them(spark, job_conf, seconds, tmp_path, watermark):
+    """A function may have timers from one start to the next; counts go on and timers fire."""
+    job_conf(state_backend="heap", parallelism=2)
+    seconds.add(("a", 1))
+    counted(seconds, tmp_path, Counting(), watermark=watermark)
+    seconds.add(("a", 2))
+    seconds.add(("a", 4))
+    seconds.add(("a", 5))
+    counted(seconds, tmp_path, Reminding(), watermark=watermark)
+    seconds.add(("a", 6))
+    counted(seconds, tmp_path, Counting(), watermark=watermark)
+    rows = output(spark, tmp_path)
+    assert [row for row in rows if row[0] == "a"] == [("a", n, 0) for n in range(1, 6)]
+    assert ("a processing-time", 2, 1) in rows
+    assert (("a event-time", 3, 3_000) in rows) == watermark
+
+
+def test_a_query_begun_without_room_for_timers(
+    spark, job_conf, seconds, tmp_path, monkeypatch, caplog
+):
+    """One of an earlier Millpond goes on as it is; with timers it is refused, and the log says why."""
+    job_conf(state_backend="heap", parallelism=2)
+    seconds.add(("a", 1))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("millpond.spark.past.Past.timed", lambda _: False)
+        counted(seconds, tmp_path, Counting(), watermark=False)
+    seconds.add(("a", 2))
+    counted(seconds, tmp_path, Counting(), watermark=False)
+    assert output(spark, tmp_path) == [("a", 1, 0), ("a", 2, 0)]
+    seconds.add(("a", 3))
+    with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+        counted(seconds, tmp_path, Reminding(), watermark=False)
+    assert "began its state in Spark for a function with no timers" in caplog.text
+    counted(seconds, tmp_path, Counting(), watermark=False)
+    assert ("a", 3, 0) in output(spark, tmp_path)

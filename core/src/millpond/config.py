@@ -89,12 +89,16 @@ class CheckpointConfig:
         dir: path or URI of the directory that all workers reach.
         retained: so many of the newest confirmed snapshots stay restorable.
         restore: a savepoint that operators without any state yet start from, by their uid.
-        claim: whether a snapshot that a backend is opened from belongs to it from then on.
+        claim: whether a snapshot that a backend is opened from belongs to it from then on; not
+            on Spark.
+        ignore_unclaimed_state: whether a query may start though there is state, in its checkpoint
+            or in the savepoint, of operators that it does not have; that state is given up.
     """
 
     dir: str | None = None
     restore: str | None = None
     claim: bool = False
+    ignore_unclaimed_state: bool = False
     retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
 
 
@@ -178,7 +182,7 @@ class Config:
     """
 
     parallelism: int | None = None
-    max_parallelism: int = 128
+    max_parallelism: int | None = None
     state: StateConfig = StateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     restore: RestoreConfig = RestoreConfig()
@@ -327,7 +331,7 @@ def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -
     try:
         return _CONVERTER.structure(value, kind)
     except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
-        name = getattr(kind, "__name__", str(kind))
+        name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
         raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
 
 

@@ -33,6 +33,7 @@ from millpond.errors.snapshots import (
     RestoreError,
     SnapshotTooLargeError,
     StreamClosedError,
+    UnclaimedStateError,
 )
 from millpond.errors.state import (
     BackendClosedError,
@@ -93,6 +94,7 @@ __all__ = [
     "StoreFullError",
     "StreamClosedError",
     "TooManyStatesError",
+    "UnclaimedStateError",
     "UnsupportedCapabilityError",
     "UnsupportedColumnError",
     "UserFunctionError",

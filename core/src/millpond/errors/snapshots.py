@@ -92,3 +92,22 @@ class StreamClosedError(MillpondError):
 
     def sentence(self) -> str:
         return f"The stream of {self.path!r} is closed; take a new one from the factory."
+
+
+@attrs.define(eq=False, slots=False)
+class UnclaimedStateError(RestoreError):
+    """There is state of operators that the query does not have."""
+
+    what: str
+    uids: tuple[str, ...]
+    operators: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        names = ", ".join(map(repr, self.uids))
+        have = ", ".join(map(repr, self.operators))
+        return (
+            f"{self.what} holds state of {names}, but the query's operators are {have}. State is "
+            "found by the uid: give the operator its old one, or set "
+            "checkpoint.ignore-unclaimed-state = true to give that state up."
+        )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import attrs
 
-from millpond.spark.pointer import Pointer
+from millpond.spark.pointer import POINTER_SCHEMA, Pointer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SubtaskFigures", "read_pointers", "subtask_figures"]
+__all__ = ["SubtaskFigures", "keeps_timeouts", "read_pointers", "subtask_figures"]
 
 _OPERATOR = "applyInPandasWithState"
 
@@ -38,6 +39,26 @@ class SubtaskFigures:
     figures: dict[str, object]
 
 
+def _states(
+    spark: SparkSession, checkpoint: str, batch_id: int | None = None
+) -> Iterator[DataFrame]:
+    """The state of each of a query's operators that is ours, in Spark's order."""
+    metadata = spark.read.format("state-metadata").load(checkpoint).collect()
+    for operator in sorted({row.operatorId for row in metadata if row.operatorName == _OPERATOR}):
+        reader = spark.read.format("statestore").option("operatorId", operator)
+        if batch_id is not None:
+            reader = reader.option("batchId", batch_id)
+        state = reader.load(checkpoint)
+        if state.select("value.groupState.*").schema.names == POINTER_SCHEMA.names:
+            yield state  # others are somebody else's applyInPandasWithState
+
+
+def keeps_timeouts(spark: SparkSession, checkpoint: str, place: int) -> bool:
+    """Whether Spark's state of the operator at a place has a column for the next timeout."""
+    state = list(_states(spark, checkpoint))[place]
+    return "timeoutTimestamp" in state.select("value.*").schema.names
+
+
 def read_pointers(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[Pointer]:
@@ -48,14 +69,9 @@ def read_pointers(
         checkpoint: the query's ``checkpointLocation``.
         batch_id: a retained batch; the last committed one by default.
     """
-    metadata = spark.read.format("state-metadata").load(checkpoint).collect()
-    operators = sorted({row.operatorId for row in metadata if row.operatorName == _OPERATOR})
     pointers = []
-    for operator in operators:
-        reader = spark.read.format("statestore").option("operatorId", operator)
-        if batch_id is not None:
-            reader = reader.option("batchId", batch_id)
-        rows = reader.load(checkpoint).select("value.groupState.*").collect()
+    for state in _states(spark, checkpoint, batch_id):
+        rows = state.select("value.groupState.*").collect()
         pointers += [Pointer.from_row(row) for row in rows if row["operator_uid"] is not None]
     return sorted(pointers, key=lambda pointer: (pointer.operator_uid, pointer.first_group))
 

@@ -1,14 +1,16 @@
 """Layouts: how an operator's key groups are divided among subtasks, from some batch on.
 
 A layout is a small file that the driver writes before a run's first batch when the operator is
-new or its parallelism has changed. It names what the subtasks of before have left, so that the
-new ones restore from whatever intersects with their key groups. Pointers carry the number of
-the layout they were written under; one of an earlier layout no longer counts.
+new, its parallelism has changed, or the query's operators are others or stand elsewhere. It names
+what the subtasks of before have left, so that the new ones restore from whatever intersects with
+their key groups. Pointers carry the number of the layout they were written under; one of an
+earlier layout no longer counts, wherever Spark has kept it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -40,6 +42,10 @@ class Layout:
         number: counts from 0; the highest one is in force.
         sources: what was committed under the layouts before, together all key groups.
         savepoint: the URI of a savepoint that the operator starts from; empty where it does not.
+        roster: the uids of the query's operators in the order of its plan.
+        timed: whether Spark keeps a timeout beside each pointer.
+        dropped_after: the last batch before the operator was left out of its query with its state
+            given up; None while it is part of it.
     """
 
     number: int
@@ -47,6 +53,9 @@ class Layout:
     max_parallelism: int
     sources: tuple[KeyedStateHandle, ...] = ()
     savepoint: str = ""
+    roster: tuple[str, ...] = ()
+    timed: bool = False
+    dropped_after: int | None = None
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
@@ -96,6 +105,9 @@ def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layou
         "max_parallelism": layout.max_parallelism,
         "sources": [source.to_json() for source in layout.sources],
         "savepoint": layout.savepoint,
+        "roster": layout.roster,
+        "timed": layout.timed,
+        "dropped_after": layout.dropped_after,
     }
     write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
 
@@ -116,6 +128,10 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
         max_parallelism=body["max_parallelism"],
         sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
         savepoint=body["savepoint"],
+        # Earlier ones had no roster and kept a timeout only where there were timers.
+        roster=tuple(body.get("roster", [uid])),
+        timed=body.get("timed", False),
+        dropped_after=body.get("dropped_after"),
     )
 
 
@@ -126,6 +142,14 @@ def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout |
         return None
     number = max(int(file.rpartition("/")[2].removesuffix(".json")) for file in files)
     return read_layout(storage, query, uid, number)
+
+
+def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
+    """The layouts in force of all queries that have kept state of this uid in a storage."""
+    pattern = re.compile(rf"([^/]+)/{re.escape(uid)}/layout/\d+\.json")
+    queries = {match[1] for path in storage.list("") if (match := pattern.fullmatch(path))}
+    found = (current_layout(storage, query, uid) for query in sorted(queries))
+    return [layout for layout in found if layout is not None]
 
 
 def _note(query: str, uid: str, run: str) -> str:
@@ -168,12 +192,21 @@ def committed_handles(
 
     These are the layout's own pointers, and for subtasks that have not run under it yet, their
     parts of its sources.
+
+    Raises:
+        RestoreError: a subtask has not run since the operator was started from a savepoint.
     """
     own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
     handles: list[KeyedStateHandle] = []
     for index in range(layout.parallelism):
         groups = layout.key_groups(index)
         if groups not in own:
+            if layout.savepoint:
+                cause = (
+                    f"subtask {index} has had no row since the start from {layout.savepoint}: "
+                    f"run the query as it was until each of the {layout.parallelism} has had one"
+                )
+                raise RestoreError("what the subtasks have left", (cause,))
             handles += layout.sources_of(index)
         elif own[groups].handle:
             handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from millpond.checkpoint import CheckpointStorage
 from millpond.config import Config
 from millpond.errors import ConfigError
-from millpond.keygroups import KeyGroupRange, key_group_range
+from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import KeyedProcessFunction, SubtaskInfo
 from millpond.spark.broadcast import BroadcastCodec
@@ -63,6 +63,9 @@ class OperatorPlan:
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         broadcast: the codec of broadcast rows; None where no stream is connected.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
+        timed: whether Spark keeps a timeout beside each pointer.
+        wakes: whether a batch with rows calls all subtasks, those without rows too.
+        max_parallelism: the number of key groups.
     """
 
     uid: str
@@ -80,11 +83,9 @@ class OperatorPlan:
     time_mode: TimeMode | None = None
     broadcast: BroadcastCodec | None = None
     batch: bool = False
-
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups."""
-        return self.config.max_parallelism
+    timed: bool = True
+    wakes: bool = False
+    max_parallelism: int = default_max_parallelism(1)
 
     @property
     def key_names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The driver's part of a rescale: settling the layout before a run's first batch.
+"""The driver's part at a query's start: settling its layouts before the first batch.
 
 Spark calls ``onQueryStarted`` in the query's own thread and waits for it, so what is written
 here is there before the first task.
@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from millpond.checkpoint import (
-    CheckpointStorage,
-    KeyedStateHandle,
-    SavepointHandle,
-)
-from millpond.checkpoint.savepoint import read_savepoint
-from millpond.errors import MaxParallelismError
-from millpond.spark.figures import read_pointers
-from millpond.spark.layout import (
-    Layout,
-    committed_handles,
-    current_layout,
-    note_failure,
-    write_layout,
-)
-from millpond.spark.pointer import Pointer
+from millpond.spark.layout import note_failure
+from millpond.spark.settling import DeclaredOperator, Start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,40 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["watch_operator"]
 
 _LOG = logging.getLogger("millpond.spark")
+_NODE = re.compile(r"FlatMapGroupsInPandasWithState (millpond\[[^\]]+\]@[0-9a-f]{12})\(")
+"""An operator in the text of a plan, by its function's name."""
 
-
-@attrs.frozen
-class _Declared:
-    """How an operator is divided, as a ``process`` call says.
-
-    Attributes:
-        savepoint: what it starts from, as configuration names it.
-        restore: the same, located.
-    """
-
-    uid: str
-    parallelism: int
-    max_parallelism: int
-    storage: CheckpointStorage
-    savepoint: str
-    restore: SavepointHandle | None
-    time_mode: str | None
-
-    @property
-    def name(self) -> str:
-        """The name under which this call's function stands in a query's plan."""
-        parts = (
-            self.parallelism,
-            self.max_parallelism,
-            self.storage.uri,
-            self.savepoint,
-            self.time_mode,
-        )
-        digest = hashlib.sha256(repr(parts).encode()).hexdigest()
-        return f"millpond[{self.uid}]@{digest[:12]}"
-
-
-_declared: dict[str, _Declared] = {}
+_declared: dict[str, DeclaredOperator] = {}
 _watched: WeakSet[Any] = WeakSet()
 
 
@@ -83,20 +40,24 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
         The name that the operator's function must have, to be found in the query's plan.
     """
     restore = plan.config.checkpoint.restore
-    declared = _Declared(
+    declared = DeclaredOperator(
         uid=plan.uid,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         storage=plan.storage(),
         savepoint=plan.config.checkpoint.restore or "",
         restore=plan.registry.savepoint(restore) if restore else None,
+        ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
         time_mode=plan.time_mode,
+        timed=plan.timed,
     )
-    _declared[declared.name] = declared
+    said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
+    name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
+    _declared[name] = declared
     if spark not in _watched:
         spark.streams.addListener(_LayoutListener(spark))
         _watched.add(spark)
-    return declared.name
+    return name
 
 
 class _LayoutListener(StreamingQueryListener):
@@ -108,17 +69,19 @@ class _LayoutListener(StreamingQueryListener):
         query, run = str(event.id), str(event.runId)
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
-        text = stream.analyzedPlan().toString()
-        operators = [each for name, each in _declared.items() if name in text]
+        names = _NODE.findall(stream.analyzedPlan().toString())
+        operators = [_declared[name] for name in names if name in _declared]
         if any(declared.time_mode == "processing-time" for declared in operators):
             _let_it_end(stream)
-        for declared in operators:
-            try:
-                _settle(self._spark, stream, query, declared)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
-                # Spark swallows a listener's errors: the tasks find this note and say so.
-                _LOG.exception("operator %r of query %s cannot start", declared.uid, query)
-                note_failure(declared.storage, query, declared.uid, run, str(error))
+        if not operators:
+            return
+        try:
+            Start(self._spark, stream, query, operators).settle()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
+            # Spark swallows a listener's errors: the tasks find this note and say so.
+            _LOG.exception("query %s cannot start", query)
+            for uid, storage in {each.uid: each.storage for each in operators}.items():
+                note_failure(storage, query, uid, run, str(error))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to do."""
@@ -136,46 +99,3 @@ def _let_it_end(stream: Any) -> None:
     if stream.trigger().toString().startswith(("AvailableNow", "OneTime")):
         conf = stream.sparkSessionForStream().conf()
         conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-
-
-def _settle(spark: SparkSession, stream: Any, query: str, declared: _Declared) -> None:
-    """Write a layout if the operator has none yet, or one of another parallelism."""
-    current = current_layout(declared.storage, query, declared.uid)
-    if current is None:
-        layout = _first_layout(declared)
-    elif current.max_parallelism != declared.max_parallelism:
-        raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
-    elif current.parallelism == declared.parallelism:
-        return
-    else:
-        sources = _committed(spark, stream, current, declared)
-        number = current.number + 1
-        layout = Layout(number, declared.parallelism, declared.max_parallelism, tuple(sources))
-        _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
-    write_layout(declared.storage, query, declared.uid, layout)
-
-
-def _first_layout(declared: _Declared) -> Layout:
-    """The layout of a new operator, which starts from the savepoint if that holds it."""
-    savepoint = ""
-    if declared.restore is not None:
-        saved = read_savepoint(declared.restore).operators
-        found = [operator for operator in saved if operator.uid == declared.uid]
-        if not found:
-            _LOG.warning("%s holds no operator %r", declared.savepoint, declared.uid)
-        elif found[0].max_parallelism != declared.max_parallelism:
-            raise MaxParallelismError(found[0].max_parallelism, declared.max_parallelism)
-        else:
-            savepoint = declared.savepoint
-    return Layout(0, declared.parallelism, declared.max_parallelism, savepoint=savepoint)
-
-
-def _committed(
-    spark: SparkSession, stream: Any, current: Layout, declared: _Declared
-) -> list[KeyedStateHandle]:
-    """What the query has committed of the operator so far."""
-    pointers: list[Pointer] = []
-    if not stream.commitLog().getLatestBatchId().isEmpty():
-        pointers = read_pointers(spark, stream.resolvedCheckpointRoot())
-    mine = [pointer for pointer in pointers if pointer.operator_uid == declared.uid]
-    return committed_handles(mine, current, declared.storage)

@@ -152,7 +152,7 @@ class SubtaskRunner:
     def _batches(
         self, frames: Iterable[pd.DataFrame]
     ) -> Iterator[tuple[list[list[Any]], list[int]]]:
-        if self._plan.time_mode is not None:
+        if self._plan.wakes:
             frames = map(without_wake_ups, frames)
         decoded = self._decoded(frames)
         return iter([self._in_order(decoded)]) if self._plan.order_by else decoded

@@ -11,10 +11,11 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
+from millpond.checkpoint.committed import last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.plugins import get_registry
 from millpond.spark.figures import read_pointers
-from millpond.spark.layout import committed_handles, read_layout
+from millpond.spark.layout import committed_handles, current_layout, read_layout
 from millpond.spark.session import spark_configuration
 
 if TYPE_CHECKING:
@@ -37,8 +38,13 @@ def query_handles(
     (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
     query = json.loads(line.value)["id"]
     pointers = read_pointers(spark, checkpoint, batch_id)
+    registry = get_registry(spark_configuration(spark).plugins)
+    at = last_batch(registry.savepoint(checkpoint).storage) if batch_id is None else batch_id
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):
+        newest = current_layout(snapshots, query, uid)
+        if newest and newest.dropped_after is not None and newest.dropped_after < at:
+            continue
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
         layout = read_layout(snapshots, query, uid, max(pointer.layout for pointer in mine))
         handles[uid] = committed_handles(mine, layout, snapshots)

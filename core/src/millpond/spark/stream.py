@@ -20,6 +20,7 @@ from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
 from millpond.spark.labels import group_labels
+from millpond.spark.past import Past
 from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
 from millpond.spark.pointer import POINTER_SCHEMA
 from millpond.spark.rescale import watch_operator
@@ -172,8 +173,6 @@ class KeyedStream:
             rows, codec = self._broadcast
             labels = group_labels(plan.parallelism)
             carried = codec.joined(carried, plan.rows.fillers(), rows, labels)
-        if plan.watermarked:
-            carried = carried.select("*", time_column())
         if execution_mode not in ("streaming", "batch"):
             reason = f"{execution_mode!r} is none of streaming, batch"
             raise ConfigError("execution_mode", reason, "process(...)")
@@ -187,7 +186,7 @@ class KeyedStream:
             reason = "a streaming query needs it: name a directory that all executors reach"
             raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
         name = watch_operator(self._df.sparkSession, plan)
-        return _run_streaming(carried, plan, output_mode, name)
+        return _run_streaming(carried.select("*", time_column()), plan, output_mode, name)
 
     def _plan(
         self,
@@ -199,9 +198,18 @@ class KeyedStream:
         order_by: str | Sequence[str],
         time_mode: TimeMode | None,
     ) -> OperatorPlan:
+        check_uid(uid)
         schema = self._df.schema
         parallelism = config.parallelism or self._df.sparkSession.sparkContext.defaultParallelism
-        check_parallelism(config.max_parallelism, parallelism)
+        if config.checkpoint.claim:
+            reason = (
+                "cannot be on Spark: a query owns the snapshots it has taken, and a savepoint that "
+                "it starts from stays yours, to delete when you like"
+            )
+            raise ConfigError("checkpoint.claim", reason, "Spark configuration")
+        past = Past.of(config, uid) if self._df.isStreaming else Past()
+        max_parallelism = config.max_parallelism or past.max_parallelism(parallelism)
+        check_parallelism(max_parallelism, parallelism)
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("function", "is no KeyedProcessFunction", f"process(uid={uid!r})")
         if isinstance(function, KeyedBroadcastProcessFunction) != (self._broadcast is not None):
@@ -209,9 +217,10 @@ class KeyedStream:
             raise ConfigError("function", reason, f"process(uid={uid!r})")
         watermark = watermark_column(schema)
         moment = event_time or watermark
+        mode = _time_mode(function, time_mode, watermarked=watermark is not None)
         ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by)
         return OperatorPlan(
-            uid=check_uid(uid),
+            uid=uid,
             function=function,
             rows=RowCodec.of(schema),
             output=RowCodec.of(output_schema(output)),
@@ -220,8 +229,12 @@ class KeyedStream:
             event_time=None if moment is None else time_position(schema, moment),
             order_by=tuple(position_of(schema, name, "order_by") for name in ordering),
             watermarked=self._df.isStreaming and watermark is not None,
-            time_mode=_time_mode(function, time_mode, watermarked=watermark is not None),
+            time_mode=mode,
+            timed=mode is not None or past.timed(),
+            wakes=self._df.isStreaming
+            and (mode is not None or config.checkpoint.restore is not None),
             parallelism=parallelism,
+            max_parallelism=max_parallelism,
             config=config,
             broadcast=None if self._broadcast is None else self._broadcast[1],
             resolution=get_registry(config.plugins).resolve(config.state.backend),
@@ -266,14 +279,14 @@ def _run_streaming(
         return run_subtask(plan, key[0], frames, state)
 
     subtask.__name__ = name
-    if plan.time_mode is not None:
+    if plan.wakes:
         carried = with_wake_ups(carried, group_labels(plan.parallelism))
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.output.output_schema(),
         stateStructType=POINTER_SCHEMA,
         outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode],
+        timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
     )
     return result.select(*plan.output.restore())
 

@@ -42,11 +42,15 @@ __all__ = [
 TimeMode = Literal["event-time", "processing-time"]
 
 TIMEOUTS = {
-    None: "NoTimeout",
+    None: "EventTimeTimeout",
     "event-time": "EventTimeTimeout",
     "processing-time": "ProcessingTimeTimeout",
 }
-"""The timeout by which Spark calls subtasks, by time mode."""
+"""The timeout by which Spark calls subtasks, by time mode.
+
+Without timers none is ever set. But Spark fixes at a query's first start whether its state has a
+column for one, and a function may get timers later.
+"""
 
 _WATERMARK = "spark.watermarkDelayMs"
 _TIME_COLUMN = "millpond_time"

@@ -28,7 +28,7 @@ from millpond.runtime import (
     open_operator_backend,
 )
 from millpond.spark.acquire import CommittedState, acquire_backend
-from millpond.spark.layout import layout_of_run
+from millpond.spark.layout import Layout, layout_of_run
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.pointer import Pointer
 from millpond.spark.runner import SubtaskRunner, collector_paused
@@ -47,16 +47,21 @@ def run_subtask(
     """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
     # pyspark joins our frames with an empty one, of which pandas warns in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
+    watch = BatchFigures()
+    query, run, batch_id = _running_query()
+    layout = layout_of_run(
+        plan.config.checkpoint.dir or "", plan.config.plugins, query, plan.uid, run
+    )
+    layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
+    pointer = _own_pointer(plan, query, run, layout, state)
     if not plan.owns(label):
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
         return
-    watch = BatchFigures()
     info = plan.subtask(label)
     groups = plan.key_groups(info.index)
-    query, run, batch_id = _running_query()
     storage = plan.storage()
-    committed = _committed_state(plan, query, run, info, state)
+    committed = _committed_state(plan, layout, info, pointer)
     time = BatchTime.of(state, watermarked=plan.watermarked)
     with (
         acquire_backend(plan, query, groups, committed, time.processing_time) as acquired,
@@ -122,15 +127,36 @@ def _operator_state(
     return found
 
 
+def _own_pointer(
+    plan: OperatorPlan, query: str, run: str, layout: Layout, state: GroupState
+) -> Pointer | None:
+    """The committed pointer, if it is this operator's, and of the layout in force.
+
+    Raises:
+        RestoreError: it is another operator's, which would lose it, or of a layout that is not
+            there.
+    """
+    pointer = Pointer.from_row(state.get) if state.exists else None
+    if pointer is None:
+        return None
+    theirs = layout
+    if pointer.operator_uid != plan.uid:
+        uri, rules = plan.config.checkpoint.dir or "", plan.config.plugins
+        theirs = layout_of_run(uri, rules, query, pointer.operator_uid, run)
+        if pointer.layout == theirs.number:
+            cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
+            raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    if pointer.layout > theirs.number:
+        cause = f"Spark's state names layout {pointer.layout}, the last one is {theirs.number}"
+        raise RestoreError(f"operator {pointer.operator_uid!r}", (cause,))
+    return pointer if pointer.layout == layout.number and theirs is layout else None
+
+
 def _committed_state(
-    plan: OperatorPlan, query: str, run: str, info: SubtaskInfo, state: GroupState
+    plan: OperatorPlan, layout: Layout, info: SubtaskInfo, pointer: Pointer | None
 ) -> CommittedState:
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
-    uri = plan.config.checkpoint.dir or ""
-    layout = layout_of_run(uri, plan.config.plugins, query, plan.uid, run)
-    layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
-    pointer = Pointer.from_row(state.get) if state.exists else None
-    if pointer is None or pointer.layout != layout.number:
+    if pointer is None:
         sources = tuple(layout.starting_points(info.index, plan.registry))
         last = max((source.checkpoint_id for source in sources), default=None)
         return CommittedState(layout.number, None, sources, last)

@@ -1,0 +1,70 @@
+"""What a uid's past tells while its DataFrame is built: key groups, and room for timeouts."""
+
+import millpond as mp
+import pytest
+from millpond.keygroups import default_max_parallelism
+from millpond.spark.layout import Layout, write_layout
+from millpond.spark.past import Past
+
+
+class Nothing(mp.KeyedProcessFunction):
+    """Keeps one value a key."""
+
+    def open(self, context):
+        self.seen = context.get_state(mp.ValueStateDescriptor("seen", int))
+
+    def process_element(self, row, context):
+        self.seen.update(1)
+
+
+def past(tmp_path, *layouts, uid="totals", **options):
+    """What is known after queries have left these layouts."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+    for number, layout in enumerate(layouts):
+        write_layout(storage, f"query-{number}", uid, layout)
+    return Past.of(mp.Config({"checkpoint.dir": storage.uri, **options}), "totals")
+
+
+@pytest.mark.parametrize("parallelism", [1, 85, 86, 128, 129, 1000, 32768])
+def test_a_new_operator_gets_flinks_default(tmp_path, parallelism):
+    """Without a past it is the next power of two above 1.5 times the parallelism."""
+    for known in (Past(), past(tmp_path), past(tmp_path, Layout(0, 2, 64), uid="other")):
+        assert known.max_parallelism(parallelism) == default_max_parallelism(parallelism)
+        assert known.timed()
+
+
+@pytest.mark.parametrize(
+    ("stored", "parallelism", "expected"),
+    [
+        ((512,), 2, 512),
+        ((100,), 100, 100),
+        ((512, 512), 2, 512),
+        ((512, 64), 2, 128),
+        ((512, 64), 100, 512),
+        ((128,), 129, 256),
+    ],
+)
+def test_the_restored_number_is_adopted(tmp_path, stored, parallelism, expected):
+    """What the uid's queries agree on is taken, unless it is too small for the parallelism."""
+    layouts = [Layout(0, 1, number) for number in stored]
+    assert past(tmp_path, *layouts).max_parallelism(parallelism) == expected
+
+
+def test_a_savepoints_number_is_adopted(tmp_path):
+    """Before the first start it is the savepoint's; what is wrong with that is left to the start."""
+    with mp.testing.KeyedOperatorHarness(Nothing(), key="k", max_parallelism=64) as harness:
+        harness.process({"k": "a"})
+        harness.savepoint(tmp_path / "saved")
+    restore = {"checkpoint.restore": str(tmp_path / "saved")}
+    found = past(tmp_path, **restore)
+    assert found.max_parallelism(1) == 128
+    config = mp.Config({"checkpoint.dir": (tmp_path / "snapshots").as_uri(), **restore})
+    assert Past.of(config, "operator").max_parallelism(1) == 64
+    nowhere = {"checkpoint.restore": str(tmp_path / "nowhere")}
+    assert past(tmp_path, **nowhere).max_parallelism(1) == 128
+
+
+def test_room_for_timeouts(tmp_path):
+    """An operator that an earlier Millpond began without timers goes on without timeouts."""
+    assert not past(tmp_path / "a", Layout(0, 1, 128)).timed()
+    assert past(tmp_path / "b", Layout(0, 1, 128), Layout(0, 1, 128, timed=True)).timed()

@@ -1,0 +1,215 @@
+"""State belongs to an operator's uid, whatever place in the plan Spark counts it at."""
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.plugins import get_registry
+from millpond.spark import create_savepoint, key_by
+from millpond.spark.layout import Layout, current_layout, write_layout
+from millpond.spark.plan import OperatorPlan
+from millpond.spark.pointer import Pointer
+from millpond.spark.rows import RowCodec
+from millpond.spark.worker import _own_pointer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StringType, StructType
+from streaming import RUNNING, Running, output, run
+
+KEYS = [f"k{number}" for number in range(10)]
+
+
+class Broken(Running):
+    """Fails at its first row."""
+
+    def process_element(self, row, context):
+        raise ZeroDivisionError
+
+
+def start(stream, tmp_path, *uids, function=Running):
+    """Run operators beside each other; each sums up its own multiple of what comes."""
+    factors = {"hundreds": 100}
+    outs = [
+        key_by(stream.selectExpr("k", f"n * {factors.get(uid, 1)} n"), "k")
+        .process(function(), output=RUNNING, uid=uid)
+        .selectExpr(f"'{uid}:' || k k", "rows", "sum")
+        for uid in uids
+    ]
+    united = outs[0]
+    for out in outs[1:]:
+        united = united.union(out)
+    return run(united, tmp_path)
+
+
+def saved(spark, tmp_path, name):
+    """The uids in a savepoint of the query as it is, and the counts by uid and key."""
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    handle = create_savepoint(spark, checkpoint, tmp_path / name)
+    found = {}
+    for uid in sorted(path.name for path in (tmp_path / name).iterdir() if path.is_dir()):
+        rows = spark.read.parquet(str(tmp_path / name / uid / "count")).collect()
+        found[uid] = {row.key: row.value for row in rows}
+    assert handle is not None
+    return found
+
+
+@pytest.mark.spark
+def test_operators_change_places(spark, job_conf, files, tmp_path):
+    """Each keeps its own state, though others overwrite its rows in Spark; also with a rescale."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    start(files.stream(), tmp_path, "ones", "hundreds")
+    files.add((KEYS[0], 1))
+    start(files.stream(), tmp_path, "hundreds", "ones")
+    expected = {key: 2 if key == KEYS[0] else 1 for key in KEYS}
+    assert saved(spark, tmp_path, "saved") == {"hundreds": expected, "ones": expected}
+    job_conf(parallelism=3)
+    files.add(*((key, 1) for key in KEYS))
+    start(files.stream(), tmp_path, "ones", "hundreds")
+    finals = {}
+    for key, rows, total in output(spark, tmp_path):
+        finals[key] = max(finals.get(key, (0, 0)), (rows, total))
+    counts = {key: 3 if key == KEYS[0] else 2 for key in KEYS}
+    assert finals == {
+        **{f"ones:{key}": (count, count) for key, count in counts.items()},
+        **{f"hundreds:{key}": (count, 100 * count) for key, count in counts.items()},
+    }
+
+
+@pytest.mark.spark
+def test_a_changed_uid(spark, job_conf, files, tmp_path):
+    """It is refused, with a rescale too; where state may be given up, it starts empty."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    start(files.stream(), tmp_path, "old")
+    files.add((KEYS[0], 1))
+    for parallelism in (2, 3):
+        job_conf(parallelism=parallelism)
+        with pytest.raises(StreamingQueryException, match="state of 'old', but.* are 'new'"):
+            start(files.stream(), tmp_path, "new")
+    job_conf(parallelism=2)
+    spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
+    with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
+        start(files.stream(), tmp_path, "new", function=Broken)
+    # Nothing of that run is committed, so nothing is given up yet.
+    spark.conf.unset("spark.millpond.checkpoint.ignore-unclaimed-state")
+    start(files.stream(), tmp_path, "old")
+    assert ("old:k0", 2, 2) in output(spark, tmp_path)
+    spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
+    files.add((KEYS[0], 1))
+    start(files.stream(), tmp_path, "new")
+    spark.conf.unset("spark.millpond.checkpoint.ignore-unclaimed-state")
+    files.add((KEYS[0], 1))
+    start(files.stream(), tmp_path, "new")
+    assert {row for row in output(spark, tmp_path) if row[0].startswith("new")} == {
+        ("new:k0", 1, 1),
+        ("new:k0", 2, 2),
+    }
+    assert saved(spark, tmp_path, "saved") == {"new": {"k0": 2}}
+    files.add((KEYS[0], 1))
+    with pytest.raises(StreamingQueryException, match="state of 'new', but.* are 'old'"):
+        start(files.stream(), tmp_path, "old")
+
+
+@pytest.mark.spark
+def test_a_uid_stands_once_in_a_query(job_conf, files, tmp_path):
+    """Two operators with one uid are refused, and so is one operator's output used twice."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    with pytest.raises(StreamingQueryException, match="uid 'same': stands more than once"):
+        start(files.stream(), tmp_path, "same", "same")
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="twice")
+    with pytest.raises(StreamingQueryException, match="uid 'twice': stands more than once"):
+        run(out.union(out), tmp_path, name="other")
+
+
+@pytest.mark.spark
+def test_a_claim_is_refused(spark, job_conf):
+    """checkpoint.claim has no meaning on Spark, and says so."""
+    job_conf(checkpoint_claim="true")
+    df = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    with pytest.raises(errors.ConfigError, match=r"checkpoint\.claim: cannot be on Spark"):
+        key_by(df, "k").process(Running(), output=RUNNING, uid="x")
+
+
+@attrs.frozen
+class State:
+    """What Spark hands to a task: a row or none."""
+
+    get: tuple
+
+    @property
+    def exists(self):
+        return bool(self.get)
+
+
+SCHEMA = StructType().add("k", StringType())
+
+
+@pytest.mark.parametrize(
+    ("uid", "layout", "outcome"),
+    [
+        ("mine", 2, "own"),
+        ("mine", 1, None),
+        ("mine", 3, "names layout 3, the last one is 2"),
+        ("theirs", 4, None),
+        ("theirs", 5, "hands it the state of operator 'theirs'"),
+        ("theirs", 6, "names layout 6, the last one is 5"),
+        ("unknown", 0, "has settled no layout"),
+    ],
+)
+def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
+    """A row of another operator is passed over where it counts no more, and refused otherwise."""
+    storage = mp.checkpoint_storage(tmp_path.as_uri())
+    write_layout(storage, "q", "mine", Layout(2, 1, 128))
+    write_layout(storage, "q", "theirs", Layout(5, 1, 128))
+    plan = OperatorPlan(
+        uid="mine",
+        function=Running(),
+        rows=RowCodec.of(SCHEMA),
+        output=RowCodec.of(SCHEMA),
+        key_positions=(0,),
+        key_fields=(StringType(),),
+        event_time=None,
+        order_by=(),
+        parallelism=1,
+        config=mp.Config({"checkpoint.dir": storage.uri}),
+        resolution=get_registry().resolve("heap"),
+    )
+    mine = current_layout(storage, "q", "mine")
+    pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
+
+    def look():
+        return _own_pointer(plan, "q", f"run-{tmp_path}", mine, State(attrs.astuple(pointer)))
+
+    if outcome in ("own", None):
+        assert look() == (pointer if outcome else None)
+    else:
+        with pytest.raises(errors.RestoreError, match=outcome):
+            look()
+    assert _own_pointer(plan, "q", "run", mine, State(())) is None
+
+
+def test_an_earlier_layout_is_read(tmp_path):
+    """A layout that was written before rosters counts for an operator that was alone."""
+    import hashlib
+    import json
+
+    content = json.dumps(
+        {
+            "format_version": 1,
+            "number": 0,
+            "parallelism": 2,
+            "max_parallelism": 128,
+            "sources": [],
+            "savepoint": "",
+        }
+    )
+    folder = tmp_path / "q" / "totals" / "layout"
+    folder.mkdir(parents=True)
+    sealed = {"sha256": hashlib.sha256(content.encode()).hexdigest(), "content": content}
+    (folder / "00000000.json").write_text(json.dumps(sealed))
+    storage = mp.checkpoint_storage(tmp_path.as_uri())
+    layout = current_layout(storage, "q", "totals")
+    assert layout == Layout(0, 2, 128, roster=("totals",), timed=False)
+    write_layout(storage, "q", "totals", attrs.evolve(layout, number=1, dropped_after=7))
+    assert current_layout(storage, "q", "totals").dropped_after == 7
