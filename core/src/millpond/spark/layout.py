@@ -44,8 +44,8 @@ class Layout:
         savepoint: the URI of a savepoint that the operator starts from; empty where it does not.
         roster: the uids of the query's operators in the order of its plan.
         timed: whether Spark keeps a timeout beside each pointer.
-        dropped_after: the last batch before the operator was left out of its query with its state
-            given up; None while it is part of it.
+        dropped_after: the last batch before the operator was left out of its query, -1 if there
+            was none; None while it is part of it. Its state is given up with the next batch.
     """
 
     number: int
@@ -150,6 +150,12 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     queries = {match[1] for path in storage.list("") if (match := pattern.fullmatch(path))}
     found = (current_layout(storage, query, uid) for query in sorted(queries))
     return [layout for layout in found if layout is not None]
+
+
+def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
+    """The operators that have a layout in a query."""
+    found = (re.match(r"[^/]+/([^/]+)/layout/", path) for path in storage.list(query))
+    return {match[1] for match in found if match}
 
 
 def _note(query: str, uid: str, run: str) -> str:

@@ -25,6 +25,7 @@ from millpond.spark.layout import (
     committed_handles,
     current_layout,
     read_layout,
+    uids_of,
     write_layout,
 )
 from millpond.spark.pointer import Pointer
@@ -86,10 +87,10 @@ class Start:
         self._require_the_same_timeouts(current)
         if all(self._goes_on(each, current[each.uid]) for each in self.operators):
             return
-        given_up = self._unclaimed()
+        left_out = self._left_out()
         layouts = [self._next_layout(each, current[each.uid]) for each in self.operators]
-        for uid, layout in given_up.items():
-            _LOG.warning("the state of operator %r is given up", uid)
+        for uid, layout in left_out.items():
+            _LOG.warning("operator %r is left out; what state it had is given up", uid)
             write_layout(self.operators[0].storage, self.query, uid, layout)
         for declared, layout in zip(self.operators, layouts, strict=True):
             _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
@@ -116,7 +117,7 @@ class Start:
         """
         for place, declared in enumerate(self.operators):
             layout = current[declared.uid]
-            if layout is None or layout.timed or self._last_batch is None:
+            if layout is None or layout.timed or self._now < 0:
                 continue
             root = self.stream.resolvedCheckpointRoot()
             if declared.timed != keeps_timeouts(self.spark, root, place):
@@ -142,30 +143,37 @@ class Start:
     # ---------------------------------------------------------------- what is committed
 
     @cached_property
-    def _last_batch(self) -> int | None:
+    def _now(self) -> int:
+        """The last committed batch; -1 before the first."""
         latest = self.stream.commitLog().getLatestBatchId()
-        return None if latest.isEmpty() else int(latest.get())
+        return -1 if latest.isEmpty() else int(latest.get())
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
-        if self._last_batch is None:
+        if self._now < 0:
             return []
         return read_pointers(self.spark, self.stream.resolvedCheckpointRoot())
 
-    def _unclaimed(self) -> dict[str, Layout]:
-        """The layouts by which state that no operator claims is given up."""
+    def _left_out(self) -> dict[str, Layout]:
+        """The layouts by which operators of earlier starts, which are none any more, are left out.
+
+        Also those that have left nothing: else their layouts would seem to be in force later.
+        """
         storage = self.operators[0].storage
+        holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)
+        unclaimed = []
         found: dict[str, Layout] = {}
-        for uid in {pointer.operator_uid for pointer in self._pointers} - set(self.roster):
+        for uid in holders | (uids_of(storage, self.query) - set(self.roster)):
             layout = self._current(storage, uid)
             if layout is None:
                 raise self._missing(uid)
-            if layout.dropped_after in (None, self._last_batch):
-                found[uid] = attrs.evolve(
-                    layout, number=layout.number + 1, dropped_after=self._last_batch
-                )
-        if found and not all(each.ignore_unclaimed for each in self.operators):
-            raise UnclaimedStateError("The query's checkpoint", tuple(sorted(found)), self.roster)
+            if layout.dropped_after in (None, self._now):
+                found[uid] = attrs.evolve(layout, number=layout.number + 1, dropped_after=self._now)
+                if uid in holders or layout.sources:
+                    unclaimed.append(uid)
+        if unclaimed and not all(each.ignore_unclaimed for each in self.operators):
+            place = "The query's checkpoint"
+            raise UnclaimedStateError(place, tuple(sorted(unclaimed)), self.roster)
         return found
 
     def _missing(self, uid: str) -> RestoreError:
@@ -187,7 +195,7 @@ class Start:
             return self._first_layout(declared, current.number + 1)
         if last.max_parallelism != declared.max_parallelism:
             raise MaxParallelismError(last.max_parallelism, declared.max_parallelism)
-        if self._last_batch is None:
+        if self._now < 0:
             return self._layout(declared, current.number + 1, last.sources, last.savepoint)
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
         sources = committed_handles(mine, last, declared.storage)
@@ -199,7 +207,7 @@ class Start:
         It was not if no batch has been committed since: then all is as it was before.
         """
         while current.dropped_after is not None:
-            if current.dropped_after != self._last_batch:
+            if current.dropped_after != self._now:
                 return None
             current = read_layout(declared.storage, self.query, declared.uid, current.number - 1)
         return current
