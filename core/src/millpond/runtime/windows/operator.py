@@ -174,8 +174,7 @@ class WindowOperator(KeyedProcessFunction):
             for part in parts:
                 if part != merged:
                     at.window = part
-                    self._trigger.clear(at)
-                    at.timers.delete(self._domain, self._cleanup_time(part), part)
+                    self._forget(part, at)
             self._state.merge_namespaces(namespace, sources)
 
         return on_merge
@@ -195,7 +194,7 @@ class WindowOperator(KeyedProcessFunction):
         result = self._trigger.on_element(row, timestamp, at)
         output = list(self._fired(result, namespace, at, context))
         cleanup = self._cleanup_time(at.window)
-        if cleanup < MAX_TIMESTAMP - 1:
+        if cleanup < MAX_TIMESTAMP:
             at.timers.register(self._domain, cleanup, at.window)
         return output
 
@@ -216,12 +215,17 @@ class WindowOperator(KeyedProcessFunction):
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
             self._state.clear()
-            self._trigger.clear(at)
+            self._forget(window, at)
             self._contents.function.clear(self._window_context(at))
             if windows is not None:
                 windows.retire(window)
                 windows.persist()
         return output
+
+    def _forget(self, window: TimeWindow, at: _TriggerContext) -> None:
+        """Drop what the trigger keeps of the context's window, and its clean-up."""
+        self._trigger.clear(at)
+        at.timers.delete(self._domain, self._cleanup_time(window), window)
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
         """Whether a time is the one at which a window is dropped."""

@@ -19,8 +19,8 @@ class TimeWindow(NamedTuple):
     end: int
 
     def max_timestamp(self) -> int:
-        """The last time that belongs to the window."""
-        return self.end - 1
+        """The last time that belongs to the window; MAX_TIMESTAMP of one without an end."""
+        return self.end - 1 if self.end < MAX_TIMESTAMP else MAX_TIMESTAMP
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether both have a time in common, or touch."""

@@ -1,0 +1,220 @@
+"""Flink's triggers, ported for the operator in ``flink_windows``, and one that does everything.
+
+The context is the operator: ``window``, ``timers``, ``register``, ``delete``, ``trigger_state``.
+"""
+
+from flink_windows import CONTINUE, EVENT, FIRE, FIRE_AND_PURGE, PROCESSING, PURGE
+
+
+class Trigger:
+    def on_time(self, domain, time, context):
+        return CONTINUE
+
+    def on_merge(self, parts, context):
+        pass
+
+    def clear(self, context):
+        pass
+
+    def values(self, context):
+        return context.trigger_state.get((context.key, context.window), [])
+
+    def keep(self, context, value):
+        context.trigger_state.append(context.key, context.window, value)
+
+    def forget(self, context):
+        context.trigger_state.clear_at(context.key, context.window)
+
+    def merge_state(self, parts, context):
+        context.trigger_state.merge(context.key, context.window, parts)
+
+
+class Never(Trigger):
+    def on_element(self, row, timestamp, context):
+        return CONTINUE
+
+
+class EventTime(Trigger):
+    def on_element(self, row, timestamp, context):
+        if context.window.max_timestamp() <= context.timers.watermark:
+            return FIRE
+        context.register(EVENT, context.window.max_timestamp())
+        return CONTINUE
+
+    def on_time(self, domain, time, context):
+        return FIRE if (domain, time) == (EVENT, context.window.max_timestamp()) else CONTINUE
+
+    def on_merge(self, parts, context):
+        if context.window.max_timestamp() > context.timers.watermark:
+            context.register(EVENT, context.window.max_timestamp())
+
+    def clear(self, context):
+        context.delete(EVENT, context.window.max_timestamp())
+
+
+class ProcessingTime(Trigger):
+    def on_element(self, row, timestamp, context):
+        context.register(PROCESSING, context.window.max_timestamp())
+        return CONTINUE
+
+    def on_time(self, domain, time, context):
+        return FIRE if domain == PROCESSING else CONTINUE
+
+    def on_merge(self, parts, context):
+        if context.window.max_timestamp() > context.timers.now:
+            context.register(PROCESSING, context.window.max_timestamp())
+
+    def clear(self, context):
+        context.delete(PROCESSING, context.window.max_timestamp())
+
+
+class Count(Trigger):
+    def __init__(self, most):
+        self.most = most
+
+    def on_element(self, row, timestamp, context):
+        self.keep(context, 1)
+        if len(self.values(context)) < self.most:
+            return CONTINUE
+        self.forget(context)
+        return FIRE
+
+    def on_merge(self, parts, context):
+        self.merge_state(parts, context)
+
+    def clear(self, context):
+        self.forget(context)
+
+
+class Purging(Trigger):
+    def __init__(self, inner):
+        self.inner = inner
+        self.on_merge, self.clear = inner.on_merge, inner.clear
+
+    def on_element(self, row, timestamp, context):
+        result = self.inner.on_element(row, timestamp, context)
+        return FIRE_AND_PURGE if result == FIRE else result
+
+    def on_time(self, domain, time, context):
+        result = self.inner.on_time(domain, time, context)
+        return FIRE_AND_PURGE if result == FIRE else result
+
+
+class ContinuousEventTime(Trigger):
+    def __init__(self, interval):
+        self.interval = interval
+
+    def on_element(self, row, timestamp, context):
+        end = context.window.max_timestamp()
+        if end <= context.timers.watermark:
+            return FIRE
+        context.register(EVENT, end)
+        if not self.values(context):
+            self.register_next(timestamp - timestamp % self.interval, context)
+        return CONTINUE
+
+    def register_next(self, time, context):
+        following = min(time + self.interval, context.window.max_timestamp())
+        self.keep(context, following)
+        context.register(EVENT, following)
+
+    def on_time(self, domain, time, context):
+        if domain != EVENT:
+            return CONTINUE
+        if time == context.window.max_timestamp():
+            return FIRE
+        if min(self.values(context), default=None) != time:
+            return CONTINUE
+        self.forget(context)
+        self.register_next(time, context)
+        return FIRE
+
+    def on_merge(self, parts, context):
+        self.merge_state(parts, context)
+        if self.values(context):
+            context.register(EVENT, min(self.values(context)))
+
+    def clear(self, context):
+        if self.values(context):
+            context.delete(EVENT, min(self.values(context)))
+            self.forget(context)
+
+
+class ContinuousProcessingTime(Trigger):
+    def __init__(self, interval):
+        self.interval = interval
+
+    def on_element(self, row, timestamp, context):
+        if not self.values(context):
+            now = context.timers.now
+            self.register_next(now - now % self.interval, context)
+        return CONTINUE
+
+    def register_next(self, time, context):
+        following = min(time + self.interval, context.window.max_timestamp())
+        self.keep(context, following)
+        context.register(PROCESSING, following)
+
+    def on_time(self, domain, time, context):
+        if domain != PROCESSING or min(self.values(context), default=None) != time:
+            return CONTINUE
+        self.forget(context)
+        self.register_next(time, context)
+        return FIRE
+
+    def on_merge(self, parts, context):
+        self.merge_state(parts, context)
+        if self.values(context):
+            context.register(PROCESSING, min(self.values(context)))
+
+    def clear(self, context):
+        if self.values(context):
+            context.delete(PROCESSING, min(self.values(context)))
+            self.forget(context)
+
+
+class Wild(Trigger):
+    """Does what the row's number says; leaves timers behind that nobody wants any more."""
+
+    def on_element(self, row, timestamp, context):
+        self.keep(context, row["n"])
+        end, now = context.window.max_timestamp(), context.timers.now
+        match row["n"] % 9:
+            case 0:
+                return FIRE
+            case 1:
+                return PURGE
+            case 2:
+                return FIRE_AND_PURGE
+            case 3:
+                context.register(EVENT, timestamp + 5)
+                context.register(EVENT, timestamp + 7)
+            case 4:
+                context.register(PROCESSING, now + 3)
+                context.register(PROCESSING, now + 5)
+            case 5:
+                context.register(PROCESSING, now - 2)
+            case 6:
+                context.delete(EVENT, end)
+                context.delete(PROCESSING, end)
+            case 7:
+                context.delete(EVENT, timestamp + 4)
+                context.delete(PROCESSING, now + 2)
+            case 8:
+                context.register(EVENT, end)
+        return CONTINUE
+
+    def on_time(self, domain, time, context):
+        self.keep(context, time)
+        if time % 3 == 0 and time < context.window.max_timestamp():
+            context.register(domain, time + 1)
+        if time % 2 and time + 2 < context.window.max_timestamp():
+            context.delete(domain, time + 2)
+        return (FIRE, FIRE_AND_PURGE, CONTINUE, FIRE, PURGE)[sum(self.values(context)) % 5]
+
+    def on_merge(self, parts, context):
+        self.merge_state(parts, context)
+        self.keep(context, len(parts))
+
+    def clear(self, context):
+        self.forget(context)

@@ -1,0 +1,205 @@
+"""Windows, triggers and timers against a port of Flink's operator, by programs made by chance."""
+
+import copy
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import millpond as mp
+import pytest
+from flink_windows import EVENT, PROCESSING
+from millpond.backend.timers import TimerQueue
+from millpond.runtime.timers import TimerService
+from millpond.windows import (
+    CountTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    TimeWindow,
+    TriggerResult,
+    WindowOperator,
+)
+from window_programs import GROUPS, group_of, program
+
+MOSTLY_HEAP = (*("heap",) * 10, "rocksdb", "lmdb")
+
+
+class Subject:
+    """Millpond's side of a program: one harness a subtask, all at the same time."""
+
+    def __init__(self, made, folder):
+        self.made, self.folder = made, folder
+        self.clock = self.saved = 0
+        self.opened = ExitStack()
+        self.start(None, 1)
+
+    def start(self, handles, parallelism):
+        self.opened.close()
+        self.harnesses = [
+            self.opened.enter_context(
+                mp.testing.KeyedOperatorHarness(
+                    copy.deepcopy(self.made.function),
+                    key="k",
+                    backend=self.made.backend,
+                    max_parallelism=GROUPS,
+                    subtask=index,
+                    parallelism=parallelism,
+                    restore=handles,
+                    clock_ms=self.clock,
+                )
+            )
+            for index in range(parallelism)
+        ]
+
+    def subtask_of(self, key):
+        return group_of(key) * len(self.harnesses) // GROUPS
+
+    def step(self, kind, *rest):
+        """Do a step; returns what each subtask has yielded."""
+        if kind == "row":
+            key, n, moment = rest
+            self.harnesses[self.subtask_of(key)].process({"k": key, "n": n}, moment)
+        elif kind == "restore":
+            self.restore(*rest)
+        else:
+            self.clock = max(self.clock, rest[0] if kind == "clock" else 0)
+            for each in self.harnesses:
+                advance = (
+                    each.advance_processing_time if kind == "clock" else each.advance_watermark
+                )
+                advance(*rest)
+        outputs = [list(each.output) for each in self.harnesses]
+        for each in self.harnesses:
+            each.output.clear()
+        return outputs
+
+    def restore(self, form, parallelism):
+        handles = []
+        for each in self.harnesses:
+            self.saved += 1
+            path = self.folder / str(self.saved)
+            handles.append(each.snapshot() if form == "snapshot" else each.savepoint(path))
+        self.start(handles, parallelism)
+
+    def entries(self):
+        return sum(each._backend.num_state_entries() for each in self.harnesses)
+
+    def timers(self, domain):
+        """All timers that are set, as time, key and window."""
+        found = set()
+        for each in self.harnesses:
+            queue = each._backend.timer_queue(domain, TimeWindow)
+            rows = queue._rows.until((1 << 63) - 1)
+            timers = [queue._timer(queue._timestamp(row), row) for row in rows]
+            found |= {(timer.timestamp, timer.key, tuple(timer.namespace)) for timer in timers}
+        return found
+
+
+def expected(reference, kind, *rest):
+    """Do a step on the port; returns what it has yielded."""
+    timers = reference.timers
+    if kind == "row":
+        key, n, moment = rest
+        reference.process_element(key, {"k": key, "n": n}, moment)
+    elif kind == "watermark":
+        timers.advance_watermark(rest[0], reference.on_timer)
+    elif kind == "clock":
+        timers.advance_processing_time(max(rest[0], timers.now), reference.on_timer)
+    else:
+        timers.restored()
+    output, reference.output = reference.output, []
+    return output
+
+
+def compare(made, folder):
+    """Run both sides; AssertionError with the program where they part."""
+    subject, reference = Subject(made, folder), made.reference
+    with subject.opened:
+        for number, step in enumerate(made.steps):
+            about = f"{made.about}\nstep {number} of {made.steps}"
+            found, wanted = subject.step(*step), expected(reference, *step)
+            for index, output in enumerate(found):
+                mine = [row for row in wanted if subject.subtask_of(row[0]) == index]
+                assert output == mine, about
+            if step[0] == "restore" or number == len(made.steps) - 1:
+                assert subject.entries() == reference.entries(), about
+                for domain in (EVENT, PROCESSING):
+                    left = {
+                        (time, key, tuple(at)) for time, key, at in reference.timers.queues[domain]
+                    }
+                    assert subject.timers(domain) == left, about
+        if not made.everlasting:
+            assert subject.entries() == 0, made.about
+            assert not subject.timers(EVENT) | subject.timers(PROCESSING), made.about
+
+
+def run(seeds, backends):
+    for seed in seeds:
+        with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
+            compare(program(seed, backends), Path(folder))
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_windows_are_those_of_flink(part):
+    """Programs give the same output in the same order, and leave the same state and timers."""
+    run(range(100 * part, 100 * part + 100), MOSTLY_HEAP)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(10))
+def test_many_windows_are_those_of_flink(part):
+    """The same, 10,000 times."""
+    run(range(1000 + 1000 * part, 2000 + 1000 * part), MOSTLY_HEAP)
+
+
+def nothing(*_):
+    return None
+
+
+def late_at_the_end_only(self, window, at):
+    return self._event_time and self._cleanup_time(window) < at.current_watermark()
+
+
+def fires_at_its_last_moment(self, element, timestamp, context):
+    end = context.window.max_timestamp()
+    if end <= context.current_processing_time():
+        return TriggerResult.FIRE
+    context.register(mp.TimeDomain.PROCESSING_TIME, end)
+    return TriggerResult.CONTINUE
+
+
+DEFECTS = {
+    "processing-time timers fire at their time": (
+        TimerService,
+        "due_by_processing_time",
+        lambda self: self._due(mp.TimeDomain.PROCESSING_TIME, self._clock.now_ms),
+    ),
+    "a window of processing time fires at its last moment": (
+        ProcessingTimeTrigger,
+        "on_element",
+        fires_at_its_last_moment,
+    ),
+    "timers of merged windows stay": (EventTimeTrigger, "clear", nothing),
+    "counts of merged windows stay apart": (CountTrigger, "on_merge", nothing),
+    "a purging trigger forgets to clear": (PurgingTrigger, "clear", nothing),
+    "windows are open for one more watermark": (WindowOperator, "_is_over", late_at_the_end_only),
+    "what triggers keep of windows is not dropped": (WindowOperator, "_forget", nothing),
+    "windows that touch do not merge": (
+        TimeWindow,
+        "intersects",
+        lambda self, other: self.start < other.end and self.end > other.start,
+    ),
+    "a timer deleted while others fire still fires": (
+        TimerQueue,
+        "delete",
+        lambda self, timestamp, namespace: self._rows.discard(self._row(timestamp, namespace)),
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_planted_defects_are_found(monkeypatch, defect):
+    """The first hundred programs show each of them."""
+    monkeypatch.setattr(*DEFECTS[defect])
+    with pytest.raises(AssertionError, match="seed"):
+        run(range(100), ("heap",))
