@@ -35,6 +35,10 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/wrappers.py --output out/bench
 	$(PY) benchmarks/queries.py --output out/bench
 
+FUZZ ?= --count 15000
+fuzz: setup ## mutated files, with limits of time and memory; writes docs/fuzz.md
+	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/fuzz.md
+
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
 	$(PY) tests/crash_matrix.py --markdown docs/crash-matrix.md
 
@@ -68,4 +72,4 @@ browser:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples test soak lint format bench crash-matrix conformance kill-matrix wheels setup java browser clean
+.PHONY: help demo examples test soak lint format bench fuzz crash-matrix conformance kill-matrix wheels setup java browser clean

@@ -15,6 +15,7 @@ import attrs
 
 from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.spi import StateMeta
+from millpond.backend.stored import unreadable
 from millpond.state.descriptors import StateKind
 from millpond.state.ttl.config import CleanupStrategies
 
@@ -58,6 +59,7 @@ class Expiry:
 
     def __init__(self, meta: StateMeta, now: int) -> None:
         assert meta.ttl_ms is not None
+        self._name = meta.name
         self._limit = now - meta.ttl_ms
         self._is_list = meta.kind is StateKind.LIST
         self.oldest: int | None = None
@@ -71,6 +73,12 @@ class Expiry:
 
     def of_bytes(self, data: bytes) -> bytes | None:
         """The same bytes, those of the live elements of a list, or None where nothing is left."""
+        try:
+            return self._kept(data)
+        except Exception as error:
+            raise unreadable("", self._name, b"", error) from error
+
+    def _kept(self, data: bytes) -> bytes | None:
         if not self._is_list:
             return data if self._live(_STAMP.unpack_from(data)[0]) else None
         cells = list(split_cells(data))

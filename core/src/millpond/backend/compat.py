@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.spi import StateMeta
+from millpond.backend.stored import stored_bytes
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
@@ -53,13 +54,20 @@ def cell_migration(
         StateConflictError, StateMigrationError: there is no way.
     """
     check_fixed_parts(stored, declared)
-    verdict = serializer.compatibility(stored.value)
+    with stored_bytes("its snapshot's metadata", stored.name):
+        verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise refusal(stored.name, stored.value, declared.value, verdict)
     if verdict.migrate is None and stored.ttl == declared.ttl:
         return None
     element = _element_migration(stored, declared, verdict, now)
-    return _per_element(element) if stored.kind is StateKind.LIST else element
+    migrate = _per_element(element) if stored.kind is StateKind.LIST else element
+
+    def guarded(data: bytes) -> bytes | None:
+        with stored_bytes("", stored.name):
+            return migrate(data)
+
+    return guarded
 
 
 def refusal(

@@ -18,6 +18,7 @@ from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
 from millpond.backend.registration import RegisteredState, StateRegistry
 from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.stored import unreadable
 from millpond.backend.view import StateView
 from millpond.closing import Closeable
 from millpond.errors import ConfigError
@@ -39,8 +40,11 @@ def addresses_of(
     """Key and namespace of physical keys; once where those of a map follow each other."""
     last = None
     for address in physical:
-        key, start = keys.decode(address, prefix_bytes)
-        namespace, end = namespaces.decode(address, start)
+        try:
+            key, start = keys.decode(address, prefix_bytes)
+            namespace, end = namespaces.decode(address, start)
+        except Exception as error:
+            raise unreadable("", "", address, error) from error
         if address[:end] != last:
             last = address[:end]
             yield key, namespace

@@ -16,6 +16,7 @@ import attrs
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.compat import refusal
+from millpond.backend.stored import stored_bytes
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
@@ -254,7 +255,9 @@ class OperatorStateBackend(Closeable):
             entries: dict[bytes, Any] = {}
             for data in partitions:
                 end = 4 + int.from_bytes(data[:4], "big")
-                entries[data[4:end]] = serializer.deserialize(convert(data[end:]))
+                with stored_bytes("operator state", descriptor.name):
+                    codec.decode(data[4:end], 0)
+                    entries[data[4:end]] = serializer.deserialize(convert(data[end:]))
             return BroadcastState(descriptor.name, codec, serializer, entries)
 
         state: BroadcastState = self._get(meta, serializer, make)
@@ -269,7 +272,8 @@ class OperatorStateBackend(Closeable):
         def make(
             partitions: Sequence[bytes], convert: Callable[[bytes], bytes]
         ) -> OperatorListState:
-            values = [serializer.deserialize(convert(data)) for data in partitions]
+            with stored_bytes("operator state", descriptor.name):
+                values = [serializer.deserialize(convert(data)) for data in partitions]
             return OperatorListState(descriptor.name, serializer, values)
 
         state: ListState[Any] = self._get(meta, serializer, make)

@@ -16,6 +16,7 @@ import attrs
 
 from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
+from millpond.backend.stored import unreadable
 from millpond.errors import StateTypeError, brief
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
@@ -185,8 +186,11 @@ class TimerQueue:
         return timestamp_from(row[start : start + TIMESTAMP_BYTES])
 
     def _timer(self, timestamp: int, row: bytes) -> Timer:
-        key, end = self._backend.key_codec.decode(row, self._prefix_bytes + TIMESTAMP_BYTES)
-        namespace, _ = self._namespaces.decode(row, end)
+        try:
+            key, end = self._backend.key_codec.decode(row, self._prefix_bytes + TIMESTAMP_BYTES)
+            namespace, _ = self._namespaces.decode(row, end)
+        except Exception as error:
+            raise unreadable(self._backend.parameters.place, "timers", row, error) from error
         return Timer(timestamp, key, namespace, int.from_bytes(row[: self._prefix_bytes], "big"))
 
 

@@ -15,6 +15,7 @@ from millpond.backend.view import StateView
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
 from millpond.checkpoint.savepoint.metadata import SavedOperator, SavepointHandle
+from millpond.checkpoint.untrusted import decoding
 from millpond.clock import ManualClock
 from millpond.config import Config
 from millpond.errors import UnsupportedCapabilityError
@@ -124,9 +125,11 @@ def read_contents(
     Raises:
         CorruptSnapshotError, RestoreError: something cannot be read.
     """
+    with decoding(uid, "the type of its keys makes no sense"):
+        key_codec = codec_from_snapshot(shape.key)
     contents = Contents(
         KeyedBackendParameters(
-            key_codec=codec_from_snapshot(shape.key),
+            key_codec=key_codec,
             max_parallelism=shape.max_parallelism,
             key_group_range=groups or KeyGroupRange(0, shape.max_parallelism - 1),
             clock=ManualClock(0),

@@ -28,6 +28,7 @@ from millpond.checkpoint.savepoint.operator_tables import (
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.shares import frozen_operator_state
 from millpond.checkpoint.storage import public_uri
+from millpond.checkpoint.untrusted import decoding
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
@@ -116,7 +117,9 @@ class StoredOperator:
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
         """What turns a state's rows into a table's."""
-        return TableCodec(self.key, self.state(state), self.max_parallelism, exact=exact)
+        meta = self.state(state)
+        with decoding(self.place, f"the types of state {meta.name!r} make no sense"):
+            return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
         """The operator as one of its parts holds it."""

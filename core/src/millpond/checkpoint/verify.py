@@ -8,6 +8,7 @@ import hashlib
 from millpond.checkpoint.files import verify_rows
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.streams import StreamStateHandle
+from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import key_group_prefix_bytes
 
@@ -33,7 +34,9 @@ def verify_file(handle: KeyedStateHandle, file: SnapshotFile | StreamStateHandle
     elif handle.format == PORTABLE:
         verify_rows(handle.storage, file, key_group_prefix_bytes(handle.max_parallelism))
     elif file.inline:
-        if hashlib.sha256(base64.b64decode(file.inline)).hexdigest() != file.digest:
+        with decoding(file.path, "its bytes in the handle make no sense"):
+            data = base64.b64decode(file.inline, validate=True)
+        if hashlib.sha256(data).hexdigest() != file.digest:
             raise CorruptSnapshotError(file.path, "its digest is wrong")
     else:
         StreamStateHandle(file.path, file.size, file.digest).read(handle.storage)

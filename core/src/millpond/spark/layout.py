@@ -25,9 +25,16 @@ from millpond.checkpoint import (
 from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.sealed import read_sealed, write_sealed
 from millpond.checkpoint.shares import operator_state_share
+from millpond.checkpoint.untrusted import (
+    decoding,
+    exact_bool,
+    exact_int,
+    exact_text,
+    parse_json,
+)
 from millpond.config import PluginsConfig
 from millpond.errors import MaxParallelismError, RestoreError
-from millpond.keygroups import KeyGroupRange, key_group_range
+from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.pointer import Pointer
 
@@ -120,28 +127,34 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
         ApiVersionError: a newer Millpond wrote it.
     """
     path = _path(query, uid, number)
-    body: dict[str, Any] = json.loads(read_sealed(storage, path))
-    LAYOUT.check(body["format_version"], path)
-    return Layout(
-        number=body["number"],
-        parallelism=body["parallelism"],
-        max_parallelism=body["max_parallelism"],
-        sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
-        savepoint=body["savepoint"],
-        # Earlier ones had no roster and kept a timeout only where there were timers.
-        roster=tuple(body.get("roster", [uid])),
-        timed=body.get("timed", False),
-        dropped_after=body.get("dropped_after"),
-    )
+    text = read_sealed(storage, path)
+    with decoding(path, "it is no layout"):
+        body: dict[str, Any] = parse_json(text)
+        LAYOUT.check(body["format_version"], path)
+        check_parallelism(body["max_parallelism"], body["parallelism"])
+        after = body.get("dropped_after")
+        layout = Layout(
+            number=exact_int(body["number"], int),
+            parallelism=exact_int(body["parallelism"], int),
+            max_parallelism=exact_int(body["max_parallelism"], int),
+            sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
+            savepoint=exact_text(body["savepoint"], str),
+            # Earlier ones had no roster and kept a timeout only where there were timers.
+            roster=tuple(exact_text(each, str) for each in body.get("roster", [uid])),
+            timed=exact_bool(body.get("timed", False), bool),
+            dropped_after=None if after is None else exact_int(after, int),
+        )
+        if layout.number != number:
+            raise ValueError(f"it says that its number is {layout.number}")
+    return layout
 
 
 def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout | None:
     """The layout in force; None before an operator's first run."""
     files = storage.list(_folder(query, uid))
-    if not files:
-        return None
-    number = max(int(file.rpartition("/")[2].removesuffix(".json")) for file in files)
-    return read_layout(storage, query, uid, number)
+    names = [file.rpartition("/")[2].removesuffix(".json") for file in files]
+    numbers = [int(name) for name in names if re.fullmatch("[0-9]{8,18}", name)]
+    return read_layout(storage, query, uid, max(numbers)) if numbers else None
 
 
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:

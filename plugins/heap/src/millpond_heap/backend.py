@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import MemoryTimerRows, TimerRows
 from millpond.backend.view import StateView
@@ -104,8 +105,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def _claim_rows(self, name: str) -> None:
         table: Any = self._tables[name]
         for rows in self._unclaimed.get(name, {}).values():
-            for key, value in rows.items():
-                table.load(key, value)
+            self._load(table, name, rows.items())
         self._unclaimed.pop(name, None)
 
     def _create_timer_rows(self, name: str) -> TimerRows:
@@ -160,8 +160,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """See the base class."""
         table = self._tables.get(state_name)
         if table is not None:
-            for key, value in rows:
-                table.load(key, value)  # type: ignore[union-attr]
+            self._load(table, state_name, rows)
             return
         groups = self._unclaimed.setdefault(state_name, {})
         for key, value in rows:
@@ -170,6 +169,14 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 group.pop(key, None)
             else:
                 group[key] = value
+
+    def _load(self, table: Any, state_name: str, rows: Iterable[Change]) -> None:
+        key = b""
+        try:
+            for key, value in rows:
+                table.load(key, value)
+        except Exception as error:
+            raise unreadable(self.parameters.place, state_name, key, error) from error
 
     def _close(self) -> None:
         self._tables.clear()

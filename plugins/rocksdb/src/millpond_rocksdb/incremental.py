@@ -23,6 +23,7 @@ from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.strategy import SnapshotStrategy
 from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask
+from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
 
 from millpond_rocksdb.factory import NATIVE_FORMAT
@@ -182,7 +183,9 @@ def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> Non
 
 def _chunks(handle: KeyedStateHandle, file: SnapshotFile) -> Iterator[bytes]:
     if file.inline:
-        yield base64.b64decode(file.inline)
+        with decoding(file.path, "its bytes in the handle make no sense"):
+            data = base64.b64decode(file.inline, validate=True)
+        yield data
         return
     assert handle.storage is not None
     for offset in range(0, file.size, _CHUNK):

@@ -23,6 +23,7 @@ from millpond.backend.compat import CellMigration
 from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timers import TimerRows
 from millpond.backend.view import StateView
@@ -201,8 +202,11 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def end_of_namespace(self, address: bytes, namespaces: KeyCodec) -> int:
         """Where, in a physical key, the map key begins."""
-        _, end = self.key_codec.decode(address, self._prefix_bytes)
-        return namespaces.decode(address, end)[1]
+        try:
+            _, end = self.key_codec.decode(address, self._prefix_bytes)
+            return namespaces.decode(address, end)[1]
+        except Exception as error:
+            raise unreadable(self.parameters.place, "", address, error) from error
 
     def scan_in_chunks(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Scan a prefix; no store iterator is open while the caller works, so it may write."""

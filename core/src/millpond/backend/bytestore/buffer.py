@@ -12,6 +12,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from millpond.backend.stored import unreadable
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 
@@ -65,6 +66,9 @@ class _BufferedTable:
     def _is_dirty(self, physical: bytes) -> bool:
         raise NotImplementedError
 
+    def _unreadable(self, physical: bytes, error: Exception) -> Exception:
+        return unreadable(self._backend.parameters.place, self._family, physical, error)
+
     def prepare_namespace(self, namespace: Any) -> Any:
         """The encoded namespace."""
         return self._namespaces.encode(namespace)
@@ -103,7 +107,10 @@ class BufferedCellTable(_BufferedTable, CellTable):
     def _read(self, address: bytes) -> Any:
         self._backend.store_reads += 1
         data = self._backend.store.get(self._family, address)
-        value = None if data is None else self._serializer.deserialize(data)
+        try:
+            value = None if data is None else self._serializer.deserialize(data)
+        except Exception as error:
+            raise self._unreadable(address, error) from error
         self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)
         self._entries[address] = value
         return value
@@ -190,7 +197,10 @@ class BufferedMapTable(_BufferedTable, MapTable):
     def _read(self, address: bytes, key: bytes) -> Any:
         self._backend.store_reads += 1
         data = self._backend.store.get(self._family, address + key)
-        value = ABSENT if data is None else self._serializer.deserialize(data)
+        try:
+            value = ABSENT if data is None else self._serializer.deserialize(data)
+        except Exception as error:
+            raise self._unreadable(address + key, error) from error
         self._backend.make_room(_SMALL if data is None else len(data) + _SMALL)
         self._map(address)[key] = value
         return value
@@ -223,6 +233,7 @@ class BufferedMapTable(_BufferedTable, MapTable):
         """Encoded map keys and objects of buffer and store together, safe against changes."""
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
+<<<<<<< HEAD
         for chunk in self._backend.chunks(self._family, address):
             maps = self._maps
             for full, data in chunk:
@@ -235,6 +246,19 @@ class BufferedMapTable(_BufferedTable, MapTable):
                     value = deserialize(data) if unmoved else self._read(address, key)
                 if value is not ABSENT:
                     yield key, value
+=======
+        for full, data in self._backend.scan_in_chunks(self._family, address):
+            key = full[len(address) :]
+            buffered.pop(key, None)
+            current = self._maps.get(address, {}).get(key, data)
+            if current is data:
+                try:
+                    current = deserialize(data)
+                except Exception as error:
+                    raise self._unreadable(full, error) from error
+            if current is not ABSENT:
+                yield key, current
+>>>>>>> 01d755f (Stored values, layouts and types in metadata have a boundary too; a net of mutated files)
         for key in buffered:
             entries = self._map(address)
             value = entries[key] if key in entries else self._read(address, key)
@@ -248,8 +272,12 @@ class BufferedMapTable(_BufferedTable, MapTable):
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
         """See the base class."""
         decode = self._map_keys.decode
-        for key, value in self._merged(place):
-            yield decode(key, 0)[0], value
+        for encoded, value in self._merged(place):
+            try:
+                key, _ = decode(encoded, 0)
+            except Exception as error:
+                raise self._unreadable(place + encoded, error) from error
+            yield key, value
 
     def is_empty(self, namespace: Any) -> bool:
         """See the base class."""

@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta
+from millpond.backend.stored import unreadable
 from millpond.checkpoint.savepoint.metadata import (
     SavedOperator,
     SavedOperatorState,
@@ -55,11 +56,19 @@ class OperatorTableCodec:
     def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
         """The partitions by subtask; UnfitError where a value does not fit the natural types."""
         rows = [
-            {"subtask": subtask, **self._row(data)}
+            {"subtask": subtask, **self._checked_row(data)}
             for subtask, parts in sorted(partitions.items())
             for data in parts
         ]
         return pa.Table.from_pylist(rows, self.schema)
+
+    def _checked_row(self, data: bytes) -> dict[str, Any]:
+        try:
+            return self._row(data)
+        except UnfitError:
+            raise
+        except Exception as error:
+            raise unreadable("operator state", self.meta.name, data, error) from error
 
     def _row(self, data: bytes) -> dict[str, Any]:
         if self.meta.map_key is None:

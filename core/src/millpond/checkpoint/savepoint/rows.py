@@ -12,12 +12,13 @@ import pyarrow as pa
 from millpond.backend.cells import join_cells, split_cells
 from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
+from millpond.backend.stored import unreadable
 from millpond.backend.timers import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import SerializerSnapshot, signed64
-from millpond.types.columns import column_form
+from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
 
 __all__ = ["TableCodec"]
@@ -80,22 +81,30 @@ class TableCodec:
         """Typed rows; UnfitError where a value does not fit the natural column types."""
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         for physical, data in rows:
-            address = self._parse(physical)
-            columns["key_group"].append(int.from_bytes(physical[: self._prefix_bytes], "big"))
-            columns["key"].append(self._key.out(address.key))
-            if self._namespace is not None:
-                columns["namespace"].append(self._namespace.out(address.namespace))
-            if self._map_key is not None:
-                columns["map_key"].append(self._map_key.out(address.map_key))
-            if self._is_timer:
-                columns["timestamp"].append(address.timestamp)
-                continue
-            value, stamp = self._value_out(data or b"")
-            columns["value"].append(value)
-            if self.meta.ttl:
-                columns["ttl_timestamp"].append(stamp)
+            try:
+                self._add_row(columns, physical, data or b"")
+            except UnfitError:
+                raise
+            except Exception as error:
+                raise unreadable("", self.meta.name, physical, error) from error
         arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
         return pa.record_batch(arrays, schema=self.schema)
+
+    def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
+        address = self._parse(physical)
+        columns["key_group"].append(int.from_bytes(physical[: self._prefix_bytes], "big"))
+        columns["key"].append(self._key.out(address.key))
+        if self._namespace is not None:
+            columns["namespace"].append(self._namespace.out(address.namespace))
+        if self._map_key is not None:
+            columns["map_key"].append(self._map_key.out(address.map_key))
+        if self._is_timer:
+            columns["timestamp"].append(address.timestamp)
+            return
+        value, stamp = self._value_out(data)
+        columns["value"].append(value)
+        if self.meta.ttl:
+            columns["ttl_timestamp"].append(stamp)
 
     def _parse(self, physical: bytes) -> _Address:
         at, timestamp = self._prefix_bytes, None
