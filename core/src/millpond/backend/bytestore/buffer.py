@@ -233,7 +233,6 @@ class BufferedMapTable(_BufferedTable, MapTable):
         """Encoded map keys and objects of buffer and store together, safe against changes."""
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
-<<<<<<< HEAD
         for chunk in self._backend.chunks(self._family, address):
             maps = self._maps
             for full, data in chunk:
@@ -243,22 +242,12 @@ class BufferedMapTable(_BufferedTable, MapTable):
                 if value is data:
                     # A flush since the chunk was read may have stored another value, or none.
                     unmoved = self._maps is maps
-                    value = deserialize(data) if unmoved else self._read(address, key)
+                    try:
+                        value = deserialize(data) if unmoved else self._read(address, key)
+                    except Exception as error:
+                        raise self._unreadable(full, error) from error
                 if value is not ABSENT:
                     yield key, value
-=======
-        for full, data in self._backend.scan_in_chunks(self._family, address):
-            key = full[len(address) :]
-            buffered.pop(key, None)
-            current = self._maps.get(address, {}).get(key, data)
-            if current is data:
-                try:
-                    current = deserialize(data)
-                except Exception as error:
-                    raise self._unreadable(full, error) from error
-            if current is not ABSENT:
-                yield key, current
->>>>>>> 01d755f (Stored values, layouts and types in metadata have a boundary too; a net of mutated files)
         for key in buffered:
             entries = self._map(address)
             value = entries[key] if key in entries else self._read(address, key)
