@@ -268,3 +268,32 @@ def test_one_failure_loses_nothing(name, strategy, tmp_path):
 def test_one_failure_loses_nothing_in_many_programs(name, strategy, tmp_path):
     """The same for a thousand programs each."""
     assert run_all(name, strategy, range(8, 1008), tmp_path) > 100
+
+
+def test_a_full_lmdb_loses_nothing(tmp_path, monkeypatch):
+    """Where the map could not grow once, the next snapshot holds what that one should have held."""
+    config = mp.Config({"backend.lmdb.initial-map-size": 1 << 20})
+    storage = mp.checkpoint_storage(tmp_path.as_uri())
+    descriptor = mp.ValueStateDescriptor("v", bytes)
+    with mp.open_keyed_backend(
+        "lmdb", key_type=int, directory=tmp_path / "local", config=config
+    ) as backend:
+        state = backend.get_partitioned_state(descriptor)
+        handles = []
+        for number in range(1, 4):
+            for key in range(200):
+                backend.set_current_key(key)
+                state.update(bytes([number]) * 3000 * number)
+            with monkeypatch.context() as full:
+                full.setattr("millpond_lmdb.store.fits_address_space", lambda _: False)
+                if number > 1:
+                    with pytest.raises(errors.StoreFullError):
+                        backend.snapshot(10 + number, storage)
+                    assert state.value() == bytes([number]) * 3000 * number
+            handles.append(backend.snapshot(number, storage).result().handle)
+            backend.notify_checkpoint_complete(number)
+    with mp.open_keyed_backend("heap", key_type=int, restore=[handles[-1]]) as restored:
+        again = restored.get_partitioned_state(descriptor)
+        for key in range(200):
+            restored.set_current_key(key)
+            assert again.value() == b"\3" * 9000

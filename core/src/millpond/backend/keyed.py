@@ -306,6 +306,11 @@ class KeyedStateBackend(StateRegistry, Closeable):
         self._workplace = workplace
         self.discarded = self.discarded or discarded
 
+    def fail(self, cause: BaseException) -> None:
+        """See the base class; nor is what it leaves in its directory of any use."""
+        super().fail(cause)
+        self.distrust()
+
     def distrust(self) -> None:
         """Have nobody open what will be left in the directory: something went wrong with it."""
         self._sound = False
