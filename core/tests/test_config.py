@@ -82,3 +82,43 @@ def test_options_of_a_backend_by_module_and_attribute():
     """A backend named ``module:attr`` gets its options, underscores or not."""
     config = mp.Config(backend={"my_store:MyBackend": {"cache_size": 3}})
     assert config.backend_options("my_store:MyBackend") == {"cache-size": 3}
+
+
+BAD_FILES = {
+    "binary": b"\x00\xff\xfe",
+    "another encoding": "[millpond]\nparallelism = 1 # é".encode("latin-1"),
+    "deeply nested": b"x = " + b"[" * 100_000,
+    "deep tables": b"[millpond." + b"a." * 5_000 + b"b]\nc = 1",
+    "deep inline tables": b"millpond = " + b"{ a = " * 400 + b"1" + b" }" * 400,
+    "a huge number": b"[millpond]\nparallelism = " + b"9" * 5_000,
+    "a value for a section": b"[millpond]\nstate = 3",
+    "a value for all": b"millpond = 3",
+    "a list for a section": b"[millpond]\nstate = [1]",
+    "a section for a value": b"[millpond.parallelism]\nx = 1",
+    "a section for a text": b"[millpond.state.backend]\nx = 1",
+    "tables for a section": b"[[millpond.state]]\nbackend = 'heap'",
+    "a value for a backend's options": b"[millpond.backend]\nrocksdb = 3",
+    "a value for all backends": b"[millpond]\nbackend = 3",
+    "not a number": b"[millpond.state.snapshot]\nbase-ratio = nan",
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_files_that_are_wrong_in_odd_ways(tmp_path, name):
+    """Whatever a file holds, the error is a ConfigError that names the file."""
+    path = tmp_path / "job.toml"
+    path.write_bytes(BAD_FILES[name])
+    with pytest.raises(errors.ConfigError, match=r"job\.toml") as refused:
+        mp.Config.from_toml(path)
+    assert len(str(refused.value)) < 100_000
+
+
+def test_a_wrong_key_is_found_by_its_line(tmp_path):
+    """A key that is unknown or has a wrong value is told with file and line."""
+    path = tmp_path / "job.toml"
+    path.write_text("# state\n[millpond]\nparallelism = 2\n[millpond.state]\nbakend = 'heap'\n")
+    with pytest.raises(errors.ConfigError, match=r"job\.toml, line 5: state\.bakend"):
+        mp.Config.from_toml(path)
+    path.write_text("[millpond]\n\nmax_parallelism = 'many'\n")
+    with pytest.raises(errors.ConfigError, match=r"line 3: max-parallelism: expected int"):
+        mp.Config.from_toml(path)

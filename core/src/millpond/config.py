@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NewType, TypeVar, get_origin, get_type_hints
+from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
 import cattrs
@@ -167,6 +167,9 @@ class MetricsConfig:
     native: bool = False
 
 
+_NO_KEY = {"no key": True}
+
+
 @attrs.frozen(init=False)
 class Config:
     """The configuration of a job.
@@ -191,6 +194,7 @@ class Config:
     plugins: PluginsConfig = PluginsConfig()
     metrics: MetricsConfig = MetricsConfig()
     backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    place: str = attrs.field(default="Config(...)", eq=False, repr=False, metadata=_NO_KEY)
 
     def __init__(
         self,
@@ -202,11 +206,11 @@ class Config:
     ) -> None:
         check_type("options", options, Mapping | None)
         check_type("place", place, str)
-        tree: dict[str, Any] = {}
-        for key, value in _flatten({**sections, **(options or {})}):
-            _insert(tree, _strip_prefix(key), value, place)
-        fields = _structure_fields(Config, tree, place, ())
-        self.__attrs_init__(**fields)
+        try:
+            fields = _structured({**sections, **(options or {})}, place)
+        except RecursionError as error:
+            raise ConfigError("options", "they are nested too deeply", place) from error
+        self.__attrs_init__(**fields, place=place)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -219,7 +223,12 @@ class Config:
         tree = read_toml(path).get("millpond", {})
         if not isinstance(tree, Mapping):
             raise ConfigError("[millpond]", "is a section, not a value", place=str(path))
-        return cls(tree, place=str(path))
+        try:
+            return cls(tree, place=str(path))
+        except ConfigError as error:
+            line = _line_of(read_text(path), error.key)
+            error.place = f"{path}, line {line}" if line else str(path)
+            raise
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
@@ -238,14 +247,29 @@ class Config:
         return self.backend.get(name.replace("_", "-"), {})
 
 
+def _structured(options: Mapping[str, Any], place: str) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in _flatten(options):
+        _insert(tree, _strip_prefix(key), value, place)
+    return _structure_fields(Config, tree, place, ())
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a tree; ConfigError where there is none or it does not parse."""
     try:
         return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of a number with too many digits
         raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
     except RecursionError as error:
         raise ConfigError("file", "is nested too deeply", place=str(path)) from error
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """The line of a TOML file where a dotted key most likely stands."""
+    last = re.escape(key.rpartition(".")[2])
+    spelt = last.replace("\\-", "[-_]")
+    found = re.search(rf"^[^#\n]*?(?<![\w-]){spelt}[\"']?\s*[=\].]", text, re.MULTILINE)
+    return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
 def read_text(path: str | Path) -> str:
@@ -301,7 +325,7 @@ def _structure_fields(
     cls: type, tree: Mapping[str, Any], place: str, path: tuple[str, ...]
 ) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    known = {name.replace("_", "-"): name for name in attrs.fields_dict(cls)}
+    known = {name.replace("_", "-"): name for name in _keys_of(cls)}
     fields: dict[str, Any] = {}
     for key, value in tree.items():
         dotted = ".".join((*path, key))
@@ -324,10 +348,10 @@ def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -
             return kind(**fields)
         except ValueError as error:
             raise ConfigError(".".join(path), str(error), place) from None
-    if isinstance(value, Mapping):
-        return dict(value)
     if get_origin(kind) is Mapping:
-        raise ConfigError(".".join(path), "is a section, not a value", place)
+        return _structure_mapping(get_args(kind)[1], value, place, path)
+    if isinstance(value, Mapping):
+        raise ConfigError(".".join(path), "is a value, not a section", place)
     try:
         return _CONVERTER.structure(value, kind)
     except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
@@ -335,10 +359,26 @@ def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -
         raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
 
 
+def _keys_of(cls: type) -> list[str]:
+    fields = attrs.fields_dict(cls)
+    return [name for name, field in fields.items() if field.metadata != _NO_KEY]
+
+
+def _structure_mapping(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(".".join(path), "is a section, not a value", place)
+    if get_origin(kind) is not Mapping:
+        return dict(value)
+    inner = get_args(kind)[1]
+    return {
+        key: _structure_mapping(inner, each, place, (*path, key)) for key, each in value.items()
+    }
+
+
 def _known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
     hints = get_type_hints(cls)
     keys: list[str] = []
-    for name in attrs.fields_dict(cls):
+    for name in _keys_of(cls):
         here = (*path, name.replace("_", "-"))
         keys.append(".".join(here))
         if isinstance(hints[name], type) and attrs.has(hints[name]):

@@ -117,6 +117,16 @@ class StateBackend(ABC):
     name: ClassVar[str]
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Check what stands in configuration under ``backend.<name>.``; by default nothing.
+
+        Called when a job is built, on the driver, where the native library may be missing, and
+        before a backend is created.
+
+        Raises:
+            ConfigError: an option is unknown or wrong.
+        """
+
     @abstractmethod
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """Open an empty backend, or one at a reusable version of the directory.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -32,13 +32,14 @@ from millpond.checkpoint.operatorstate import (
 )
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config
-from millpond.errors import RestoreError, UnsupportedCapabilityError
+from millpond.errors import ConfigError, RestoreError, UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.types import key_codec_for
 
 __all__ = [
     "Restorable",
+    "check_backend_options",
     "create_backend",
     "open_batch_backend",
     "open_keyed_backend",
@@ -141,8 +142,7 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
         StoreAccessError: the directory cannot be used.
     """
     factory = parameters.registry.load(resolution)
-    if "state" in parameters.options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
-        raise UnsupportedCapabilityError(resolution.name, Capability.PER_STATE_OPTIONS.value)
+    check_backend_options(factory, parameters.options, parameters.config)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
     if parameters.directory is None:
         backend = factory.create_keyed_backend(given)
@@ -150,6 +150,25 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
         backend = _created_in(parameters.directory, factory, given)
     close_in_forked_children(backend)
     return backend
+
+
+def check_backend_options(
+    factory: StateBackend, options: Mapping[str, Any], config: Config
+) -> None:
+    """Check a backend's options before there is one.
+
+    Raises:
+        ConfigError: an option is unknown or wrong; it names the place that the options are from.
+        UnsupportedCapabilityError: there are options for a single state, and the backend does
+            not declare that it knows such.
+    """
+    if "state" in options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
+        raise UnsupportedCapabilityError(factory.name, Capability.PER_STATE_OPTIONS.value)
+    try:
+        factory.check_options(options)
+    except ConfigError as error:
+        error.place = config.place
+        raise
 
 
 def _created_in(

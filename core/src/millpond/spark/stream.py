@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import check_parallelism
-from millpond.plugins import get_registry
+from millpond.plugins import Resolution, get_registry
 from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
+from millpond.runtime.opening import check_backend_options
 from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
@@ -237,8 +238,17 @@ class KeyedStream:
             max_parallelism=max_parallelism,
             config=config,
             broadcast=None if self._broadcast is None else self._broadcast[1],
-            resolution=get_registry(config.plugins).resolve(config.state.backend),
+            resolution=_resolution(config),
         )
+
+
+def _resolution(config: Config) -> Resolution:
+    """The configured backend, its options checked, before any executor hears of the job."""
+    registry = get_registry(config.plugins)
+    resolution = registry.resolve(config.state.backend)
+    options = config.backend_options(resolution.name)
+    check_backend_options(registry.load(resolution), options, config)
+    return resolution
 
 
 def _time_mode(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
@@ -24,11 +24,14 @@ class SqliteStateBackend(StateBackend):
     name: ClassVar[str] = "sqlite"
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse unknown options, when a job is built."""
+        structure_options(SqliteOptions, options, "configuration", "backend.sqlite")
+
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """Open the backend; the database is imported only now."""
         from millpond_sqlite.backend import SqliteKeyedStateBackend  # noqa: PLC0415
 
-        structure_options(SqliteOptions, parameters.options, "configuration", "backend.sqlite")
         return SqliteKeyedStateBackend(parameters)
 
     def native_version(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
@@ -26,7 +27,10 @@ class HeapStateBackend(StateBackend):
         {Capability.IN_PROCESS_COPY, Capability.ASYNC_SNAPSHOT}
     )
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """See the base class."""
+        structure_options(HeapOptions, options, "configuration", "backend.heap")
+
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """See the base class."""
-        structure_options(HeapOptions, parameters.options, "configuration", "backend.heap")
         return HeapKeyedStateBackend(parameters)

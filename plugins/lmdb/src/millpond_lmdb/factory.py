@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.config import structure_options
+
+from millpond_lmdb.options import LmdbOptions
 
 __all__ = ["LmdbStateBackend"]
 
@@ -16,6 +20,10 @@ class LmdbStateBackend(StateBackend):
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.LOCAL_COPY, Capability.ASYNC_SNAPSHOT}
     )
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """See the base class."""
+        structure_options(LmdbOptions, options, "configuration", "backend.lmdb")
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """See the base class."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 
@@ -20,6 +22,13 @@ class RocksDBStateBackend(StateBackend):
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS, Capability.ASYNC_SNAPSHOT}
     )
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """See the base class; where rocksdict is missing, the workers will check."""
+        with suppress(ImportError):
+            from millpond_rocksdb.options import RocksDBOptions  # noqa: PLC0415 - native
+
+            RocksDBOptions.structured(options)
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """See the base class."""

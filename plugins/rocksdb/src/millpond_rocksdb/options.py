@@ -95,7 +95,18 @@ class RocksDBOptions(ColumnOptions):
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """Structure what stands under ``backend.rocksdb.``; ConfigError for what is wrong."""
+        """The options for a store of this process; ConfigError for what is wrong."""
+        made = cls.structured(options)
+        arena_block_size(made.write_buffer_size, made.budget)
+        return made
+
+    @classmethod
+    def structured(cls, options: Mapping[str, Any]) -> RocksDBOptions:
+        """Structure what stands under ``backend.rocksdb.``, on whatever machine.
+
+        Raises:
+            ConfigError: an option is unknown or wrong.
+        """
         chosen = options.get("predefined", "default")
         if chosen not in PREDEFINED:
             reason = f"{chosen!r} is none of: {', '.join(PREDEFINED)}"
@@ -103,7 +114,6 @@ class RocksDBOptions(ColumnOptions):
         preset = {name.replace("_", "-"): value for name, value in PREDEFINED[chosen].items()}
         merged = {**preset, **options}
         made = structure_options(cls, merged, "configuration", "backend.rocksdb")
-        arena_block_size(made.write_buffer_size, made.budget)
         for state in made.state:
             made.for_state(state)
         return made
