@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from millpond.cli.output import as_json_option, show
 from millpond.cli.progress import working
-from millpond.cli.terminal import complain, emit, say
+from millpond.cli.terminal import complain, emit, say, tell
 from millpond.cli.verdicts import remember_verdict
 from millpond.errors import PlaceError
 
@@ -82,7 +82,7 @@ def run_kit(
         emit(found.to_json())
     else:
         for line in found.to_text().splitlines():
-            say(line)
+            tell(line)
     good = {Verdict.PASS, Verdict.CONDITIONAL}
     bad = {result.number for result in found.gating if result.verdict not in good}
     if bad:

@@ -69,4 +69,6 @@ def new_backend(name: str, directory: Path | None) -> None:
     target = directory or Path(f"millpond-{name.replace('_', '-')}")
     for path in write_tree(name, target):
         say(str(path))
-    say(f"Next: pip install -e {target}, then millpond conformance {name} --profile quick")
+    say("Next:")
+    say(f"  pip install -e {target}")
+    say(f"  millpond conformance {name} --profile quick")

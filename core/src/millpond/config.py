@@ -276,8 +276,12 @@ def read_text(path: str | Path) -> str:
     """The text of a file that somebody named; ConfigError where it cannot be read as one."""
     file = Path(path)
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ConfigError("file", "is no regular file", place=str(path))
+        odd = file.exists() and not (file.is_file() or file.is_dir())
+    except (OSError, ValueError):
+        odd = False  # reading it says why
+    if odd:
+        raise ConfigError("file", "is no regular file", place=str(path))
+    try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)

@@ -84,7 +84,7 @@ class LocalStorage(CheckpointStorage):
     def delete(self, path: str) -> None:
         """See the base class; what symbolic links put outside of the directory stays."""
         target = Path(self._full(path))
-        if not target.parent.resolve().is_relative_to(Path(self._root).resolve()):
+        if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
             return
         target.unlink(missing_ok=True)
@@ -103,7 +103,8 @@ class LocalStorage(CheckpointStorage):
         return sorted(found)
 
     def _inside(self, top: str) -> bool:
-        return Path(top).resolve().is_relative_to(Path(self._root).resolve())
+        # Unlike Path.resolve, realpath leaves a loop of links as it is.
+        return Path(os.path.realpath(top)).is_relative_to(os.path.realpath(self._root))
 
     def _unreadable(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):

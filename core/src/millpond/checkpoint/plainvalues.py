@@ -77,7 +77,7 @@ def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T
     try:
         return make()
     except _UNFIT as error:
-        reason = str(error) or type(error).__name__
+        reason = getattr(error, "reason", "") or str(error) or type(error).__name__
         raise StateTypeError(expected, given, place, reason) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from millpond.cli.terminal import complain, drop_output, flush_output, prepare_streams, say
+from millpond.cli.terminal import complain, drop_output, flush_output, prepared_streams, tell
 from millpond.errors import MillpondError
 
 __all__ = ["CommandGroup"]
@@ -25,9 +25,10 @@ class CommandGroup(click.Group):
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command and exit with its status."""
-        prepare_streams()
         options["standalone_mode"] = False
-        sys.exit(_status(lambda: click.Group.main(self, *arguments, **options)))
+        with prepared_streams():
+            code = _status(lambda: click.Group.main(self, *arguments, **options))
+        sys.exit(code)
 
 
 def _status(run: Callable[[], Any]) -> int:
@@ -59,7 +60,7 @@ def _explain(error: click.ClickException) -> None:
     text = io.StringIO()
     error.show(text)
     for line in text.getvalue().splitlines():
-        say(line, err=True)
+        tell(line, err=True)
 
 
 def _told(error: Exception) -> str:

@@ -19,6 +19,7 @@ from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["checkpoint"]
 
+_NAMED = 3
 _CHECKPOINT_ID = click.IntRange(0, (1 << 63) - 1)
 
 
@@ -30,10 +31,10 @@ def checkpoint() -> None:
     """
 
 
-def _end_with(catalog: Catalog) -> None:
+def _end_with(catalog: Catalog, directory: str) -> None:
     """Name metadata that cannot be read, and end with status 1 where there is any."""
     for path, why in catalog.broken.items():
-        complain(f"{path} cannot be read, what it stands for is left out: {why}")
+        complain(f"{directory}: {path} cannot be read, what it stands for is left out: {why}")
     if catalog.broken:
         sys.exit(1)
 
@@ -58,7 +59,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
         for handle in subtask.handles
     ]
     show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.", by=("operator",))
-    _end_with(catalog)
+    _end_with(catalog, directory)
 
 
 def _selected(
@@ -101,7 +102,7 @@ def show_snapshot(
         for file in handle.files
     ]
     show(rows, as_json=as_json, empty="The snapshots have no files.", by=("operator",))
-    _end_with(catalog)
+    _end_with(catalog, directory)
 
 
 @checkpoint.command()
@@ -124,7 +125,9 @@ def verify(
     show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
     damaged = [row["file"] for row in rows if row["verdict"] != "ok"]
     if damaged:
-        complain(f"{len(damaged)} of {len(rows)} files are damaged or missing: {damaged[0]}, ...")
+        first = ", ".join(damaged[:_NAMED]) + (", ..." if len(damaged) > _NAMED else "")
+        found = f"{len(damaged)} of {len(rows)} files are damaged or missing"
+        complain(f"{directory}: {found}: {first}")
     if damaged or not rows:
         sys.exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from millpond.checkpoint.inspect import StoredOperator, open_stored
 from millpond.checkpoint.local import LocalStorage
 from millpond.checkpoint.savepoint.metadata import METADATA_FILE
 from millpond.cli.plugins import tool_registry
-from millpond.errors import PlaceError
+from millpond.errors import CorruptSnapshotError, PlaceError
 
 __all__ = [
     "catalog_of",
@@ -21,6 +22,7 @@ __all__ = [
     "is_savepoint",
     "new_place",
     "place_text",
+    "query_checkpoint",
     "source",
     "stored_operators",
 ]
@@ -46,6 +48,10 @@ def source(path: str) -> SavepointHandle:
             raise PlaceError(path, "there is no such directory")
         if not root.is_dir():
             raise PlaceError(path, "it is a file, not a directory")
+        try:
+            os.listdir(root)  # noqa: PTH208 - a missing permission shows here
+        except OSError as error:
+            raise PlaceError(path, f"it cannot be read: {error.strerror}") from error
     return handle
 
 
@@ -78,11 +84,10 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
     """
     handle = source(path)
     if not is_savepoint(handle):
-        reason = _other_kind(handle)
-        if reason:
-            raise PlaceError(path, reason)
-        if checkpoint_id is not None:
-            check_id(read_catalog(handle.storage).subtasks, path, checkpoint_id)
+        subtasks = catalog_of(path).subtasks
+        if not subtasks:
+            raise PlaceError(path, "it holds neither a savepoint nor snapshots")
+        check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, of one checkpoint alone; leave --id out")
     return open_stored(handle, tool_registry(), checkpoint_id)
@@ -109,6 +114,21 @@ def _other_kind(handle: SavepointHandle) -> str:
     return ""
 
 
+def query_checkpoint(path: str) -> SavepointHandle:
+    """The checkpointLocation of a Spark query.
+
+    Raises:
+        PlaceError: there is no such directory, or it is one of another kind.
+    """
+    handle = source(path)
+    try:
+        handle.storage.size("metadata")
+    except CorruptSnapshotError as error:
+        reason = "it is no checkpointLocation of a Spark query, which has a file named metadata"
+        raise PlaceError(path, reason) from error
+    return handle
+
+
 def new_place(path: str, *sources: str) -> SavepointHandle:
     """A directory to write a savepoint to.
 
@@ -124,12 +144,16 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
     place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
     if place is not None and place.exists() and not place.is_dir():
         raise PlaceError(path, "it is a file; name a directory that does not exist yet")
-    if handle.storage.list(""):
+    try:
+        used = bool(handle.storage.list(""))
+    except CorruptSnapshotError as error:
+        raise PlaceError(path, error.reason) from error
+    if used:
         raise PlaceError(path, "it is not empty; name a directory that does not exist yet")
     return handle
 
 
 def _normal(handle: SavepointHandle) -> str:
     if isinstance(handle.storage, LocalStorage):
-        return str(handle.storage.directory.resolve())
+        return os.path.realpath(handle.storage.directory)
     return posixpath.normpath(handle.storage.uri)

@@ -13,7 +13,14 @@ from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_s
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.savepoint.metadata import TableFile
 from millpond.cli.output import as_json_option, show
-from millpond.cli.places import is_savepoint, new_place, place_text, source, stored_operators
+from millpond.cli.places import (
+    is_savepoint,
+    new_place,
+    place_text,
+    query_checkpoint,
+    source,
+    stored_operators,
+)
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
@@ -54,9 +61,10 @@ def create(
     directory, written without Spark, it needs none.
     """
     place = new_place(target)
-    if any(is_savepoint(source(path)) for path in (checkpoint, snapshots)):
-        reason = "it is a savepoint already: copy the directory, or use millpond savepoint rekey"
-        raise PlaceError(checkpoint, reason)
+    for path in (checkpoint, snapshots):
+        if is_savepoint(source(path)):
+            reason = "it is a savepoint already: copy it, or use millpond savepoint rekey"
+            raise PlaceError(path, reason)
     if source(checkpoint) != source(snapshots):
         handles = _from_spark(checkpoint, snapshots, batch)
     elif batch is not None:
@@ -91,6 +99,7 @@ def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: Savepoint
 def _from_spark(
     checkpoint: str, snapshots: str, batch: int | None
 ) -> dict[str, list[KeyedStateHandle]]:
+    query_checkpoint(checkpoint)
     with working("asking Spark for what is committed"), spark_words(checkpoint):
         from millpond.spark.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
 

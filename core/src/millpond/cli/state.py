@@ -19,7 +19,7 @@ from millpond.cli.output import as_json_option, dumps, show
 from millpond.cli.places import new_place, place_text, stored_operators
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
-from millpond.cli.terminal import complain, emit, say
+from millpond.cli.terminal import complain, emit, say, tell
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
@@ -151,7 +151,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 @state.command()
 @_source
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1), help="So many rows at most.")
+@click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="So many rows at most.")
 def dump(
     path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
 ) -> None:
@@ -220,7 +220,7 @@ def edit(
     stored = pick_operator(operators, operator, path)
     with working("writing the savepoint"):
         done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
-    say(
+    tell(
         f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
         f"the savepoint is in {target}"
     )

@@ -8,10 +8,13 @@ what the stream's encoding lacks is written with backslashes.
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import click
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from millpond.errors import PlaceError, printable
@@ -22,27 +25,47 @@ __all__ = [
     "drop_output",
     "emit",
     "flush_output",
-    "prepare_streams",
+    "prepared_streams",
     "safe",
     "say",
+    "tell",
 ]
 
 
 def safe(text: str) -> str:
-    """A text that does nothing to a terminal and stays on its line."""
-    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    """A text that does nothing to a terminal, stays on its line, and can be written as it is."""
+    shown = printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    if shown.isascii():
+        return shown
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def prepare_streams() -> None:
-    """Let standard output and error write what their encoding lacks as backslash escapes."""
+@contextmanager
+def prepared_streams() -> Iterator[None]:
+    """Write what an encoding lacks as backslash escapes, and Millpond's log as complaints."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    log, handler = logging.getLogger("millpond"), _Complaints()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
-def say(text: str, *, err: bool = False) -> None:
+class _Complaints(logging.Handler):
+    """Logged warnings name what stands in files, as errors do."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        complain(record.getMessage() + (f": {error}" if error else ""))
+
+
+def say(text: str) -> None:
     """Print a line."""
-    _write(f"{safe(text)}\n", err=err)
+    _write(f"{safe(text)}\n")
 
 
 def emit(json_text: str) -> None:
@@ -60,11 +83,22 @@ def draw(*parts: RenderableType) -> None:
 
 def complain(message: str) -> None:
     """Say on standard error what is wrong, in one paragraph that fits a terminal's width."""
-    text = f"millpond: {safe(' '.join(message.split()))}"
-    console = Console(stderr=True)
-    if console.is_terminal:
-        text = textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False)
-    _write(f"{text}\n", err=True)
+    tell(f"millpond: {' '.join(message.split())}", err=True)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a paragraph; on a terminal it is broken at words, not within."""
+    shown, console = safe(text), Console(stderr=err)
+    if console.is_terminal and cell_len(shown) > console.width:
+        indent = " " * (len(shown) - len(shown.lstrip()))
+        shown = textwrap.fill(
+            shown,
+            console.width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    _write(f"{shown}\n", err=err)
 
 
 def flush_output() -> None:
@@ -74,17 +108,21 @@ def flush_output() -> None:
 
 def drop_output() -> None:
     """Give up standard output: what is still buffered must not fail once more at exit."""
-    if sys.stdout is not None:
-        sys.stdout = None  # as Python has it where there is no descriptor
+    sys.stdout = None
 
 
 def _write(text: str, *, err: bool = False) -> None:
+    # Not by click.echo, which writes UTF-8 to a stream that says it is ASCII.
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:
+        return
     try:
-        click.echo(text, nl=False, err=err)
-    except BrokenPipeError:
-        raise
+        stream.write(text)
+        stream.flush()
     except OSError as error:
         if err:
             return
+        if isinstance(error, BrokenPipeError):
+            raise
         drop_output()
         raise PlaceError("standard output", error.strerror or str(error)) from error
