@@ -5,217 +5,117 @@ the handle once it is complete, as Spark's commit does. At the given point a fau
 another process restores the last noted handle and compares with what a plain dictionary says
 of that round, goes on to the end, and compares once more.
 
-Usage: crash_matrix.py [--markdown FILE] [--json]
+Usage: crash_matrix.py [--markdown FILE] [--point POINT]
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
 import itertools
 import json
+import logging
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import attrs
 import millpond as mp
 import pyarrow as pa
-from millpond.checkpoint.local import open_local_storage
-from millpond.checkpoint.storage import CheckpointStorage
+from crash_faults import FaultyStorage, damage_metadata, fill_up, make_room, small_disk, take
+from crash_model import (
+    COPY,
+    DAMAGES,
+    FAULT_ROUND,
+    METADATA,
+    RETRIED,
+    ROUNDS,
+    Case,
+    change,
+    require,
+)
+from crash_tasks import work_in_tasks
 
-ROUNDS = 8
-FAULT_ROUND = 5
-POINTS = ("upload", "commit", "metadata", "base renewal", "confirm", "restore", "gc")
-FAULTS = ("SIGKILL", "torn write", "ENOSPC", "EIO", "full disk")
+POINTS = (
+    "serializer",
+    "flush",
+    "upload",
+    "commit",
+    "metadata",
+    "base renewal",
+    "directory",
+    "confirm",
+    "restore",
+    "gc",
+    *METADATA,
+    COPY,
+)
+FAULTS = (
+    "raises once",
+    "SIGKILL",
+    "torn write",
+    "ENOSPC",
+    "EIO",
+    "full disk",
+    "no space",
+    *DAMAGES,
+)
 STRATEGIES = {
     "heap": ("changelog", "full"),
     "lmdb": ("changelog", "full"),
     "rocksdb": ("changelog", "full", "incremental"),
 }
-TOTAL = mp.ValueStateDescriptor("total", int)
-ITEMS = mp.ListStateDescriptor("items", int)
+STOPS = ("restore", *METADATA)
+"""Points at which the first process ends by itself after the round of the fault."""
 
 
-@attrs.frozen
-class Case:
-    """One cell of the matrix."""
-
-    point: str
-    fault: str
-    backend: str
-    strategy: str
-
-    @property
-    def possible(self) -> bool:
-        """Whether the fault can happen at the point at all."""
-        writes = self.point in ("upload", "commit", "metadata", "base renewal")
-        if self.fault in ("torn write", "ENOSPC", "full disk") and not writes:
-            return False
-        if self.fault == "full disk" and self.point != "upload":
-            return False
-        if self.point == "base renewal" and self.strategy != "changelog":
-            return False
-        return not (self.point == "confirm" and self.fault == "EIO")
+def noted(storage, root):
+    """The handles that were noted so far."""
+    notes = root / "confirmed"
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [mp.KeyedStateHandle.from_json(line, storage) for line in lines]
 
 
-class FaultyStorage(CheckpointStorage):
-    """A directory whose operations fail at a point, once it is armed."""
-
-    def __init__(self, root: Path, case: Case) -> None:
-        self.uri = root.as_uri()
-        self._inner = open_local_storage(self.uri)
-        self._root = root
-        self._case = case
-        self.armed = False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FaultyStorage) and other.uri == self.uri
-
-    __hash__ = None
-
-    def strike(self, point: str, path: str = "", data: bytes = b"") -> None:
-        """Let the fault happen, if this is its point."""
-        if not self.armed or self._case.point != point:
-            return
-        fault = self._case.fault
-        if fault == "torn write":
-            target = self._root / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data[: len(data) // 2])
-        if fault in ("SIGKILL", "torn write"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fault == "full disk":
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
-            return
-        number = errno.ENOSPC if fault == "ENOSPC" else errno.EIO
-        raise OSError(number, os.strerror(number), path)
-
-    def open_sink(self, path):
-        return _FaultySink(self, self._inner.open_sink(path), path)
-
-    def read(self, path, offset, length):
-        self.strike("restore", path)
-        return self._inner.read(path, offset, length)
-
-    def size(self, path):
-        return self._inner.size(path)
-
-    def delete(self, path):
-        self.strike("gc", path)
-        self._inner.delete(path)
-
-    def list(self, folder):
-        return self._inner.list(folder)
-
-
-class _FaultySink:
-    def __init__(self, storage, inner, path):
-        self._storage, self._inner, self._path = storage, inner, path
-        self._written = b""
-
-    def write(self, data):
-        self._written += data
-        if not self._path.endswith(".json"):
-            renewed = self._path.endswith("base.arrow")
-            self._storage.strike("base renewal" if renewed else "upload", self._path, data)
-            self._storage.strike("upload", self._path, data)
-        return self._inner.write(data)
-
-    def commit(self):
-        point = "metadata" if self._path.endswith(".json") else "commit"
-        self._storage.strike(point, self._path, self._written)
-        self._inner.commit()
-
-    def abort(self):
-        self._inner.abort()
-
-
-def change(backend, number):
-    """The changes of a round."""
-    total, items = backend.get_partitioned_state(TOTAL), backend.get_partitioned_state(ITEMS)
-    for at in range(30):
-        key = f"k{(at * 7 + number * 11) % 60}"
-        backend.set_current_key(key)
-        if (at + number) % 5 == 0:
-            total.clear()
-            items.clear()
-        else:
-            total.update(number * 1000 + at)
-            items.add(number)
-
-
-def oracle(rounds):
-    """What a dictionary holds after so many rounds."""
-    totals, items = {}, {}
-    for number in range(1, rounds + 1):
-        for at in range(30):
-            key = f"k{(at * 7 + number * 11) % 60}"
-            if (at + number) % 5 == 0:
-                totals.pop(key, None)
-                items.pop(key, None)
-            else:
-                totals[key] = number * 1000 + at
-                items.setdefault(key, []).append(number)
-    return totals, items
-
-
-def contents(backend):
-    """What the backend holds."""
-    found = ({}, {})
-    for descriptor, into in zip((TOTAL, ITEMS), found, strict=True):
-        state = backend.get_partitioned_state(descriptor)
-        for key in list(backend.keys(descriptor.name)):
-            backend.set_current_key(key)
-            into[key] = state.value() if descriptor is TOTAL else state.get()
-    return found
+def note(root, handle):
+    """Note a handle, as Spark's commit does."""
+    with (root / "confirmed").open("a") as file:
+        file.write(handle.to_json() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def work(case, root, *, armed):
     """Restore the last noted round, check it, and go on to the end."""
     storage = FaultyStorage(root / "checkpoints", case)
-    notes = root / "confirmed"
-    lines = notes.read_text().splitlines() if notes.exists() else []
-    done = len(lines)
-    handles = [mp.KeyedStateHandle.from_json(lines[-1], storage)] if lines else []
-    settings = {
-        "state.snapshot.strategy": case.strategy,
-        "state.snapshot.max-deltas": 2,
-        "checkpoint.retained": 1,
-        "checkpoint.claim": True,
-        "backend.rocksdb.inline-threshold": 0,
-    }
+    handles = noted(storage, root)
+    if case.point == COPY:
+        work_in_tasks(case, root, storage, handles, lambda made: note(root, made), armed=armed)
+        return
+    done = len(handles)
     storage.armed = armed and case.point == "restore" and done >= FAULT_ROUND
-    options = settings if case.backend == "rocksdb" else dict(list(settings.items())[:-1])
     with mp.open_keyed_backend(
         case.backend,
         key_type=str,
         directory=tempfile.mkdtemp(dir=root),
-        config=mp.Config(options),
-        restore=handles,
+        config=case.config,
+        restore=handles[-1:],
     ) as backend:
-        if contents(backend) != oracle(done):
-            raise AssertionError(f"round {done} was not restored exactly")
+        require(backend, done)
         for number in range(done + 1, ROUNDS + 1):
             change(backend, number)
             storage.armed = armed and case.point != "restore" and number >= FAULT_ROUND
-            handle = backend.snapshot(number, storage).result().handle
+            if storage.armed and case.point == "directory":
+                fill_up(root / "checkpoints")
+            handle = take(case, backend, number, storage)
             storage.strike("confirm")
-            with notes.open("a") as file:
-                file.write(handle.to_json() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            note(root, handle)
             backend.notify_checkpoint_complete(number)
-            if armed and case.point == "restore" and number == FAULT_ROUND:
+            if armed and case.point in STOPS and number == FAULT_ROUND:
                 return
-        if contents(backend) != oracle(ROUNDS):
-            raise AssertionError("the end was not exact")
+        require(backend, ROUNDS)
 
 
 def forked(function):
@@ -245,20 +145,38 @@ def run(case):
     """The verdict on a case: exact, or what went wrong."""
     root = Path(tempfile.mkdtemp(prefix="millpond-crash-"))
     try:
-        struck, said = forked(lambda: work(case, root, armed=True))
-        if case.point == "restore":
-            struck, said = forked(lambda: work(case, root, armed=True))
-        if struck == 2:
-            return said
-        if struck == 0:
-            return "the fault did not happen"
-        lines = (root / "confirmed").read_text().splitlines()
-        if len(lines) < FAULT_ROUND - 1:
-            return f"struck too early, in round {len(lines) + 1}: {said}"
-        status, said = forked(lambda: work(case, root, armed=False))
-        return "exact" if status == 0 else said
+        with small_disk(root / "checkpoints") if case.point == "directory" else nullcontext():
+            return verdict(case, root)
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+def verdict(case, root):
+    """Let the fault happen, and see what a process finds that comes after it."""
+    struck, said = forked(lambda: work(case, root, armed=True))
+    if case.point == "restore":
+        struck, said = forked(lambda: work(case, root, armed=True))
+    if struck == 2:
+        return said
+    storage = FaultyStorage(root / "checkpoints", case)
+    if case.point in METADATA:
+        struck, said = forked(
+            lambda: damage_metadata(case, storage, root / "checkpoints", noted(storage, root))
+        )
+        if struck:
+            return said
+    elif struck == 0 and not goes_on(case):
+        return "the fault did not happen"
+    make_room(root / "checkpoints")
+    if len(noted(storage, root)) < FAULT_ROUND - 1:
+        return f"struck too early: {said}"
+    status, said = forked(lambda: work(case, root, armed=False))
+    return "exact" if status == 0 else said
+
+
+def goes_on(case):
+    """Whether a process may live through the fault."""
+    return case.point in RETRIED or (case.point == COPY and case.fault != "SIGKILL")
 
 
 def cases():
@@ -280,7 +198,13 @@ def markdown(results):
         "Generated by `make crash-matrix` (`tests/crash_matrix.py`). At each point of a snapshot's",
         "life a fault hits the process; afterwards the last confirmed snapshot is restored,",
         "compared with a plain dictionary, and work goes on to the end. *Full disk* is the kernel",
-        "refusing to let files grow; *torn write* leaves half a file under its final name.",
+        "refusing to let files grow; *torn write* leaves half a file under its final name; *no space*",
+        "fills the disk of the checkpoint directory, a small one of its own where mounting is allowed.",
+        "",
+        "After a failing serializer or flush the same process tries again. Metadata is damaged beside",
+        "confirmed snapshots, then garbage is collected. A *local copy* is met, or left behind, by",
+        "attempts of a Spark task that then fail or are killed: damaged or not, none of them is used",
+        "again.",
         "",
         f"| point | fault | {' | '.join(columns)} |",
         f"|---|---|{'---|' * len(columns)}",
@@ -299,10 +223,14 @@ def main():
     """Run all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--point", choices=POINTS)
     options = parser.parse_args()
     results = {}
     pa.array([""])  # loads pandas once, before the forks
+    logging.getLogger("millpond.restore").setLevel(logging.ERROR)
     for case in cases():
+        if options.point not in (None, case.point):
+            continue
         results[case] = run(case)
         if results[case] != "exact":
             print(json.dumps({**attrs.asdict(case), "verdict": results[case]}), flush=True)

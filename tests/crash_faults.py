@@ -1,0 +1,181 @@
+"""The faults of the crash matrix: in a storage, in flushes, in files that lie on disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from crash_model import FAULT, RETRIED, Case
+from millpond.checkpoint.catalog import read_catalog
+from millpond.checkpoint.local import open_local_storage
+from millpond.checkpoint.storage import CheckpointStorage
+from millpond.errors import CorruptSnapshotError
+
+SMALL_DISK = "size=8m"
+
+
+class FaultyStorage(CheckpointStorage):
+    """A directory whose operations fail at a point, once it is armed."""
+
+    def __init__(self, root: Path, case: Case) -> None:
+        self.uri = root.as_uri()
+        self._inner = open_local_storage(self.uri)
+        self._root = root
+        self._case = case
+        self.armed = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FaultyStorage) and other.uri == self.uri
+
+    __hash__ = None
+
+    def strike(self, point: str, path: str = "", data: bytes = b"") -> None:
+        """Let the fault happen, if this is its point."""
+        if not self.armed or self._case.point != point:
+            return
+        fault = self._case.fault
+        if fault == "torn write":
+            target = self._root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data[: len(data) // 2])
+        if fault in ("SIGKILL", "torn write"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "full disk":
+            limit_files(16)
+            return
+        number = errno.ENOSPC if fault == "ENOSPC" else errno.EIO
+        raise OSError(number, os.strerror(number), path)
+
+    def open_sink(self, path):
+        return _FaultySink(self, self._inner.open_sink(path), path)
+
+    def read(self, path, offset, length):
+        self.strike("restore", path)
+        return self._inner.read(path, offset, length)
+
+    def size(self, path):
+        return self._inner.size(path)
+
+    def delete(self, path):
+        self.strike("gc", path)
+        self._inner.delete(path)
+
+    def list(self, folder):
+        return self._inner.list(folder)
+
+
+class _FaultySink:
+    def __init__(self, storage, inner, path):
+        self._storage, self._inner, self._path = storage, inner, path
+        self._written = b""
+
+    def write(self, data):
+        self._written += data
+        if not self._path.endswith(".json"):
+            renewed = self._path.endswith("base.arrow")
+            self._storage.strike("base renewal" if renewed else "upload", self._path, data)
+            self._storage.strike("upload", self._path, data)
+        return self._inner.write(data)
+
+    def commit(self):
+        point = "metadata" if self._path.endswith(".json") else "commit"
+        self._storage.strike(point, self._path, self._written)
+        self._inner.commit()
+
+    def abort(self):
+        self._inner.abort()
+
+
+def limit_files(size):
+    """Have the kernel refuse to let a file grow beyond so many bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+@contextmanager
+def _no_room():
+    limit_files(16)
+    try:
+        yield
+    finally:
+        limit_files(resource.RLIM_INFINITY)
+
+
+def take(case, backend, number, storage):
+    """A snapshot's handle; where the point says so the first attempt fails, and is retried."""
+    if storage.armed and case.point in RETRIED:
+        try:
+            with FAULT.armed(5) if case.point == "serializer" else _no_room():
+                backend.snapshot(number, storage).result()
+        except Exception:  # noqa: BLE001 - whatever it is, the next attempt counts
+            pass
+        else:
+            raise AssertionError("the fault did not happen")
+    return backend.snapshot(number, storage).result().handle
+
+
+@contextmanager
+def small_disk(directory):
+    """A directory on a small disk of its own, where mounting is allowed."""
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", str(directory)]
+    mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill_up(directory):
+    """Leave no room on a small disk; where there is none, in no file."""
+    if not directory.is_mount():
+        limit_files(16)
+        return
+    with (directory / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(64 << 10)):
+            pass
+
+
+def make_room(directory):
+    """Undo it."""
+    (directory / "ballast").unlink(missing_ok=True)
+
+
+def damage(path, how):
+    """Spoil a file."""
+    data = bytearray(path.read_bytes())
+    at = random.Random(path.name).randrange(max(1, len(data)))
+    if how == "lost file":
+        path.unlink()
+        return
+    if how == "truncated":
+        del data[at:]
+    elif how == "zeroed":
+        data[at : at + 4096] = bytes(len(data[at : at + 4096]))
+    elif data:
+        data[at] ^= 1 << at % 8
+    path.write_bytes(data)
+
+
+def damage_metadata(case, storage, root, handles):
+    """Spoil the newest or the second newest metadata; then collect garbage, as the tool does."""
+    handle = handles[-1] if case.point == "newest metadata" else handles[-2]
+    damage(root / handle.metadata, case.fault)
+    catalog = read_catalog(storage)
+    try:
+        orphans = catalog.orphans(1)
+    except CorruptSnapshotError as error:
+        if error.file != handle.metadata:
+            raise AssertionError(f"{error.file} is blamed for {handle.metadata}") from error
+        return
+    if case.fault != "lost file":
+        raise AssertionError("damaged metadata was passed over")
+    for path in orphans:
+        storage.delete(path)

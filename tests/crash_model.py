@@ -1,0 +1,117 @@
+"""What the crash matrix works on: the changes of a round, and a dictionary that knows the outcome."""
+
+from __future__ import annotations
+
+import attrs
+import millpond as mp
+from millpond_conformance.faults import Fault, FaultySerializer
+
+ROUNDS = 8
+FAULT_ROUND = 5
+FAULT = Fault()
+"""Of the serializer of all totals."""
+TOTAL = mp.ValueStateDescriptor("total", FaultySerializer(int, FAULT))
+ITEMS = mp.ListStateDescriptor("items", int)
+RETRIED = ("serializer", "flush")
+METADATA = ("newest metadata", "older metadata")
+COPY = "local copy"
+DAMAGES = ("truncated", "zeroed", "bit flip", "lost file")
+
+
+@attrs.frozen
+class Case:
+    """One cell of the matrix."""
+
+    point: str
+    fault: str
+    backend: str
+    strategy: str
+
+    @property
+    def possible(self) -> bool:
+        """Whether the fault can happen at the point at all."""
+        if self.point == "serializer":
+            return self.fault == "raises once"
+        if self.point == "flush":
+            # Heap has no store, and RocksDB writes none before a file of it is wanted.
+            written = self.backend == "lmdb" or self.strategy == "incremental"
+            return self.fault == "full disk" and written
+        if self.point == "directory":
+            return self.fault == "no space"
+        if self.point in METADATA:
+            return self.fault in DAMAGES
+        if self.point == COPY:
+            return self.fault in (*DAMAGES, "SIGKILL", "raises once") and self.backend != "heap"
+        return self._possible_in_storage
+
+    @property
+    def _possible_in_storage(self) -> bool:
+        writes = self.point in ("upload", "commit", "metadata", "base renewal")
+        if self.fault in (*DAMAGES, "raises once", "no space"):
+            return False
+        if self.fault in ("torn write", "ENOSPC", "full disk") and not writes:
+            return False
+        if self.fault == "full disk" and self.point != "upload":
+            return False
+        if self.point == "base renewal" and self.strategy != "changelog":
+            return False
+        return not (self.point == "confirm" and self.fault == "EIO")
+
+    @property
+    def config(self) -> mp.Config:
+        """The configuration of the backend."""
+        settings = {
+            "state.snapshot.strategy": self.strategy,
+            "state.snapshot.max-deltas": 2,
+            "checkpoint.retained": 3 if self.point in METADATA else 1,
+            "checkpoint.claim": True,
+        }
+        if self.backend == "rocksdb":
+            settings["backend.rocksdb.inline-threshold"] = 0
+        return mp.Config(settings)
+
+
+def change(backend, number):
+    """The changes of a round."""
+    total, items = backend.get_partitioned_state(TOTAL), backend.get_partitioned_state(ITEMS)
+    for at in range(30):
+        key = f"k{(at * 7 + number * 11) % 60}"
+        backend.set_current_key(key)
+        if (at + number) % 5 == 0:
+            total.clear()
+            items.clear()
+        else:
+            total.update(number * 1000 + at)
+            items.add(number)
+
+
+def oracle(rounds):
+    """What a dictionary holds after so many rounds."""
+    totals, items = {}, {}
+    for number in range(1, rounds + 1):
+        for at in range(30):
+            key = f"k{(at * 7 + number * 11) % 60}"
+            if (at + number) % 5 == 0:
+                totals.pop(key, None)
+                items.pop(key, None)
+            else:
+                totals[key] = number * 1000 + at
+                items.setdefault(key, []).append(number)
+    return totals, items
+
+
+def contents(backend):
+    """What the backend holds."""
+    found = ({}, {})
+    for descriptor, into in zip((TOTAL, ITEMS), found, strict=True):
+        state = backend.get_partitioned_state(descriptor)
+        for key in list(backend.keys(descriptor.name)):
+            backend.set_current_key(key)
+            into[key] = state.value() if descriptor is TOTAL else state.get()
+    return found
+
+
+def require(backend, rounds):
+    """Fail where the backend does not hold exactly what it should after so many rounds."""
+    if contents(backend) != oracle(rounds):
+        raise AssertionError(f"round {rounds} is not exact")
