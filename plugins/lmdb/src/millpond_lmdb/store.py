@@ -187,16 +187,17 @@ class LmdbStore(ByteStore):
 
     def _begin_reading(self) -> lmdb.Transaction:
         """A read transaction; where all slots are taken, those of dead processes are freed."""
-        with self._failures():
+        try:
             try:
                 return self._env.begin()
             except lmdb.ReadersFullError:
                 self._env.reader_check()
-            try:
                 return self._env.begin()
-            except lmdb.ReadersFullError as error:
-                reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
-                raise StoreFullError("lmdb", str(self._directory), reason) from error
+        except lmdb.ReadersFullError as error:
+            reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
+            raise StoreFullError("lmdb", str(self._directory), reason) from error
+        except lmdb.Error as error:
+            raise self._failure(error) from error
 
     def _reader_closed(self, reader: StoreReader) -> None:
         with self._idle:
