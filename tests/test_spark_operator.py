@@ -1,5 +1,8 @@
 """The operator on Spark: streams and batches, order, null keys, errors, replays, figures."""
 
+import os
+from pathlib import Path
+
 import millpond as mp
 import pytest
 from millpond import errors
@@ -287,3 +290,27 @@ def test_labels_spread_over_partitions(spark):
         found = df.select(F.pmod(F.hash("label"), F.lit(n)).alias("p")).collect()
         assert [row.p for row in found] == [index % n for index in range(64)]
     assert group_labels(3) == labels[:3]
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
+def test_damaged_local_copies_are_replaced_and_counted(spark, job_conf, files, tmp_path, backend):
+    """A query whose copies on the executor went bad goes on from its snapshots, and counts it."""
+    job_conf(state_backend=backend)
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="damaged")
+    files.add(*[(f"k{number}", number) for number in range(100)])
+    query = run(out, tmp_path)
+    one = spark.sparkContext.parallelize([0], 1)
+    (local,) = one.map(lambda _: os.environ["SPARK_LOCAL_DIRS"]).collect()
+    damaged = list(Path(local).glob(f"millpond-*/{query.id}/damaged/kg-*/copy/{backend}/[d0-9]*"))
+    for path in damaged:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2 :] = b"\xa5" * len(data[len(data) // 2 :])
+        path.write_bytes(data)
+    assert len(damaged) >= 2
+    files.add(*[(f"k{number}", number) for number in range(100)])
+    run(out, tmp_path)
+    found = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    assert [entry.figures["source"] for entry in found] == ["snapshot", "snapshot"]
+    assert [entry.figures["copies_discarded"] for entry in found] == [1, 1]
+    second = {row for row in output(spark, tmp_path) if row[1] == 2}
+    assert second == {(f"k{number}", 2, 2 * number) for number in range(100)}
