@@ -1,12 +1,14 @@
 """Rows keep their values exactly on the way through an operator, and keys hash as Spark's."""
 
 import datetime as dt
+import enum
 from decimal import Decimal
 
 import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by
+from millpond.spark.carriers import TextCarrier
 from millpond.spark.plan import key_codec_of, key_group_column
 from millpond.types import signed64
 
@@ -145,6 +147,71 @@ def test_what_python_sees(spark, job_conf):
     assert seen == repr(expected)[:-1] + ", Row(p=1, q='z'))"
 
 
+STATE_TYPES = {
+    "a_bool": bool, "a_byte": int, "a_long": int, "a_float": float, "a_double": float,
+    "a_dec10": Decimal, "a_dec18": Decimal, "a_dec38": Decimal, "a_string": str,
+    "a_binary": bytes, "a_date": dt.date, "a_ts": dt.datetime, "an_ntz": dt.datetime,
+    "longs": list[int | None], "doubles": list[float | None],
+    "times": list[dt.datetime | None], "bins": list[bytes | None],
+    "a_map": dict[str, Decimal | None], "int_map": dict[int, list[dt.date | None] | None],
+}  # fmt: skip
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 - its text is not its value
+    """A str as well."""
+
+    RED = "red"
+
+
+class Height(enum.IntEnum):
+    """An int as well."""
+
+    LOW = 1
+
+
+class Kept(mp.KeyedProcessFunction):
+    """Puts each column into a state of its type, and yields what comes out."""
+
+    def open(self, context):
+        self.states = {
+            name: context.get_state(mp.ValueStateDescriptor(name, kind))
+            for name, kind in STATE_TYPES.items()
+        }
+        kinds = {"colour": Colour, "height": Height, "keyed": dict[tuple[int, str], Colour]}
+        self.enums = {
+            name: context.get_state(mp.ValueStateDescriptor(name, kind))
+            for name, kind in kinds.items()
+        }
+
+    def process_element(self, row, context):
+        found = []
+        for name, state in self.states.items():
+            state.update(getattr(row, name))
+            found.append(state.value())
+            assert repr(found[-1]) == repr(getattr(row, name))
+        for state, value in zip(
+            self.enums.values(), (Colour.RED, Height.LOW, {(1, "a"): Colour.RED}), strict=True
+        ):
+            state.update(value)
+            assert state.value() == value
+            assert type(state.value()) is type(value)
+        yield (row.id, *found, self.enums["colour"].value(), self.enums["height"].value())
+
+
+def test_columns_pass_through_states(spark, job_conf):
+    """Each column type fits a state, equal and of the same type; enums become what they are."""
+    job_conf(state_backend="lmdb")
+    columns = {name: {**SCALARS, **NESTED}[name] for name in STATE_TYPES}
+    df = table(spark, columns)
+    fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
+    out = key_by(df, "id").process(
+        Kept(), output=f"{fields}, colour string, height int", uid="kept"
+    )
+    rows = out.collect()
+    assert {(row.colour, row.height) for row in rows} == {("red", 1)}
+    assert as_text(out.drop("colour", "height")) == as_text(df)
+
+
 class Repr(mp.KeyedProcessFunction):
     """Yields what Python saw."""
 
@@ -244,3 +311,9 @@ def test_a_uuid_key_is_hashed_as_its_string(spark):
     key = uuid.UUID("12345678-1234-5678-1234-567812345678")
     group = spark.sql(f"select pmod(xxhash64('{key}'), 128) as g").collect()[0].g
     assert mp.assign_to_key_group(key, 128) == group
+
+
+def test_a_text_goes_into_its_column_as_it_is():
+    """A member of an enum that is a str as well is its value, not its name."""
+    assert type(TextCarrier().pack(Colour.RED)) is str
+    assert TextCarrier().pack(Colour.RED) == Colour.RED == "red"

@@ -170,7 +170,7 @@ class TextCarrier(Carrier):
         if not isinstance(value, str):
             raise refuse(value)
         value.encode()
-        return str(value)
+        return str.__str__(value)  # the text itself: an enum's str() may be its name
 
 
 class BinaryCarrier(Carrier):
