@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
@@ -180,3 +181,13 @@ def test_damaged_files_are_named(storage, tmp_path):
     path.write_bytes(data)
     with pytest.raises(errors.CorruptSnapshotError, match=path.name):
         items([handle])
+
+
+def test_a_file_without_partitions_is_damage(storage):
+    """A handle that names a file and not where its partitions begin is refused by name."""
+    with mp.open_operator_backend() as backend:
+        backend.get_list_state(mp.ListStateDescriptor("items", int)).add(1)
+        handle = backend.snapshot(1, storage).result().handle
+    bare = attrs.evolve(handle, raw=attrs.evolve(handle.raw, offsets=()))
+    with pytest.raises(errors.CorruptSnapshotError, match="offsets make no sense"):
+        mp.open_operator_backend(restore=[bare])

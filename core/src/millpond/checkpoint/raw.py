@@ -27,9 +27,10 @@ def _slices(stream: StreamStateHandle, offsets: tuple[int, ...]) -> list[tuple[i
     """Begin and end of the part at each offset; CorruptSnapshotError where they make no sense."""
     ends = [*offsets[1:], stream.size]
     if (
-        list(offsets) != sorted(offsets)
-        or (offsets and offsets[0] < 0)
-        or offsets[-1:] > (stream.size,)
+        not offsets
+        or list(offsets) != sorted(offsets)
+        or offsets[0] < 0
+        or offsets[-1] > stream.size
     ):
         raise CorruptSnapshotError(stream.path, "its offsets make no sense")
     return list(zip(offsets, ends, strict=True))
