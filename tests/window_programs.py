@@ -7,6 +7,7 @@ the clock, and restores from snapshots and savepoints at some parallelism.
 
 import operator
 import random
+from functools import cache
 
 import attrs
 import flink_triggers
@@ -20,6 +21,7 @@ GROUPS = 8
 FAR = 600
 
 
+@cache
 def group_of(key):
     return mp.assign_to_key_group(key, GROUPS)
 
