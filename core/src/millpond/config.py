@@ -18,7 +18,7 @@ import attrs
 import cattrs
 
 from millpond.arguments import check_type
-from millpond.errors import ConfigError, brief
+from millpond.errors import ArgumentTypeError, ConfigError, brief
 
 __all__ = [
     "BufferConfig",
@@ -167,6 +167,7 @@ class MetricsConfig:
     native: bool = False
 
 
+_PAIR = 2
 _NO_KEY = {"no key": True}
 
 
@@ -234,7 +235,10 @@ class Config:
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
         """Take the keys that begin with ``spark.millpond.`` from Spark's configuration."""
         check_type("items", items, Iterable)
-        ours = {key: value for key, value in items if key.startswith(SPARK_PREFIX)}
+        pairs = list(items)
+        if any(not isinstance(pair, (tuple, list)) or len(pair) != _PAIR for pair in pairs):
+            raise ArgumentTypeError("items", "pairs of key and value", brief(items))
+        ours = {key: value for key, value in pairs if str(key).startswith(SPARK_PREFIX)}
         return cls(ours, place="Spark configuration")
 
     @classmethod

@@ -110,6 +110,7 @@ class StateRegistry(KeyContext):
         namespace_type: Any,
         known: RegisteredState | None,
     ) -> RegisteredState:
+        check_type("descriptor", descriptor, StateDescriptor)
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         find = self.parameters.registry.serializer
         fresh = self._describe(descriptor, key_codec_for(kind, find).bound(self.pickles))

@@ -14,17 +14,33 @@ from urllib.parse import quote, unquote_to_bytes
 import attrs
 
 from millpond.checkpoint.storage import CheckpointStorage, check_path, exactly, public_uri
-from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.errors import ConfigError, CorruptSnapshotError, brief
 
-__all__ = ["LocalStorage", "local_uri", "open_local_storage"]
+__all__ = ["LocalStorage", "check_local_path", "local_uri", "open_local_storage"]
 
+_MAX_NAME = 255
 _LOG = logging.getLogger("millpond.checkpoint")
+
+
+def check_local_path(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a path that the system can have; ConfigError for any other."""
+    text = os.fspath(path)
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ConfigError(brief(text), f"no file can be called so: {error}", "path") from error
+    if b"\0" in encoded:
+        raise ConfigError(brief(text), "no file can be called so: it holds a zero byte", "path")
+    if any(len(part) > _MAX_NAME for part in encoded.split(b"/")):
+        raise ConfigError(brief(text), f"a name is longer than {_MAX_NAME} bytes", "path")
+    return encoded
 
 
 def local_uri(path: str | os.PathLike[str]) -> str:
     """The URI of a local path: relative to the working directory, ``~`` is the home."""
     absolute = Path(path).expanduser().absolute()
-    return "file://" + quote(os.fsencode(absolute))
+    encoded = check_local_path(absolute)
+    return "file://" + quote(encoded)
 
 
 @attrs.frozen(slots=False)

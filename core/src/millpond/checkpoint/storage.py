@@ -131,10 +131,10 @@ def open_storage(uri: str | CheckpointStorage, schemes: Schemes) -> CheckpointSt
     scheme = uri.partition(":")[0]
     if scheme not in schemes:
         if "://" not in uri:
-            absolute = Path(uri).expanduser().absolute()
-            reason = f"{uri!r} is neither a URI nor an absolute path; write {str(absolute)!r}"
+            absolute = str(Path(uri).expanduser().absolute())[:300]
+            reason = f"{uri[:300]!r} is neither a URI nor an absolute path; write {absolute!r}"
             raise ConfigError("checkpoint.dir", reason)
         known = ", ".join(sorted(schemes))
-        reason = f"{public_uri(uri)!r}: the scheme is none of: {known}"
+        reason = f"{public_uri(uri)[:300]!r}: the scheme is none of: {known}"
         raise ConfigError("checkpoint.dir", reason)
     return schemes[scheme](uri)

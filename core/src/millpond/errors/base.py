@@ -9,12 +9,17 @@ import attrs
 __all__ = ["MillpondError", "brief", "printable"]
 
 
+_LONGEST = 20_000
+"""A message repeats names and values that users or files give, which may be of any length."""
+
+
 @attrs.define(eq=False, slots=False)
 class MillpondError(Exception):
     """The root of all errors that Millpond raises on purpose."""
 
     def __str__(self) -> str:
-        return printable(self.sentence())
+        text = self.sentence()
+        return printable(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
     def sentence(self) -> str:
         """The message, built from the fields."""

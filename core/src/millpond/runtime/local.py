@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
-from millpond.arguments import checked
+from millpond.arguments import check_type, checked
 from millpond.clock import Clock
 from millpond.config import Config
-from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
+from millpond.runtime.functions import (
+    KeyedProcessFunction,
+    SubtaskInfo,
+)
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, key_selector
@@ -76,10 +80,12 @@ def run(
         operator.open()
         try:
             for row in map(as_row, broadcast):
+                check_type("function", function, KeyedBroadcastProcessFunction)
                 operator.process_broadcast(row, sent(row), output)
             for row in map(as_row, chain((first,), iterator)):
                 operator.fire_processing_time(output)
                 timestamp = moment(row)
+                check_type("event_time", timestamp, int | None)
                 operator.process(select(row), row, timestamp, output)
                 if watermark_delay is not None and timestamp is not None:
                     operator.advance_watermark(timestamp - watermark_delay - 1, output)

@@ -25,6 +25,7 @@ from millpond.checkpoint import (
     SavepointHandle,
     restore_keyed,
 )
+from millpond.checkpoint.local import check_local_path
 from millpond.checkpoint.operatorstate import (
     OperatorStateHandle,
     read_operator_state,
@@ -32,7 +33,13 @@ from millpond.checkpoint.operatorstate import (
 )
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config
-from millpond.errors import ConfigError, RestoreError, UnsupportedCapabilityError
+from millpond.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    RestoreError,
+    UnsupportedCapabilityError,
+    brief,
+)
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.types import key_codec_for
@@ -85,6 +92,10 @@ def open_keyed_backend(
     """
     check_parallelism(max_parallelism)
     config = config or Config()
+    if directory is not None:
+        check_local_path(directory)
+    if isinstance(restore, str):
+        raise ArgumentTypeError("restore", "handles or paths in a list", brief(restore))
     registry = get_registry(config.plugins)
     handles = [restorable(given, registry) for given in restore if given is not None]
     resolution = registry.resolve(backend)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 
 __all__ = ["as_row", "key_selector"]
 
@@ -33,6 +33,7 @@ def key_selector(key: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return getattr(row, key)
         except AttributeError:
-            raise ConfigError("key", f"the row {row!r} has no field {key!r}", "key") from None
+            reason = f"the row {brief(row)} has no field {brief(key)}"
+            raise ConfigError("key", reason, "key") from None
 
     return select

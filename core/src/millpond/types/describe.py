@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.types.classes import (
     ClassError,
     enum_node,
@@ -171,6 +171,10 @@ class _Compiler:
             raise self._refuse(declared, place, reason) from None
 
 
+def _text(declared: Any) -> str:
+    return brief(declared) if isinstance(declared, int) else str(declared)
+
+
 def _name(declared: Any) -> str:
     plain = isinstance(declared, type) and get_origin(declared) is None
-    return f"{declared.__module__}.{declared.__qualname__}" if plain else str(declared)
+    return f"{declared.__module__}.{declared.__qualname__}" if plain else _text(declared)

@@ -112,13 +112,13 @@ def _exactly(kind: type, value: Any) -> Any:
 
 
 def _to_int(value: Any) -> int:
-    if hasattr(value, "__index__") and not isinstance(value, int):
+    if hasattr(value, "__index__") and not isinstance(value, (int, type)):
         return int(operator.index(value))
     return int(_exactly(int, value))
 
 
 def _to_float(value: Any) -> float:
-    if hasattr(value, "__index__"):
+    if hasattr(value, "__index__") and not isinstance(value, type):
         try:
             return exact_float(_to_int(value))
         except (ValueError, StateTypeError) as error:

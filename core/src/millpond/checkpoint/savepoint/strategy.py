@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.checkpoint.savepoint.metadata import (
     Savepoint,
     SavepointHandle,
@@ -44,6 +45,7 @@ class SavepointStrategy(SnapshotStrategy):
             DirectoryNotEmptyError: the folder holds files.
         """
         backend = self._backend
+        check_type("storage", storage, CheckpointStorage)
         require_empty(SavepointHandle(checkpoint_id, folder, storage))
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import attrs
 
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.contents import (
     WindowContents,
@@ -106,6 +106,6 @@ class Windowing:
 def window(assigner: WindowAssigner) -> Windowing:
     """Windows over keyed rows; ConfigError where the argument is no window assigner."""
     if not isinstance(assigner, WindowAssigner):
-        reason = f"{assigner!r} is no window assigner, such as TumblingEventTimeWindows.of(…)"
+        reason = f"{brief(assigner)} is no window assigner, such as TumblingEventTimeWindows.of(…)"
         raise ConfigError("assigner", reason, "window(...)")
     return Windowing(assigner, assigner.default_trigger())

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from millpond.arguments import checked
 from millpond.errors import ConfigError
 from millpond.runtime.timers import TimeDomain
 from millpond.runtime.windows.window import TimeWindow
@@ -166,6 +167,7 @@ class CountTrigger(Trigger):
     max_count: int
 
     @classmethod
+    @checked
     def of(cls, max_count: int) -> CountTrigger:
         """The trigger; named as in Flink. ConfigError where the count is not positive."""
         if max_count < 1:

@@ -6,7 +6,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from millpond.errors import ConfigError
+from millpond.arguments import INT64, check_within
+from millpond.errors import ConfigError, brief
 from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 __all__ = ["GLOBAL_WINDOW", "TimeWindow", "milliseconds", "window_of"]
@@ -46,5 +47,7 @@ def milliseconds(value: timedelta | int, what: str) -> int:
     if isinstance(value, timedelta):
         value = value // timedelta(milliseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(what, f"{value!r} is neither a timedelta nor ms as an int", "windows")
+        reason = f"{brief(value)} is neither a timedelta nor ms as an int"
+        raise ConfigError(what, reason, "windows")
+    check_within(what, value, *INT64)
     return value

@@ -1,0 +1,86 @@
+"""Every public function takes any argument, or refuses it by the parameter's name, soon."""
+
+import resource
+import signal
+import warnings
+
+import arguments
+import millpond as mp
+import pytest
+from millpond import errors
+
+CASES = [
+    (target, parameter) for target, (_, good) in arguments.TARGETS.items() for parameter in good
+]
+SECONDS = 2
+MEGABYTES = 200
+NOT_CALLED = {
+    # Made by Millpond, handed to functions.
+    "BroadcastContext", "Context", "RuntimeContext", "SnapshotContext",
+    "StateInitializationContext", "TimerService",
+    # Base classes and interfaces of what users write, enumerations, constants, modules.
+    "AggregateFunction", "CheckpointedFunction", "KeyedBroadcastProcessFunction",
+    "KeyedProcessFunction", "ListCheckpointed", "StateDescriptor", "TypeSerializer", "Capability",
+    "Outcome", "StateVisibility", "TimeDomain", "UpdateType", "MAX_TIMESTAMP", "MIN_TIMESTAMP",
+    "VOID_NAMESPACE", "__version__", "errors", "local", "testing", "windows", "hookimpl",
+    # Plain records, and what takes no argument.
+    "Compatibility", "SerializerSnapshot", "SavepointHandle", "SystemClock", "PickleSerializer",
+    # A decorator of classes: what it is told is checked where the class is used.
+    "renamed_from",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A working directory where paths may be made."""
+    monkeypatch.chdir(tmp_path)
+
+
+def too_long(*_):
+    """What the timer does."""
+    raise AssertionError(f"it took more than {SECONDS} s")
+
+
+def complaint(target, parameter, value):
+    """What is wrong with how a call takes a value; None where nothing is."""
+    if target == "local.run" and parameter in ("key", "event_time") and value is int:
+        return None  # a callable like any other, which fails by itself
+    function, good = arguments.TARGETS[target]
+    given = {name: make() for name, make in good.items() if name != parameter}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(**given, **{parameter: value})
+    except errors.MillpondError as error:
+        if not str(error) or len(str(error)) > 20_000:
+            return f"{type(error).__name__} without a message of a sensible length"
+    except (TypeError, ValueError) as error:
+        if parameter not in str(error):
+            return f"{type(error).__name__} without the parameter's name: {str(error)[:120]}"
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+        return f"{type(error).__name__}: {str(error)[:120]}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        arguments.close_all()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    return None if grown < MEGABYTES else f"it took {grown} MB"
+
+
+@pytest.mark.parametrize(("target", "parameter"), CASES, ids=[".".join(case) for case in CASES])
+def test_odd_arguments(target, parameter):
+    """Each odd value is taken, or refused by an error that says which parameter it was."""
+    before = signal.signal(signal.SIGALRM, too_long)
+    try:
+        found = {name: complaint(target, parameter, value) for name, value in arguments.ODD.items()}
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert {name: text for name, text in found.items() if text} == {}
+
+
+def test_every_public_name_is_tried():
+    """What is public is called with odd arguments, or takes none from users."""
+    tried = {target.split(".")[0].split("(")[0] for target in arguments.TARGETS}
+    missing = set(mp.__all__) - tried - NOT_CALLED
+    assert missing == set()
