@@ -400,7 +400,7 @@ def faults(call: Call, mode: str) -> tuple[int, list[str]]:
         found.append(f"{spent:.1f} s of CPU time")
     if result.exit_code and not found:
         found += _message_faults(call, result.stderr)
-    wide = "terminal" not in mode or "--json" in call.arguments or call.arguments[1] == "dump"
+    wide = "terminal" not in mode or "--json" in call.arguments or "dump" in call.arguments[:2]
     found += _terminal_faults(result.output, wide=wide)
     return result.exit_code, found
 
@@ -430,7 +430,7 @@ _OTHER_REASONS = (
     "no such clause",
     "No module named 'pyspark'",
     "no checkpointLocation",
-    "and value ",
+    "state 'total':",
 )
 """What stands in the way of a call that is otherwise sound."""
 

@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 
 from fuzz import runner
+from fuzz.commands import TARGETS as COMMANDS
 from fuzz.files import TARGETS as FILES
 
-TARGETS = {**FILES}
+TARGETS = {**COMMANDS, **FILES}
 PAGE = """# Mutated files
 
 `make fuzz` changes what outlives a process, and uses it: bytes flipped, cut and repeated, numbers and types

@@ -1,0 +1,41 @@
+"""Calls of the command line, with odd values for what they take; see ``cli_calls``."""
+
+import os
+import sys
+
+from cli_calls import MODES, Calls, faults, make_places
+
+from fuzz.runner import EQUAL, REFUSED
+
+__all__ = ["TARGETS"]
+
+
+class BadCallError(AssertionError):
+    """A call did not end as calls should."""
+
+
+class Commands:
+    """Every verb that leaves alone what it is called on; a mutant is a call."""
+
+    def __init__(self, folder):
+        # As where PySpark is not installed: no call of these starts Spark.
+        sys.modules["pyspark"] = None
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        (folder / "work").mkdir()
+        os.chdir(folder / "work")
+        self._calls = Calls(make_places(folder))
+        self._verbs = [verb for verb in self._calls.verbs() if verb[-1] not in ("gc", "seal")]
+
+    def run(self, rng):
+        """Make one call; it is equal where it is done, and refused where it says so."""
+        verb = rng.choice(self._verbs)
+        single = rng.random() < 0.5
+        calls = self._calls.single(verb) if single else self._calls.mixed(verb, rng, 1)
+        call = rng.choice([*calls])
+        status, wrong = faults(call, rng.choice(list(MODES)))
+        if wrong:
+            raise BadCallError(f"millpond {call.shown()}: {wrong[0]}")
+        return (REFUSED if status else EQUAL), 0
+
+
+TARGETS = {"commands": Commands}
