@@ -64,6 +64,14 @@ def test_a_savepoints_number_is_adopted(tmp_path):
     assert past(tmp_path, **nowhere).max_parallelism(1) == 128
 
 
+def test_another_querys_damage_is_its_own_affair(tmp_path):
+    """A layout that cannot be read is left out; the query that it belongs to finds it at its start."""
+    layouts = (Layout(0, 1, 512), Layout(0, 1, 64))
+    past(tmp_path, *layouts)
+    (tmp_path / "snapshots" / "query-0" / "totals" / "layout" / "00000000.json").write_text("{")
+    assert past(tmp_path).max_parallelism(1) == 64
+
+
 def test_room_for_timeouts(tmp_path):
     """An operator that an earlier Millpond began without timers goes on without timeouts."""
     assert not past(tmp_path / "a", Layout(0, 1, 128)).timed()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +34,7 @@ from millpond.checkpoint.untrusted import (
     parse_json,
 )
 from millpond.config import PluginsConfig
-from millpond.errors import MaxParallelismError, RestoreError
+from millpond.errors import MaxParallelismError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.pointer import Pointer
@@ -158,10 +159,16 @@ def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout |
 
 
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
-    """The layouts in force of all queries that have kept state of this uid in a storage."""
+    """The layouts in force of all queries that have kept state of this uid in a storage.
+
+    Damaged ones are left out: they are other queries' affair, and the start looks at its own.
+    """
     pattern = re.compile(rf"([^/]+)/{re.escape(uid)}/layout/\d+\.json")
     queries = {match[1] for path in storage.list("") if (match := pattern.fullmatch(path))}
-    found = (current_layout(storage, query, uid) for query in sorted(queries))
+    found = []
+    for query in sorted(queries):
+        with suppress(MillpondError):
+            found.append(current_layout(storage, query, uid))
     return [layout for layout in found if layout is not None]
 
 
