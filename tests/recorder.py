@@ -197,6 +197,8 @@ class Walk:
         """A command."""
         rules = ["--config", str(self.toml)] if self.toml else []
         done = CliRunner().invoke(commands, [*rules, *words], catch_exceptions=False)
+        if done.exit_code and "checkpoint.dir: 'recorded:y'" in done.output:
+            raise mp.errors.ConfigError("checkpoint.dir", done.output)
         assert done.exit_code == 0, done.output
 
     def tools(self):
