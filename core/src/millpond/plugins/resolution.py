@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -62,7 +63,8 @@ def _installed_version(distribution: str) -> str | None:
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
     """The object that ``module`` or ``module:attr`` names, with its API version checked.
 
-    The object itself says it (``MILLPOND_API``), or else the module that it was found in.
+    The object itself says it (``MILLPOND_API``), or else the module that it was found in, or a
+    package around that.
     """
     module_name, _, attribute = target.partition(":")
     try:
@@ -73,10 +75,20 @@ def import_target(name: str, distribution: str, found: str, target: str) -> Any:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise PluginLoadError(name, distribution or module_name, found, target, reason) from error
-    api = getattr(loaded, "MILLPOND_API", getattr(module, "MILLPOND_API", None))
+    api = _api_version(loaded, module_name)
     if not isinstance(api, int):
         reason = "it does not say which plugin API it speaks (MILLPOND_API = 1)"
         raise PluginLoadError(name, distribution or module_name, found, target, reason)
     if api != API_VERSION:
         raise PluginIncompatibleError(name, distribution or module_name, found, api, API_VERSION)
     return loaded
+
+
+def _api_version(loaded: Any, module_name: str) -> Any:
+    """What the object says, or the nearest of the modules around it that says something."""
+    places = [loaded]
+    while module_name:
+        places.append(sys.modules.get(module_name))
+        module_name = module_name.rpartition(".")[0]
+    stated = (getattr(place, "MILLPOND_API", None) for place in places)
+    return next((api for api in stated if api is not None), None)
