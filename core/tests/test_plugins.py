@@ -156,12 +156,25 @@ def test_module_and_attribute(site):
 
 
 def test_a_worker_with_another_version_fails_loudly(site):
-    """A resolution made with another version is refused, naming both."""
+    """A resolution made with another version is refused, also where this process has a plugin."""
     site("pebble", GOOD)
     resolution = Resolution("pebble", "plugin_dist_pebble_pebble", "dist-pebble", "1.1")
-    registry = PluginRegistry(PluginsConfig(), [])
-    with pytest.raises(errors.BackendMismatchError, match=r"dist-pebble 1.1, .* dist-pebble 1.2"):
-        registry.load(resolution)
+    for registry in (PluginRegistry(PluginsConfig(), []), site.registry()):
+        with pytest.raises(
+            errors.BackendMismatchError, match=r"dist-pebble 1.1, .* dist-pebble 1.2"
+        ):
+            registry.load(resolution)
+
+
+@pytest.mark.parametrize(
+    "target", ["plugin_dist_pebble_pebble", "plugin_dist_pebble_pebble:Backend"]
+)
+def test_a_worker_of_another_plugin_api_fails_loudly(site, target):
+    """A resolution of a Millpond with another plugin API is refused, naming both."""
+    site("pebble", GOOD)
+    registry = site.registry()
+    with pytest.raises(errors.BackendMismatchError, match="plugin API 2, .* plugin API 1"):
+        registry.load(Resolution("pebble", target, api_version=2))
 
 
 def test_a_misspelt_hook_is_noticed(site):

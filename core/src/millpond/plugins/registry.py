@@ -76,6 +76,7 @@ class PluginRegistry:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
         self._backends: dict[str, StateBackend] = {}
+        self._compared: set[Resolution] = set()
         self.hook = self._manager.hook
         for name in BUILTIN_PLUGINS:
             self._manager.register(import_module(name), name)
@@ -169,13 +170,16 @@ class PluginRegistry:
         rule = blocking_rule(resolution.name, self.rules) if resolution.distribution else None
         if rule is not None:
             raise PluginBlockedError(resolution.name, rule)
+        if resolution not in self._compared:
+            resolution.require_same()
+            self._compared.add(resolution)
         if resolution.name not in self._backends:
             self._load_foreign(resolution)
         return self._backends[resolution.name]
 
     def _load_foreign(self, resolution: Resolution) -> None:
-        loaded = resolution.load()
         where = (resolution.name, resolution.distribution, resolution.version, resolution.target)
+        loaded = import_target(*where)
         provide = getattr(loaded, "millpond_state_backends", None)
         if provide is None:
             backend = loaded() if isinstance(loaded, type) else loaded

@@ -27,6 +27,8 @@ class Resolution:
         name: the word in the configuration.
         target: ``module`` of a plugin, or ``module:attr``.
         distribution: empty where the backend was named as ``module:attr``.
+        version: of the distribution, on the driver.
+        api_version: of the plugin API that the driver's Millpond speaks.
     """
 
     name: str
@@ -35,21 +37,15 @@ class Resolution:
     version: str = ""
     api_version: int = API_VERSION
 
-    def load(self) -> Any:
-        """Import the target in this process, after checking that it is the same version.
-
-        Raises:
-            BackendMismatchError: another version is installed here.
-            PluginLoadError: the target cannot be imported.
-        """
+    def require_same(self) -> None:
+        """Raise BackendMismatchError unless this process has what the driver resolved."""
+        if self.api_version != API_VERSION:
+            theirs, ours = (f"plugin API {n}" for n in (self.api_version, API_VERSION))
+            raise BackendMismatchError(self.name, theirs, ours)
         found = _installed_version(self.distribution)
         if found is not None and found != self.version:
-            raise BackendMismatchError(
-                self.name,
-                f"{self.distribution} {self.version}",
-                f"{self.distribution} {found}",
-            )
-        return import_target(self.name, self.distribution, self.version, self.target)
+            theirs, ours = (f"{self.distribution} {each}" for each in (self.version, found))
+            raise BackendMismatchError(self.name, theirs, ours)
 
 
 def _installed_version(distribution: str) -> str | None:
