@@ -13,7 +13,7 @@ from millpond.spark import key_by
 from millpond.spark.nested import row_type
 from millpond.spark.rows import RowCodec
 from pyspark.sql import Row
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructType
 
 COLUMNS = ("k", "n", "with space")
 SCHEMA = StructType().add("k", StringType()).add("n", LongType()).add("with space", LongType())
@@ -73,6 +73,23 @@ def test_any_form_in_any_order(seed):
     """Each named value comes into the column of its name, each other one into that of its place."""
     codec, rows, expected = generated(random.Random(seed))
     assert list(zip(*packed(codec, rows), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "hold"),
+    [
+        (DoubleType(), lambda number: number),
+        (ArrayType(DoubleType()), lambda number: [number]),
+        (StructType().add("x", DoubleType()), lambda number: (number,)),
+    ],
+)
+def test_ints_in_a_double_column(declared, hold):
+    """An int that is no exact double is refused, for it would come out as another number."""
+    codec = RowCodec.of(StructType().add("d", declared))
+    codec.pack([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
+    for number in (2**53 + 1, -(2**53) - 1, 10**400):
+        with pytest.raises(errors.OutputTypeError, match="no exact float; declare Decimal"):
+            codec.pack([(hold(number),)], "op")
 
 
 @pytest.mark.soak

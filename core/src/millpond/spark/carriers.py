@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from millpond.errors import brief
+from millpond.types.scalars import exact_float
 
 __all__ = [
     "BinaryCarrier",
@@ -129,7 +130,10 @@ class IntegralCarrier(Carrier):
 
 
 class FloatingCarrier(Carrier):
-    """float and double, as double; NaN is not null."""
+    """float and double, as double; NaN is not null.
+
+    An int must be the same number as a double; that a float column keeps fewer digits is Spark's.
+    """
 
     carried = DoubleType()
     filler = 0.0
@@ -145,9 +149,11 @@ class FloatingCarrier(Carrier):
 
     def pack(self, value: Any) -> Any:
         """See the base class."""
-        if isinstance(value, bool) or not (isinstance(value, float) or hasattr(value, "__index__")):
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise refuse(value)
-        return float(value)
+        return exact_float(value.__index__())
 
     def restore(self, column: Column) -> Column:
         """See the base class."""
