@@ -268,6 +268,51 @@ def test_a_class_with_validators_is_not_taken_for_frozen():
     assert serializer.copy(stored) is not stored
 
 
+def doubling():
+    """Classes whose constructor, or assignment, is none that attrs or dataclasses have written."""
+
+    def construct(self, x):
+        object.__setattr__(self, "x", x * 2)
+
+    def inherited(self, x):
+        super(type(self), self).__init__(x * 2)
+
+    def assign(self, name, value):
+        object.__setattr__(self, name, value * 2)
+
+    fields = {"__annotations__": {"x": int}}
+    careless = type("Careless", (), {"__setattr__": assign})
+    base = dataclass(type("Base", (), dict(fields)))
+    return [
+        dataclass(type("OwnInit", (), {**fields, "__init__": construct})),
+        dataclass(frozen=True)(type("FrozenInit", (), {**fields, "__init__": construct})),
+        type("Undecorated", (base,), {"__init__": inherited}),
+        dataclass(type("OddAssignment", (careless,), dict(fields))),
+        attrs.define(type("AttrsInit", (), {**fields, "__init__": construct}), slots=False),
+        attrs.define(type("AttrsAssignment", (careless,), dict(fields)), slots=False),
+    ]
+
+
+@pytest.mark.parametrize("kind", doubling(), ids=lambda kind: kind.__name__)
+def test_a_constructor_of_ones_own_changes_no_stored_value(kind):
+    """A field comes back as it was stored, whatever the class does in its constructor."""
+    serializer = serializer_for(kind)
+    value = kind(3)
+    assert value.x == serializer.check(value).x == 6
+    assert serializer.deserialize(serializer.serialize(value)).x == 6
+    if serializer.immutable:
+        codec = key_codec_for(kind)
+        assert codec.decode(codec.encode(value), 0)[0].x == 6
+
+
+@pytest.mark.parametrize("made", [serializer_for, key_codec_for])
+def test_a_class_whose_base_alone_is_an_attrs_class(made):
+    """A subclass that is not decorated has no fields of its own, and is refused by name."""
+    base = attrs.frozen(type("Base", (), {"__annotations__": {"x": int}}))
+    with pytest.raises(errors.ConfigError, match=r"Mine.*decorate it"):
+        made(type("Mine", (base,), {}))
+
+
 def test_plain_enums_are_stored_as_before():
     """Enums and flags of plain values keep their bytes, so that older snapshots are read."""
     serializer = serializer_for(Number)

@@ -33,8 +33,14 @@ class ClassError(Exception):
 
 
 def is_frozen(declared: type) -> bool:
-    """Whether the fields of an attrs class or dataclass cannot be assigned."""
+    """Whether the fields of an attrs class or dataclass cannot be assigned.
+
+    Raises:
+        ClassError: it is no attrs class itself.
+    """
     if attrs.has(declared):
+        if "__attrs_attrs__" not in vars(declared):
+            raise ClassError("only a base of it is an attrs class: decorate it, too")
         return bool(attrs.inspect(declared).is_frozen)
     return bool(declared.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 
@@ -59,13 +65,8 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
     Raises:
         ClassError: its constructor needs what is no field, or it is a container or scalar too.
     """
-    packs = [(name, node.pack) for name, node in nodes.items()]
     make = _maker(declared, [(name, node.unpack) for name, node in nodes.items()])
-
-    def pack(value: Any) -> dict[str, Any]:
-        if type(value) is not declared:
-            raise _refusal(declared, value)
-        return {name: pack_part(getattr(value, name)) for name, pack_part in packs}
+    pack = _packer(declared, nodes)
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not dict:
@@ -85,6 +86,28 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
         and all(node.hashable for node in nodes.values()),
         field_names=frozenset(nodes),
     )
+
+
+def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[str, Any]]:
+    """What makes a map of a value's fields; written out for the class, since every write runs it.
+
+    A loop over the fields takes half as long again.
+    """
+    odd = [name for name in nodes if not name.isidentifier()]
+    if odd:
+        raise ClassError(f"its field {odd[0]!r} has a name that no attribute can be read by")
+    entries = [f"{name!r}: pack_{at}(value.{name})" for at, name in enumerate(nodes)]
+    lines = (
+        "def pack(value):",
+        "    if type(value) is not declared:",
+        "        raise refusal(declared, value)",
+        f"    return {{{', '.join(entries)}}}",
+    )
+    known: dict[str, Any] = {f"pack_{at}": node.pack for at, node in enumerate(nodes.values())}
+    known |= {"declared": declared, "refusal": _refusal}
+    exec("\n".join(lines), known)  # noqa: S102 - of identifiers only
+    pack: Callable[[Any], dict[str, Any]] = known["pack"]
+    return pack
 
 
 _PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseException)
@@ -156,18 +179,27 @@ def _arguments(declared: type) -> dict[str, str]:
     return found
 
 
+_GENERATED = ("__init__", "__create_fn__.<locals>.__init__")
+"""Where attrs and dataclasses define the constructors that they write."""
 _HOOKS = ("__attrs_init__", "__attrs_pre_init__", "__attrs_post_init__", "__post_init__")
 
 
 def _shapes_its_fields(declared: type, arguments: Mapping[str, str]) -> bool:
-    if any(hasattr(declared, hook) for hook in _HOOKS):
-        return True
-    if attrs.has(declared):
-        fields = attrs.fields(declared)
-        return len(arguments) < len(fields) or any(field.converter for field in fields)
     own: Any = declared
-    plain = own.__dataclass_params__.init and "__setattr__" not in vars(own)
-    return not plain or len(arguments) < len(dataclasses.fields(own))
+    code = getattr(own.__init__, "__code__", None)
+    if code is None or code.co_qualname not in _GENERATED:
+        return True
+    if any(hasattr(own, hook) for hook in _HOOKS) or not _assigns_plainly(own):
+        return True
+    fields = attrs.fields(own) if attrs.has(own) else dataclasses.fields(own)
+    converted = any(getattr(field, "converter", None) for field in fields)
+    return converted or len(arguments) < len(fields)
+
+
+def _assigns_plainly(declared: Any) -> bool:
+    """Whether a generated constructor's assignments keep what they are given."""
+    is_own = getattr(declared, "__attrs_own_setattr__", False)  # the constructor avoids attrs' own
+    return is_frozen(declared) or is_own or declared.__setattr__ is object.__setattr__
 
 
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:

@@ -99,10 +99,15 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
 def dict_node(key: Node, item: Node) -> Node:
     """``dict[K, V]``; keys are hashable, so they are immutable."""
     pack_key, pack_item, copy_item = key.pack, item.pack, item.copy
+    # Keys that are no scalars make a list of pairs.
+    shapes = frozenset({"map", "list"}) if key.shapes & {"ext", "list", "map"} else {"map"}
+    always_map = "list" not in shapes
 
     def pack(value: Any) -> Any:
         if type(value) is not dict:
             raise _refuse(dict, value)
+        if always_map:
+            return {pack_key(name): pack_item(entry) for name, entry in value.items()}
         return mapping_of([(pack_key(name), pack_item(entry)) for name, entry in value.items()])
 
     def unpack(plain: Any) -> dict[Any, Any]:
@@ -112,8 +117,6 @@ def dict_node(key: Node, item: Node) -> Node:
     if copy_item is not None:
         copy = lambda value: {name: copy_item(entry) for name, entry in value.items()}  # noqa: E731
     description = {"dict": [key.description, item.description]}
-    # Keys that are no scalars make a list of pairs.
-    shapes = frozenset({"map", "list"}) if key.shapes & {"ext", "list", "map"} else {"map"}
     return Node(description, dict, pack, unpack, frozenset(shapes), copy, hashable=False)
 
 

@@ -124,14 +124,15 @@ def _composite_codec(declared: Any, find: FindSerializer) -> TupleKeyCodec | Non
 def _struct_codec(declared: type, find: FindSerializer) -> TupleKeyCodec:
     fields = fields_of(declared)
     names = [name for name, _, _ in fields]
-    getter = attrgetter(*names) if names else None
-    if getter is None or not is_frozen(declared) or declared.__hash__ is None:
-        reason = "a key class must be frozen, hashable, and have fields"
-        raise ConfigError(str(declared), reason, place="key type")
     try:
+        usable = names and is_frozen(declared) and declared.__hash__ is not None
         make = positional_maker(declared, names)
     except ClassError as error:
         raise ConfigError(str(declared), str(error), place="key type") from None
+    if not usable:
+        reason = "a key class must be frozen, hashable, and have fields"
+        raise ConfigError(str(declared), reason, place="key type")
+    getter = attrgetter(*names)
 
     def split(value: Any) -> Any:
         if type(value) is not declared:

@@ -31,6 +31,7 @@ from millpond.types.scalars import (
 __all__ = ["NONE_NODE", "SCALAR_NODES", "Node", "entries_of", "mapping_of", "unpack_int"]
 
 _BIG_INT = 1
+_OFFSET = 1 << 63
 _Ext = msgspec.msgpack.Ext
 
 
@@ -62,7 +63,7 @@ class Node:
 
 def pack_int(value: Any) -> Any:
     """An int as MessagePack's, or as an extension beyond 64 bits."""
-    if fits_int64(value):
+    if type(value) is int and -_OFFSET <= value < _OFFSET:  # fits_int64, without the call
         return value
     value = SCALARS[int].check(value)
     return value if fits_int64(value) else _Ext(_BIG_INT, int_to_bytes(value))

@@ -131,7 +131,7 @@ def _to_bool(value: Any) -> bool:
 
 
 def _to_str(value: Any) -> str:
-    text: str = _exactly(str, value)
+    text: str = value if type(value) is str else _exactly(str, value)
     try:
         text.encode()
     except UnicodeEncodeError as error:
