@@ -1,5 +1,6 @@
 """Changes to bytes and to JSON, from a seeded random number generator."""
 
+import copy
 import json
 
 NUMBERS = [0, -1, 1, 7, 255, 1 << 31, 1 << 40, -(1 << 63), 1 << 63, 1 << 80, 10**9, 0.5, 1e308]
@@ -101,5 +102,5 @@ def mutate_tree(rng, tree):
         elif kind == 5 and isinstance(node[last], int):
             node[last] += rng.choice((-1, 1, 128, -128, 1 << 16))
         else:
-            node[last] = rng.choice(HOSTILE)
+            node[last] = copy.deepcopy(rng.choice(HOSTILE))  # the next change may change it
     return tree

@@ -104,16 +104,18 @@ class CheckpointConfig:
 
 @attrs.frozen
 class RestoreConfig:
-    """How much memory the files of snapshots and savepoints may need; files are untrusted.
+    """What the files of snapshots and savepoints may ask for; files are untrusted.
 
     Attributes:
         max_file_bytes: a file that is read whole: a savepoint's table, operator state.
         max_unpacked_bytes: by so much may a part of a file that is unpacked at once exceed its
             own bytes. Millpond's own files stay below the default.
+        max_states: so many states an operator may have in them.
     """
 
     max_file_bytes: ByteSize = ByteSize(4 << 30)
     max_unpacked_bytes: ByteSize = ByteSize(32 << 20)
+    max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
 
 
 @attrs.frozen

@@ -279,6 +279,12 @@ class KeyedStateBackend(StateRegistry, Closeable):
             self.fail(error)
             raise
 
+    def expect_states(self, names: Iterable[str]) -> None:
+        """Learn, before ``load_rows``, of which states there may be rows.
+
+        Nothing by default; for stores that make room for all of them sooner than for each.
+        """
+
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Put portable rows of a state into the store; None as a value removes."""

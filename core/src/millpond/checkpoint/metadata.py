@@ -26,7 +26,8 @@ def adopt_metadata(
     Raises:
         MaxParallelismError: it has another number of key groups.
         StateMigrationError: it has another type of keys.
-        RestoreError: a snapshot restored beside it has a state of another type under that name.
+        RestoreError: a snapshot restored beside it has a state of another type under that name,
+            or there are more states than ``restore.max-states``.
     """
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
@@ -35,6 +36,7 @@ def adopt_metadata(
     if key != declared:
         reason = "the key type can never change"
         raise StateMigrationError(place, "key", str(key), str(declared), reason=reason)
+    most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
         if known != meta:
@@ -43,3 +45,7 @@ def adopt_metadata(
                 "another; run all subtasks once before rescaling"
             )
             raise RestoreError(place, (cause,))
+        if len(backend.restored) > most:
+            cause = f"there are more than {most:,} states in it; if it has so many, raise "
+            raise RestoreError(place, (f"{cause}restore.max-states",))
+    backend.expect_states(backend.restored)

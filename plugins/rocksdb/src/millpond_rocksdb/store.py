@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
 from millpond.backend.failures import fits_address_space, store_error
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
-from rocksdict import Cache, Checkpoint, Rdict, RdictIter, ReadOptions, WriteOptions
+from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 
+from millpond_rocksdb.families import UnmadeFamily
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 __all__ = ["RocksDBStore"]
@@ -37,6 +38,8 @@ _ROOM_TO_OPEN = 128 << 20
 _ROOM_TO_WORK = 64 << 20
 """Bytes of address space for RocksDB's threads, and for memtables and compactions: less than that
 ends the process, and not with an error (tried: 64 MB too few to open)."""
+_MADE_SINGLY = 8
+"""More new column families than these are made by opening the store anew: all at once."""
 
 
 class _RocksDBReader(StoreReader):
@@ -45,7 +48,7 @@ class _RocksDBReader(StoreReader):
     Not RocksDB's snapshots: rocksdict 0.3.29 iterates past them (their gets are right).
     """
 
-    def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter]) -> None:
+    def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter | UnmadeFamily]) -> None:
         self._store = store
         self._cursors = cursors
 
@@ -98,21 +101,23 @@ class RocksDBStore(ByteStore):
         except Exception as error:
             raise self._failure(error) from error
 
-    def _open(self, directory: Path, options: RocksDBOptions) -> None:
+    def _open(self, directory: Path, options: RocksDBOptions, more: Iterable[str] = ()) -> None:
         path = str(directory)
         native = database_options(options)
         existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
         families = {
-            name: column_options(options.for_state(name), self._cache, self._budget)
-            for name in existing
-            if name != META_FAMILY
+            name: self._column_options(name) for name in (*existing, *more) if name != META_FAMILY
         }
         self._db = Rdict(path, native, column_families=families)
         write = WriteOptions()
         write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property, whatever the stub says
         self._db.set_write_options(write)
-        self._columns = {name: self._db.get_column_family(name) for name in families}
+        self._columns: dict[str, Rdict | UnmadeFamily] = {
+            name: self._db.get_column_family(name) for name in families
+        }
         self._columns[META_FAMILY] = self._db
+        self._unmade: set[str] = set()
+        self._iterated = False
         self._handles = {
             name: self._db.get_column_family_handle(name) for name in [*families, META_FAMILY]
         }
@@ -128,15 +133,35 @@ class RocksDBStore(ByteStore):
         return list(self._columns)
 
     def create_family(self, family: str) -> None:
-        """See the base class."""
+        """See the base class; it is made when something is written to it."""
         if family not in self._columns:
-            self._require_room(_ROOM_TO_WORK)
-            options = column_options(self._options.for_state(family), self._cache, self._budget)
-            try:
-                self._columns[family] = self._db.create_column_family(family, options)
-            except Exception as error:
-                raise self._failure(error) from error
-            self._handles[family] = self._db.get_column_family_handle(family)
+            self._columns[family] = UnmadeFamily()
+            self._unmade.add(family)
+
+    def _column_options(self, family: str) -> Options:
+        return column_options(self._options.for_state(family), self._cache, self._budget)
+
+    def _make_families(self) -> None:
+        self._require_room(_ROOM_TO_WORK)
+        names = sorted(self._unmade)
+        try:
+            # A cursor keeps the store open, and nobody can say whether one is left.
+            if len(names) > _MADE_SINGLY and not self._iterated:
+                self._reopen(names)
+                return
+            for name in names:
+                self._columns[name] = self._db.create_column_family(
+                    name, self._column_options(name)
+                )
+                self._handles[name] = self._db.get_column_family_handle(name)
+                self._unmade.discard(name)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _reopen(self, more: list[str]) -> None:
+        self.close()
+        self._open(self._directory, self._options, more)
+        self._closed = False
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """See the base class."""
@@ -153,6 +178,7 @@ class RocksDBStore(ByteStore):
         read = ReadOptions()
         if end is not None:
             read.set_iterate_upper_bound(end)
+        self._iterated = True
         cursor = self._columns[family].iter(read)
         cursor.seek(start)
         while cursor.valid():
@@ -160,7 +186,7 @@ class RocksDBStore(ByteStore):
             cursor.next()
         self.require_end(cursor)
 
-    def require_end(self, cursor: RdictIter) -> None:
+    def require_end(self, cursor: RdictIter | UnmadeFamily) -> None:
         """Whether a cursor is at the end; it stops in the same way where it cannot read on.
 
         Raises:
@@ -182,6 +208,7 @@ class RocksDBStore(ByteStore):
 
     def reader(self) -> StoreReader:
         """See the base class."""
+        self._iterated = True
         return _RocksDBReader(self, {name: column.iter() for name, column in self._columns.items()})
 
     def metrics(self) -> Mapping[str, float]:
@@ -212,6 +239,8 @@ class RocksDBStore(ByteStore):
 
     def write(self, batch: WriteBatch) -> None:
         """See the base class."""
+        if not self._unmade.isdisjoint(batch):
+            self._make_families()
         native = NativeBatch(raw_mode=True)
         for family, changes in batch.items():
             handle = self._handles[family]

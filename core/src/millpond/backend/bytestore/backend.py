@@ -265,6 +265,11 @@ class ByteStoreBackend(KeyedStateBackend):
             self.fail(error)
             raise
 
+    def expect_states(self, names: Iterable[str]) -> None:
+        """See the base class."""
+        for name in names:
+            self._family(name)
+
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """See the base class."""
         family = self._family(state_name)
