@@ -117,6 +117,19 @@ def test_other_names_and_widths_are_refused(form):
             CODEC.pack([make(("k", "N", "with space"), ("a", 1, 2))], "op")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"), [(StringType(), "a\ud800"), (ArrayType(StringType()), ["\udfff"])]
+)
+def test_half_a_surrogate_pair_is_refused(kind, value):
+    """It cannot be written; the error names operator and column, also among values that can."""
+    codec = RowCodec.of(StructType().add("k", StringType()).add("v", kind))
+    fine = [("a", None), ("\U0001f600", None)]
+    codec.pack(fine, "op")
+    for rows in ([*fine, ("b", value)], [("b", value)]):
+        with pytest.raises(errors.OutputTypeError, match="'op': output column 'v'.*surrogates"):
+            codec.pack(rows, "op")
+
+
 @pytest.mark.parametrize("row", ["abc", b"abc", 7, {1, 2, 3}, object(), None])
 def test_what_is_no_row_is_refused(row):
     """A value that is neither a tuple nor has names is no row, even if it has the right length."""

@@ -233,8 +233,19 @@ def _all_of(values: Sequence[Any], carrier: Carrier) -> bool:
     wanted = _TYPES[carrier.python_name]
     if set(map(type, values)) - {wanted}:
         return False
+    if wanted is str:
+        return _is_text("".join(values))
     low, high = getattr(carrier, "low", None), getattr(carrier, "high", None)
     return low is None or (low <= min(values) and max(values) <= high)
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be written; one with half a surrogate pair cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def nulls_first(value: Any) -> tuple[bool, Any]:
