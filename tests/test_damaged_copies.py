@@ -126,6 +126,79 @@ def test_a_damaged_seal_is_none(tmp_path):
         assert "no sound seal" in found_in("lmdb", tmp_path)
 
 
+def _as_directory(seal, aside):
+    seal.rename(aside)
+    seal.mkdir()
+    (seal / "x").write_text("x")
+
+
+def _as_pipe(seal, aside):
+    seal.rename(aside)
+    os.mkfifo(seal)
+
+
+def _as_link(seal, aside):
+    aside.write_bytes(b"somebody's")
+    seal.unlink()
+    seal.symlink_to(aside)
+
+
+def _as_second_name(seal, aside):
+    aside.write_bytes(b"somebody's")
+    seal.unlink()
+    seal.hardlink_to(aside)
+
+
+def _as_link_to_nothing(seal, aside):
+    seal.unlink()
+    seal.symlink_to(aside)
+
+
+def _with_body(body):
+    def write(seal, aside):
+        aside.write_bytes(b"somebody's")
+        seal.write_text(f"{sealing._digest_of(body)}\n{body}")
+
+    return write
+
+
+HOSTILE_SEALS = {
+    "directory": _as_directory,
+    "pipe": _as_pipe,
+    "link": _as_link,
+    "second name": _as_second_name,
+    "link to nothing": _as_link_to_nothing,
+    "endless": lambda seal, _: os.truncate(seal, 1 << 36),
+    "deep": _with_body("[" * 200_000),
+    "null": _with_body("null"),
+}
+
+
+@pytest.mark.parametrize("way", HOSTILE_SEALS.values(), ids=HOSTILE_SEALS)
+def test_what_is_no_seal_is_neither_waited_for_nor_written_through(tmp_path, way):
+    """Whatever lies in the seal's place, the copy is replaced, once, and no other file is touched."""
+    make_copy("lmdb", tmp_path / "copy")
+    aside = tmp_path / "aside"
+    way(tmp_path / "copy" / sealing.SEAL_FILE, aside)
+    before = aside.read_bytes() if aside.exists() else None
+    assert "no sound seal" in found_in("lmdb", tmp_path / "copy")
+    make_copy("lmdb", tmp_path / "copy")
+    assert (aside.read_bytes() if aside.exists() else None) == before
+    assert len(found_in("lmdb", tmp_path / "copy")) == PEOPLE
+
+
+def test_hostile_numbers_in_a_seal(tmp_path):
+    """A length that cannot be is no digest of anything."""
+    make_copy("lmdb", tmp_path)
+    seal = sealing.Seal.read(tmp_path)
+    for length in (-1, 1 << 70):
+        files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
+        make_copy("lmdb", tmp_path)
+        text = json.dumps(attrs.asdict(attrs.evolve(seal, files=files)))
+        _with_body(text)(tmp_path / sealing.SEAL_FILE, tmp_path.parent / "aside")
+        assert isinstance(found_in("lmdb", tmp_path), str)
+
+
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
 def test_another_places_files_are_no_copy(backend, tmp_path):
     """A sibling's files, with or without their seal, and files that were added, are refused."""

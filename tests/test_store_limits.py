@@ -2,10 +2,14 @@
 
 import json
 
+import lmdb
 import millpond as mp
 import pytest
+from crash_faults import fill_up, small_disk
 from millpond import errors
 from millpond_conformance.processes import in_a_child
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
 
 BACKENDS = ["lmdb", "rocksdb"]
 FULL = "Raise the memory or disk limit"
@@ -116,6 +120,93 @@ def test_lmdb_on_a_full_disk_goes_on_when_there_is_room(tmp_path):
     """The write that did not fit left nothing behind; tried again with room it is whole."""
     done = in_a_child(RETRIED, str(tmp_path / "lmdb"))
     assert done.stdout.strip() == "whole", done.stderr
+
+
+OPENED = """
+import sys
+import millpond as mp
+from millpond import errors
+try:
+    mp.open_keyed_backend(sys.argv[1], key_type=str, directory=sys.argv[2] + "/x")
+except errors.StoreFullError as error:
+    print(error.directory)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("left", [0, 4096, 16384])
+def test_a_store_is_not_opened_on_a_full_disk(tmp_path, backend, left):
+    """On a disk without room for its files a store tells so; the process lives on."""
+    with small_disk(tmp_path / "disk"):
+        if not (tmp_path / "disk").is_mount():
+            pytest.skip("mounting is not allowed here")
+        fill_up(tmp_path / "disk")
+        with (tmp_path / "disk" / "ballast").open("r+b") as ballast:
+            ballast.truncate((tmp_path / "disk" / "ballast").stat().st_size - left)
+        done = in_a_child(OPENED, backend, str(tmp_path / "disk"))
+    assert done.returncode == 0, done.stderr
+    assert left or done.stdout.startswith(str(tmp_path / "disk")), done.stderr
+
+
+@pytest.mark.parametrize("readers", [2, 5, 126, 300])
+def test_the_lock_file_is_as_large_as_lmdb_makes_it(tmp_path, readers):
+    """What is taken beforehand gives all reader slots, and no more."""
+    store = LmdbStore(tmp_path / "ours", LmdbOptions(max_readers=readers))
+    assert store.metrics()["reader_slots"] == readers
+    with lmdb.open(str(tmp_path / "plain"), max_readers=readers):
+        sizes = {(tmp_path / name / "lock.mdb").stat().st_size for name in ("ours", "plain")}
+    store.close()
+    assert len(sizes) == 1
+
+
+CLOSED = """
+import os, resource, sys
+import millpond as mp
+from millpond import errors
+DATA = mp.ValueStateDescriptor("data", bytes)
+kept = []
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+try:
+    with mp.open_keyed_backend("rocksdb", key_type=str, directory=sys.argv[1]) as backend:
+        kept.append(backend)
+        state = backend.get_partitioned_state(DATA)
+        for number in range(3000):
+            backend.set_current_key(str(number))
+            state.update(os.urandom(300))
+        backend.flush()
+except errors.StoreFullError:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    mp.open_keyed_backend("rocksdb", key_type=str, directory=sys.argv[1]).close()
+    print("opened again")
+"""
+
+
+def test_rocksdb_that_could_not_be_closed_frees_its_directory(tmp_path):
+    """On a full disk closing fails; with room again the same process opens the directory."""
+    done = in_a_child(CLOSED, str(tmp_path))
+    assert done.stdout.strip() == "opened again", done.stderr
+
+
+COMMITTED = """
+import resource, sys
+from pathlib import Path
+from millpond import errors
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+try:
+    LmdbStore(Path(sys.argv[1]), LmdbOptions())
+except errors.StoreFullError as error:
+    print(error)
+"""
+
+
+def test_a_write_cut_short_at_opening_is_a_full_disk(tmp_path):
+    """LMDB says "input/output error" there, too; it is no damage."""
+    done = in_a_child(COMMITTED, str(tmp_path / "lmdb"))
+    assert "the disk is full" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
+import shutil
+import stat
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -28,6 +31,8 @@ DIGESTED_BYTES = 8 << 20
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CHUNK = 256 << 10
+_LARGEST_SEAL = 16 << 20
+_PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @cache
@@ -87,11 +92,11 @@ class Seal:
     def read(cls, directory: Path) -> Seal | None:
         """The seal on a directory, if there is one that can be read."""
         try:
-            digest, _, text = (directory / SEAL_FILE).read_text().partition("\n")
+            digest, _, text = _read(directory / SEAL_FILE).decode().partition("\n")
             if digest != _digest_of(text):
                 return None
             return cattrs.structure(json.loads(text), cls)
-        except (OSError, ValueError, cattrs.BaseValidationError):
+        except Exception:  # noqa: BLE001 - whatever it is that lies there, it is no seal
             return None
 
     def damage(self, backend: str, directory: Path) -> str:
@@ -149,7 +154,7 @@ def write_seal(backend: str, directory: Path, version: str | None, trusted: str)
 
 def break_seal(directory: Path) -> None:
     """Make the seal worthless, before anything there is opened."""
-    if (directory / SEAL_FILE).exists():
+    if os.path.lexists(directory / SEAL_FILE):
         _overwrite(directory, b"broken")
 
 
@@ -159,8 +164,27 @@ def _overwrite(directory: Path, data: bytes) -> None:
     Half of it is no sound seal, so nothing more is needed.
     """
     path = directory / SEAL_FILE
-    with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
+    _remove_foreign(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | _PLAIN_FILE, 0o666)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
         file.truncate(file.write(data))
+
+
+def _remove_foreign(path: Path) -> None:
+    """Remove what is no file of ours; a link would lead what we write into another file."""
+    if not os.path.lexists(path):
+        return
+    status = path.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        shutil.rmtree(path)
+    elif not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        path.unlink()
+
+
+def _read(path: Path) -> bytes:
+    """A seal's bytes, no more than one has; a pipe is not waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN_FILE), "rb") as file:
+        return file.read(_LARGEST_SEAL)
 
 
 def _digest_of(text: str) -> str:
@@ -188,7 +212,7 @@ def _digested(directory: Path, trusted: str) -> Iterator[_SealedFile]:
 
 def _digest(path: Path, length: int) -> str:
     """The digest of a file's first bytes; empty of none."""
-    if not length:
+    if length <= 0:
         return ""
     digest = xxhash.xxh3_128()
     view = memoryview(bytearray(min(_CHUNK, length)))

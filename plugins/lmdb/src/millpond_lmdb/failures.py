@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import lmdb
@@ -28,5 +30,8 @@ def failure(directory: Path, error: Exception) -> MillpondError:
         return StoreDamagedError("lmdb", place, reason)
     if isinstance(error, (lmdb.MemoryError, lmdb.DiskError)):
         return StoreFullError("lmdb", place, reason)
+    if reason.startswith("mdb_txn_commit") and os.strerror(errno.EIO) in reason:
+        # LMDB's word for a write that was cut short; it reads through its map, never like this.
+        return StoreFullError("lmdb", place, f"{reason}: the disk is full, or fails")
     cure = "The text is LMDB's own; see its documentation"
     return store_error("lmdb", place, error) or StoreAccessError("lmdb", place, reason, cure)

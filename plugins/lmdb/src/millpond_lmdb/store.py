@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -30,6 +29,8 @@ __all__ = ["LmdbStore"]
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
+_LOCK_HEADER, _LOCK_SLOT = 192, 64
+"""Bytes of the lock file: LMDB's own part with the first reader's slot, each further slot."""
 _WORTH_COMPACTING = 16 << 20
 """Smaller files are left as they are."""
 
@@ -104,6 +105,8 @@ class LmdbStore(ByteStore):
         self._databases = {name: self._env.open_db(name.encode()) for name in names}
 
     def _open(self, size: int) -> lmdb.Environment:
+        with named("lmdb", self._directory):
+            self._allocate_lock_file()
         try:
             return lmdb.open(
                 str(self._directory),
@@ -119,6 +122,18 @@ class LmdbStore(ByteStore):
             raise StoreFullError("lmdb", str(self._directory), str(error)) from error
         except lmdb.Error as error:
             raise self._failure(error) from error
+
+    def _allocate_lock_file(self) -> None:
+        """Take the disk's room for the file that is mapped for writing.
+
+        On a full disk LMDB itself would make a file of holes, and die of writing into one.
+        """
+        descriptor = os.open(self._directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            readers = self._options.max_readers - 1
+            os.posix_fallocate(descriptor, 0, _LOCK_HEADER + readers * _LOCK_SLOT)
+        finally:
+            os.close(descriptor)
 
     def _names(self) -> list[str]:
         with self._env.begin() as transaction:
@@ -213,10 +228,6 @@ class LmdbStore(ByteStore):
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
             except lmdb.Error as error:
-                if os.strerror(errno.EIO) in str(error):
-                    # LMDB's word for a write that was cut short.
-                    reason = f"{error}: the disk is full, or fails"
-                    raise StoreFullError("lmdb", str(self._directory), reason) from error
                 raise self._failure(error) from error
 
     def _write(self, batch: WriteBatch) -> None:

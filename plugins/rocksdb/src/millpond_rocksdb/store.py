@@ -263,14 +263,23 @@ class RocksDBStore(ByteStore):
         if self._closed:
             return
         self._closed = True
-        columns, self._columns, self._handles = self._columns, {}, {}
-        try:
-            for name, column in columns.items():
-                if name != META_FAMILY:
-                    column.close()
-            self._db.close()
-        except Exception as error:
-            raise self._failure(error) from error
+        columns = [column for name, column in self._columns.items() if name != META_FAMILY]
+        failed = next(filter(None, [_closing(native) for native in (*columns, self._db)]), None)
+        # A database that could not be closed frees its lock with the last reference to it.
+        columns.clear()
+        self._columns, self._handles = {}, {}
+        del self._db
+        if failed is not None:
+            raise self._failure(failed) from failed
+
+
+def _closing(native: Rdict) -> Exception | None:
+    """Close a column family or a database; why that failed, without the frames that hold it."""
+    try:
+        native.close()
+    except Exception as error:  # noqa: BLE001 - all are closed before the first failure is told
+        return error.with_traceback(None)
+    return None
 
 
 def failure(directory: Path, reason: str) -> MillpondError:
