@@ -273,7 +273,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(failed) from failed
 
 
-def _closing(native: Rdict) -> Exception | None:
+def _closing(native: Rdict | UnmadeFamily) -> Exception | None:
     """Close a column family or a database; why that failed, without the frames that hold it."""
     try:
         native.close()
