@@ -9,6 +9,7 @@ from millpond.backend.operatorstate import Mode, OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism
 from millpond.state.descriptors import StateKind
+from millpond.types.describe import MAX_NESTING
 
 __all__ = [
     "check_counts",
@@ -19,7 +20,7 @@ __all__ = [
     "plain",
 ]
 
-_MAX_DEPTH = 64
+_MAX_DEPTH = 4 * MAX_NESTING
 
 
 def check_key_groups(max_parallelism: int, groups: KeyGroupRange) -> None:

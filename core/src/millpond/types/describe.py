@@ -27,7 +27,21 @@ from millpond.types.containers import (
 )
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node
 
-__all__ = ["describe", "fields_of", "is_struct", "is_union", "node_of"]
+__all__ = [
+    "MAX_NESTING",
+    "TOO_DEEP",
+    "describe",
+    "fields_of",
+    "is_struct",
+    "is_union",
+    "node_of",
+    "spelled",
+    "typed_fields",
+]
+
+# What reads metadata allows four levels of JSON for each level of a type, and no more.
+MAX_NESTING = 20
+TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerializer"
 
 _CURE = (
     "declare a type with its parts (list[int], not list), an attrs class, a dataclass, or give a "
@@ -84,6 +98,23 @@ def node_of(declared: Any) -> Node:
     return _Compiler(declared).node(declared, "")
 
 
+def typed_fields(declared: Any) -> dict[str, Any]:
+    """Name and type of each field of an attrs class, a dataclass or a named tuple.
+
+    Raises:
+        ClassError: a field has no type, or one that cannot be found.
+    """
+    try:
+        if is_struct(declared):
+            return {name: kind for name, kind, _ in fields_of(declared)}
+        hints = get_type_hints(declared)
+        return {name: hints[name] for name in declared._fields}
+    except KeyError as error:
+        raise ClassError(f"its field {error} has no type") from None
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise ClassError(f"the types of its fields cannot be found: {error}") from None
+
+
 class _Compiler:
     """Takes a declared type apart; keeps what an error names."""
 
@@ -104,6 +135,8 @@ class _Compiler:
             return NONE_NODE
         if any(declared is known for known in self._open):
             raise self._refuse(declared, place, "it holds itself; give a TypeSerializer")
+        if len(self._open) >= MAX_NESTING:
+            raise self._refuse(type(declared), "", TOO_DEEP)
         self._open.append(declared)
         try:
             made = self._composite(declared, place)
@@ -151,30 +184,23 @@ class _Compiler:
             return flag_node(declared) if issubclass(declared, enum.Flag) else enum_node(declared)
         if not is_struct(declared) and not hasattr(declared, "_fields"):
             return None
-        fields = self._fields(declared, place)
+        fields = typed_fields(declared)
         parts = {
             name: self.node(kind, f"{place}.{name}" if place else name)
             for name, kind in fields.items()
         }
         return (struct_node if is_struct(declared) else named_tuple_node)(declared, parts)
 
-    def _fields(self, declared: Any, place: str) -> dict[str, Any]:
-        try:
-            if is_struct(declared):
-                return {name: kind for name, kind, _ in fields_of(declared)}
-            hints = get_type_hints(declared)
-            return {name: hints[name] for name in declared._fields}
-        except KeyError as error:
-            raise self._refuse(declared, place, f"its field {error} has no type") from None
-        except (NameError, TypeError, AttributeError, SyntaxError) as error:
-            reason = f"the types of its fields cannot be found: {error}"
-            raise self._refuse(declared, place, reason) from None
 
-
-def _text(declared: Any) -> str:
-    return brief(declared) if isinstance(declared, int) else str(declared)
+def spelled(declared: Any, limit: int = 200) -> str:
+    """A declared type as an error names it; it may be anything, of any size."""
+    try:
+        text = brief(declared) if isinstance(declared, int) else str(declared)
+    except Exception:  # noqa: BLE001 - too deep for str, or a user's __str__
+        return brief(declared)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _name(declared: Any) -> str:
     plain = isinstance(declared, type) and get_origin(declared) is None
-    return f"{declared.__module__}.{declared.__qualname__}" if plain else _text(declared)
+    return f"{declared.__module__}.{declared.__qualname__}" if plain else spelled(declared)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import types
 from operator import attrgetter
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import ClassError, is_frozen, positional_maker
-from millpond.types.describe import fields_of, is_struct
+from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
 from millpond.types.keys import (
     VOID_NAMESPACE,
     KeyCodec,
@@ -81,6 +81,10 @@ def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCod
     Raises:
         ConfigError: the type cannot be a key: mutable, or without a fixed meaning.
     """
+    return _codec(declared, find, 0)
+
+
+def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -89,41 +93,49 @@ def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCod
         return VoidKeyCodec()
     if isinstance(declared, type) and declared in SCALAR_KEYS:
         return SCALAR_KEYS[declared]
-    composite = _composite_codec(declared, find)
+    if depth >= MAX_NESTING:
+        raise ConfigError(spelled(declared), TOO_DEEP, place="key type")
+    composite = _composite_codec(declared, find, depth + 1)
     if composite is not None:
         return composite
     custom = find(declared) if isinstance(declared, type) else None
     if custom is not None:
         return SerializedKeyCodec(custom)
     raise ConfigError(
-        brief(declared) if isinstance(declared, int) else str(declared),
+        spelled(declared),
         "this type cannot be a key or namespace; use a scalar, tuple[...], a frozen attrs class "
         "or dataclass, or give a TypeSerializer",
         place="key type",
     )
 
 
-def _composite_codec(declared: Any, find: FindSerializer) -> TupleKeyCodec | None:
+def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
     if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
-        return TupleKeyCodec([_part_codec(part, find) for part in get_args(declared)])
+        return TupleKeyCodec([_part_codec(part, find, depth) for part in get_args(declared)])
     if not isinstance(declared, type):
         return None
     if issubclass(declared, tuple) and hasattr(declared, "_fields"):
-        hints = get_type_hints(declared)
-        names = list(declared._fields)
-        if not names or not hints.keys() >= set(names):
-            reason = "a key tuple must have fields, and each a type"
-            raise ConfigError(str(declared), reason, place="key type")
-        parts = [_part_codec(hints[name], find) for name in names]
+        fields = _fields(declared)
+        names = list(fields)
+        if not names:
+            raise ConfigError(str(declared), "a key tuple must have fields", place="key type")
+        parts = [_part_codec(kind, find, depth) for kind in fields.values()]
         return TupleKeyCodec(parts, declared, names=names, exact=declared.__eq__ is tuple.__eq__)
     if is_struct(declared):
-        return _struct_codec(declared, find)
+        return _struct_codec(declared, find, depth)
     return None
 
 
-def _struct_codec(declared: type, find: FindSerializer) -> TupleKeyCodec:
-    fields = fields_of(declared)
-    names = [name for name, _, _ in fields]
+def _fields(declared: type) -> dict[str, Any]:
+    try:
+        return typed_fields(declared)
+    except ClassError as error:
+        raise ConfigError(str(declared), str(error), place="key type") from None
+
+
+def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyCodec:
+    fields = _fields(declared)
+    names = list(fields)
     try:
         usable = names and is_frozen(declared) and declared.__hash__ is not None
         make = positional_maker(declared, names)
@@ -140,16 +152,16 @@ def _struct_codec(declared: type, find: FindSerializer) -> TupleKeyCodec:
         return getter(value) if len(names) > 1 else (getter(value),)
 
     # A class compares as it likes: without some fields, and NaN with itself as unequal.
-    parts = [_part_codec(kind, find) for _, kind, _ in fields]
+    parts = [_part_codec(kind, find, depth) for kind in fields.values()]
     return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
-def _part_codec(declared: Any, find: FindSerializer) -> KeyCodec:
+def _part_codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     if get_origin(declared) in (Union, types.UnionType):
         parts = [part for part in get_args(declared) if part is not type(None)]
         if len(parts) == 1:
-            return NullableKeyCodec(key_codec_for(parts[0], find))
-    return key_codec_for(declared, find)
+            return NullableKeyCodec(_codec(parts[0], find, depth))
+    return _codec(declared, find, depth)
 
 
 def infer_key_type(key: Any) -> Any:

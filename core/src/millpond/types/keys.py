@@ -162,7 +162,7 @@ class NullableKeyCodec(KeyCodec):
 
 
 def _parts_of(key: Any) -> Sequence[Any]:
-    if not isinstance(key, (tuple, list)):
+    if not isinstance(key, tuple):
         raise StateTypeError("a tuple", brief(key))
     return key
 
