@@ -20,12 +20,14 @@ from millpond.backend.stored import stored_bytes
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
+    ConfigError,
     NullValueError,
     StateConflictError,
     StateMigrationError,
+    StateTypeError,
     UnsupportedCapabilityError,
 )
-from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor
+from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState, MapState
 from millpond.types import (
     FindSerializer,
@@ -80,6 +82,21 @@ SnapshotWriter = Callable[[int, Any, Sequence[FrozenState]], "Future[Any]"]
 """Writes frozen states to a storage: checkpoint id, storage, states; gives a result's future."""
 
 
+def _checked(check: Callable[[Any], Any], value: Any, place: str) -> Any:
+    try:
+        return check(value)
+    except StateTypeError as error:
+        error.place = place
+        raise
+
+
+def _check_plain(descriptor: StateDescriptor) -> None:
+    """Refuse what operator state does not have, where it would do nothing."""
+    for what, setting in (("TTL", descriptor.ttl_config), ("queryable", descriptor.query_name)):
+        if setting is not None:
+            raise ConfigError(descriptor.name, f"operator state has no {what}", "descriptor")
+
+
 class OperatorListState(ListState[Any]):
     """A list of the subtask."""
 
@@ -116,12 +133,13 @@ class OperatorListState(ListState[Any]):
     def _check_all(self, values: Iterable[Any]) -> list[Any]:
         if values is None:
             raise NullValueError("the list of elements", self._place)
+        check_type("values", values, Iterable)
         return [self._check(value) for value in values]
 
     def _check(self, value: Any) -> Any:
         if value is None:
             raise NullValueError("an element", self._place)
-        return self._serializer.check(value)
+        return _checked(self._serializer.check, value, self._place)
 
     def set_current_namespace(self, namespace: Any) -> None:
         """Operator state has no namespaces."""
@@ -150,7 +168,7 @@ class BroadcastState(MapState[Any, Any]):
     def _encoded(self, key: Any) -> bytes:
         if key is None:
             raise NullValueError("a map key", self._place)
-        return self._keys.encode(self._keys.check(key))
+        return self._keys.encode(_checked(self._keys.check, key, self._place))
 
     def get(self, key: Any, default: Any = None) -> Any:
         """See the interface."""
@@ -161,14 +179,17 @@ class BroadcastState(MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
-        self._entries[self._encoded(key)] = self._serializer.check(value)
+        encoded = self._encoded(key)
+        self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
         if entries is None:
             raise NullValueError("the map of entries", self._place)
-        check = self._serializer.check
-        self._entries.update({self._encoded(k): check(v) for k, v in entries.items()})
+        check_type("entries", entries, Mapping)
+        check, place = self._serializer.check, self._place
+        checked = {self._encoded(k): _checked(check, v, place) for k, v in entries.items()}
+        self._entries.update(checked)
 
     def remove(self, key: Any) -> None:
         """See the interface."""
@@ -233,6 +254,7 @@ class OperatorStateBackend(Closeable):
         Raises:
             StateConflictError: the name is used in another mode.
             StateMigrationError: stored elements have another type.
+            ConfigError: the descriptor has a TTL or is queryable.
         """
         return self._list(descriptor, Mode.SPLIT)
 
@@ -243,6 +265,7 @@ class OperatorStateBackend(Closeable):
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """The broadcast map of a descriptor, which is to be the same in every subtask."""
         check_type("descriptor", descriptor, MapStateDescriptor)
+        _check_plain(descriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
         codec = resolved.map_key_codec()
         assert codec is not None
@@ -265,6 +288,7 @@ class OperatorStateBackend(Closeable):
 
     def _list(self, descriptor: ListStateDescriptor, mode: Mode) -> ListState[Any]:
         check_type("descriptor", descriptor, ListStateDescriptor)
+        _check_plain(descriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
         serializer = resolved.value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())

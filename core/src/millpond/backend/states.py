@@ -74,7 +74,7 @@ class _RawState(State):
             raise
 
     def _check(self, value: Any, what: str = "an element") -> Any:
-        if value is None:
+        if value is None or (self._expires and value[0] is None):  # with TTL values are stamped
             raise NullValueError(what, self._place)
         return self._checked(self._serializer.check, value)
 
@@ -363,7 +363,7 @@ class RawMapState(_RawState, MapState[Any, Any]):
         try:
             return self._checked(self._serializer.check, value)
         except StateTypeError:
-            if value is None:
+            if value is None or (self._expires and value[0] is None):
                 raise NullValueError("a map value of this type", self._place) from None
             raise
 

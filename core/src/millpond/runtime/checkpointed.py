@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import attrs
 
 from millpond.backend.operatorstate import OperatorStateBackend
-from millpond.errors import KeyGroupRangeError
+from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
 from millpond.state import ListStateDescriptor
@@ -144,7 +144,7 @@ class ListCheckpointed(ABC):
         element_type: the type of the elements.
     """
 
-    element_type: ClassVar[Any]
+    element_type: ClassVar[Any] = None
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int) -> list[Any] | None:
@@ -155,16 +155,21 @@ class ListCheckpointed(ABC):
         """Take over elements; called before ``open`` after each restore, also with none."""
 
 
-def _list_state(function: ListCheckpointed, store: OperatorStateBackend) -> Any:
-    return store.get_list_state(ListStateDescriptor(_SHORTCUT, function.element_type))
+def _listed(function: ListCheckpointed) -> ListStateDescriptor:
+    if function.element_type is None:
+        reason = "ListCheckpointed needs the type of its elements as a class attribute"
+        raise ConfigError("element_type", reason, type(function).__name__)
+    return ListStateDescriptor(_SHORTCUT, function.element_type)
 
 
 def initialize_state(function: Any, context: StateInitializationContext) -> None:
     """Call a function's own initialization, if it has one."""
     if isinstance(function, CheckpointedFunction):
         function.initialize_state(context)
-    elif isinstance(function, ListCheckpointed) and context.is_restored:
-        function.restore_state(_list_state(function, context.operator_state_store).get())
+    elif isinstance(function, ListCheckpointed):
+        descriptor = _listed(function)
+        if context.is_restored:
+            function.restore_state(context.operator_state_store.get_list_state(descriptor).get())
 
 
 def snapshot_state(function: Any, store: OperatorStateBackend, context: SnapshotContext) -> None:
@@ -180,4 +185,4 @@ def snapshot_state(function: Any, store: OperatorStateBackend, context: Snapshot
             store.get_union_list_state(_RAW_KEYED).update(by_group.items())
     elif isinstance(function, ListCheckpointed):
         elements = function.snapshot_state(context.checkpoint_id)
-        _list_state(function, store).update([] if elements is None else elements)
+        store.get_list_state(_listed(function)).update([] if elements is None else elements)

@@ -30,7 +30,7 @@ from millpond.runtime.opening import (
     restorable,
 )
 from millpond.runtime.operator import KeyedOperator
-from millpond.runtime.rows import as_row, key_selector
+from millpond.runtime.rows import as_row, selector
 
 __all__ = ["KeyedOperatorHarness"]
 
@@ -75,7 +75,7 @@ class KeyedOperatorHarness(Closeable):
     ) -> None:
         self.output: list[Any] = []
         self.clock = ManualClock(clock_ms)
-        self._select = key_selector(key)
+        self._select = selector(key, "key")
         self._checkpoint_id = 0
         self._storage = MemoryStorage.private()
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from millpond.arguments import check_type, checked
@@ -17,7 +17,7 @@ from millpond.runtime.functions import (
 )
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.operator import KeyedOperator
-from millpond.runtime.rows import as_row, key_selector
+from millpond.runtime.rows import as_row, selector
 from millpond.runtime.timers import MAX_TIMESTAMP
 from millpond.types import infer_key_type
 
@@ -60,15 +60,17 @@ def run(
         broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
     """
-    select = key_selector(key)
-    moment = _no_time if event_time is None else key_selector(event_time)
-    sent = _no_time if broadcast_event_time is None else key_selector(broadcast_event_time)
+    select = selector(key, "key")
+    moment = _no_time if event_time is None else selector(event_time, "event_time")
+    sent: Callable[[Any], Any] = _no_time
+    if broadcast_event_time is not None:
+        sent = selector(broadcast_event_time, "broadcast_event_time")
     output: list[Any] = []
     iterator = iter(rows)
-    first = next(iterator, None)
-    if first is None:
-        return output
-    kind = infer_key_type(select(as_row(first))) if key_type is None else key_type
+    first = list(islice(iterator, 1))
+    kind = key_type
+    if kind is None:  # without a row there is no key, whatever its type
+        kind = infer_key_type(select(as_row(first[0]))) if first else str
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         open_keyed_backend(
@@ -82,7 +84,7 @@ def run(
             for row in map(as_row, broadcast):
                 check_type("function", function, KeyedBroadcastProcessFunction)
                 operator.process_broadcast(row, sent(row), output)
-            for row in map(as_row, chain((first,), iterator)):
+            for row in map(as_row, chain(first, iterator)):
                 operator.fire_processing_time(output)
                 timestamp = moment(row)
                 check_type("event_time", timestamp, int | None)

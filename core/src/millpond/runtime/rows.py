@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.errors import ConfigError, brief
 
-__all__ = ["as_row", "key_selector"]
+__all__ = ["as_row", "selector"]
 
 
 @cache
@@ -24,8 +24,13 @@ def as_row(row: Any) -> Any:
     return row
 
 
-def key_selector(key: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that takes the key out of a row, from a field's name or a callable."""
+def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+    """A function that takes something out of a row, from a field's name or a callable.
+
+    Args:
+        key: the name or the callable.
+        what: how an error calls what is taken.
+    """
     if callable(key):
         return key
 
@@ -33,7 +38,7 @@ def key_selector(key: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return getattr(row, key)
         except AttributeError:
-            reason = f"the row {brief(row)} has no field {brief(key)}"
-            raise ConfigError("key", reason, "key") from None
+            reason = f"{brief(row)} has no field {brief(key)}"
+            raise ConfigError(what, reason, "row") from None
 
     return select

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.contents import (
@@ -40,6 +41,7 @@ class Windowing:
 
     def trigger(self, trigger: Trigger) -> Self:
         """Use another trigger than the assigner's own."""
+        check_type("trigger", trigger, Trigger)
         return attrs.evolve(self, trigger=trigger)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from millpond.runtime.rows import key_selector
+from millpond.runtime.rows import selector
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import (
     AggregateFunction,
@@ -138,7 +138,7 @@ def reduced(
 ) -> WindowContents:
     """Windows that keep one value, reduced."""
     descriptor = ReducingStateDescriptor(_NAME, reduce_function, value_type)
-    return WindowContents(descriptor, key_selector(value), as_window_function(function))
+    return WindowContents(descriptor, selector(value, "value"), as_window_function(function))
 
 
 def aggregated(
@@ -156,4 +156,4 @@ def kept(
 ) -> WindowContents:
     """Windows that keep all elements."""
     descriptor = ListStateDescriptor(_NAME, element_type)
-    return WindowContents(descriptor, key_selector(value), as_window_function(function))
+    return WindowContents(descriptor, selector(value, "value"), as_window_function(function))

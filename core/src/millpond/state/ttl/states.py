@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from millpond.arguments import check_type
 from millpond.clock import Clock
-from millpond.errors import NullValueError, StateTypeError
 from millpond.state.interfaces import (
     AggregatingState,
     AppendingState,
@@ -122,7 +122,7 @@ class TtlListState(_TtlState, ListState[Any]):
 
     def add(self, value: Any) -> None:
         """See the interface."""
-        self._raw.add(_stamp(value, self._clock.now_ms))
+        self._raw.add((value, self._clock.now_ms))
 
     def add_all(self, values: Iterable[Any]) -> None:
         """See the interface."""
@@ -137,14 +137,14 @@ class TtlListState(_TtlState, ListState[Any]):
         self._raw.merge_namespaces(target, sources)
 
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
+        if values is None:
+            return None
         now = self._clock.now_ms
-        return None if values is None else [_stamp(value, now) for value in values]
-
-
-def _stamp(value: Any, now: int) -> Stamped:
-    if value is None:
-        raise NullValueError("an element")
-    return value, now
+        try:
+            return [(value, now) for value in values]
+        except TypeError:
+            check_type("values", values, Iterable)
+            raise
 
 
 class TtlMapState(_TtlState, MapState[Any, Any]):
@@ -164,22 +164,15 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
-        self._put_all({key: value})
+        self._raw.put(key, (value, self._clock.now_ms))
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
-        if entries is None:
-            raise NullValueError("the map of entries")
-        self._put_all(entries)
-
-    def _put_all(self, entries: Mapping[Any, Any]) -> None:
         now = self._clock.now_ms
-        try:
-            self._raw.put_all({key: (value, now) for key, value in entries.items()})
-        except StateTypeError as error:
-            if None in entries.values():
-                raise NullValueError("a map value of this type", error.place) from None
-            raise
+        stamped = entries
+        if hasattr(entries, "items"):  # anything else the raw state refuses
+            stamped = {key: (value, now) for key, value in entries.items()}
+        self._raw.put_all(stamped)
 
     def remove(self, key: Any) -> None:
         """See the interface."""
@@ -242,7 +235,7 @@ class TtlReducingState(_TtlMergingState, ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         """See the interface."""
-        self._raw.add(_stamp(value, self._clock.now_ms))
+        self._raw.add((value, self._clock.now_ms))
 
 
 class TtlAggregatingState(_TtlMergingState, AggregatingState[Any, Any]):
