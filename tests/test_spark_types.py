@@ -232,7 +232,7 @@ def test_a_type_that_would_lose_values_is_refused(spark):
         (("x", "one"), "declared int, the function yielded str 'one'"),
         (("x", 2**31), "out of range"),
         (("x", True), "declared int, the function yielded bool True"),
-        (("x",), "tuple of 2 values"),
+        (("x",), "a row of 2, the function yielded tuple .* .1 values for 2 columns"),
         ((1, 1), "declared str, the function yielded int 1"),
     ],
 )
