@@ -119,8 +119,8 @@ def test_a_checkpoint_with_a_gap_is_refused(directory):
         open_stored(directory)
 
 
-def test_a_subtask_without_its_metadata_is_a_gap(directory):
-    """Files of a checkpoint whose metadata is gone are noticed, on Spark too."""
+def test_a_subtask_without_its_metadata_is_a_gap(directory, caplog):
+    """Files of a checkpoint whose metadata is gone are noticed, on Spark too; a gap is told of."""
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", json.dumps({"sources": []}))
     for path in (directory / "q/op/kg-64-127").glob("*.handle.json"):
@@ -128,7 +128,21 @@ def test_a_subtask_without_its_metadata_is_a_gap(directory):
     with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
         open_stored(directory)
     shutil.rmtree(directory / "q/op/kg-64-127")
+    assert not caplog.messages
     assert len(open_stored(directory)[0].parts) == 1
+    assert "checkpoint 3 of q/op: no snapshot holds the key groups 64..127" in caplog.text
+
+
+def test_what_a_layout_takes_over_must_be_there(directory):
+    """Where the folder is gone that a rescaled operator's other half is in, that is a gap."""
+    storage = mp.checkpoint_storage(str(directory))
+    other = json.loads(json.loads(metadata(directory, 3, HALVES[1]).read_text())["content"])
+    layout = json.dumps({"sources": [json.dumps(other)]})
+    write_sealed(storage, "q/op/layout/00000001.json", layout)
+    assert len(open_stored(directory)[0].parts) == 2
+    shutil.rmtree(directory / "q/op/kg-64-127")
+    with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
+        open_stored(directory)
 
 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"sources": 7}', '{"sources": ["{}"]}', "[" * 9999])

@@ -9,8 +9,9 @@ replaced by something older.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -23,6 +24,7 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 
 __all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
 
+_LOG = logging.getLogger("millpond.restore")
 _SNAPSHOT_FILE = re.compile(
     r"(?P<folder>(?:.*/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
     r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
@@ -139,7 +141,7 @@ def complete_parts(
     Raises:
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
         RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
-            had a row has nothing, and is no gap.
+            had a row has nothing, and is no gap; a warning in the log says what is not there.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.place == place]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -150,33 +152,41 @@ def complete_parts(
             counts = checkpoint_id is None or number <= checkpoint_id
             if counts and any(covered.get(g, -1) <= number for g in subtask.key_group_range):
                 raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
-    on_spark = any(path.startswith(f"{place}/layout/") for path in catalog.layouts)
     if parts:
-        missing = _missing(parts, covered, subtasks, checkpoint_id, on_spark=on_spark)
-        if missing:
-            what = f"checkpoint {parts[0].checkpoint_id} of {place}"
+        everything = set(range(_key_groups(parts)))
+        files = {path for each in subtasks for path in each.files}
+        folder = f"{place}/layout/"
+        layouts = [paths for path, paths in catalog.layouts.items() if path.startswith(folder)]
+        wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
+        what = f"checkpoint {parts[0].checkpoint_id} of {place}"
+        if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
+        if absent := _as_text(everything - covered.keys()):
+            reason = "no row has had one of them yet, or the folder of their subtask is gone"
+            _LOG.warning("%s: no snapshot holds the key groups %s: %s", what, absent, reason)
     return parts
 
 
-def _missing(
-    parts: Sequence[KeyedStateHandle],
-    covered: dict[int, int],
-    subtasks: Sequence[Subtask],
-    checkpoint_id: int | None,
-    *,
-    on_spark: bool,
-) -> str:
-    """The key groups that should be there and are not, as text."""
+def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
+    """How many there are."""
     total = parts[0].max_parallelism
     if any(part.max_parallelism != total for part in parts):
         numbers = sorted({part.max_parallelism for part in parts})
         raise RestoreError("a checkpoint", (f"its parts are of {numbers} key groups",))
-    wanted: set[int] = set() if on_spark else set(range(total))
-    for subtask in subtasks:
-        if any(checkpoint_id is None or n <= checkpoint_id for n in subtask.files.values()):
-            wanted.update(subtask.key_group_range)
-    return ", ".join(str(run) for run in _runs(sorted(wanted - covered.keys())))
+    return total
+
+
+def _named(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
+    """The key groups of the folders of snapshots up to an id, whether they are there or not."""
+    found = set[int]()
+    for match in filter(None, map(_SNAPSHOT_FILE.fullmatch, paths)):
+        if checkpoint_id is None or int(match["id"]) <= checkpoint_id:
+            found.update(range(int(match["first"]), int(match["last"]) + 1))
+    return found
+
+
+def _as_text(groups: set[int]) -> str:
+    return ", ".join(str(run) for run in _runs(sorted(groups)))
 
 
 def newest_parts(
