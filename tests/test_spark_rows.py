@@ -12,6 +12,7 @@ from millpond.runtime.windows import ProcessWindowFunction
 from millpond.spark import key_by
 from millpond.spark.nested import row_type
 from millpond.spark.rows import RowCodec
+from millpond.spark.windowed import _BesideLateRows
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructType
 
@@ -156,6 +157,25 @@ def test_structs_are_matched_by_name_too(form):
         codec.pack([(make(("x", "z"), (1, 2)),)], "op")
 
 
+class Yields(ProcessWindowFunction):
+    """Yields what it is made with."""
+
+    def __init__(self, row):
+        self.row = row
+
+    def process(self, key, context, elements):
+        yield self.row
+
+
+@pytest.mark.parametrize("row", ["ab", {1, 2}, None, 7])
+def test_what_is_no_row_is_refused_beside_late_rows(row):
+    """The column of late rows makes no row of a text, a set or a number."""
+    codec = RowCodec.of(StructType([*SCHEMA.fields]).add("late", SCHEMA))
+    (given,) = _BesideLateRows(Yields(row), "late").process("k", None, [])
+    with pytest.raises(errors.OutputTypeError, match="neither a tuple nor a row with names"):
+        codec.pack([given], "op")
+
+
 @attrs.frozen
 class Sum:
     """What the functions below yield."""
@@ -198,6 +218,9 @@ def test_names_on_spark(spark, job_conf, mode):
     assert sorted(map(tuple, out.collect())) == sorted(2 * [("a", 2, 64), ("b", 2, 64)])
     moments = df.selectExpr("k", "n", "timestamp_seconds(n) t")
     windowed = key_by(moments, "k").window(windows.TumblingEventTimeWindows.of(60_000))
+    late = windowed.side_output_late_data("total")
+    with pytest.raises(errors.ConfigError, match="total.*has a column of that name"):
+        late.reduce(int.__add__, int, "n", output="k string, total int", uid="windowed")
     sums = windowed.side_output_late_data().reduce(
         int.__add__,
         int,

@@ -10,6 +10,7 @@ import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
+from millpond.errors import ConfigError
 from millpond.runtime.windows import (
     ProcessWindowFunction,
     Trigger,
@@ -49,7 +50,7 @@ class _BesideLateRows(ProcessWindowFunction):
         for row in self._inner.process(key, context, elements):
             names = names_of(row)
             if names is None:
-                yield (*row, None)
+                yield (*row, None) if isinstance(row, (tuple, list)) else row
             else:
                 values = reader_of(type(row), names)(row)
                 yield {**dict(zip(names, values, strict=True)), self._late: None}
@@ -82,7 +83,7 @@ class WindowedStream:
         """Add a column to the output that holds the rows that are too late, all others null.
 
         Without it they are dropped. ``out.where("late is not null").select("late.*")`` are the
-        rows as they came.
+        rows as they came. The output must have no other column of that name.
         """
         return attrs.evolve(self, late=column)
 
@@ -139,6 +140,9 @@ class WindowedStream:
         schema = output_schema(output)
         if self._late is None:
             return schema, self._windowing
+        if self._late in schema.names:
+            reason = "the output has a column of that name: give the late rows another one"
+            raise ConfigError(self._late, reason, "side_output_late_data(...)")
         late = StructField(self._late, self._stream.row_schema)
         windowing = self._windowing.side_output_late_data(_LateColumn(len(schema)))
         return StructType([*schema.fields, late]), windowing
