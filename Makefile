@@ -35,8 +35,8 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/wrappers.py --output out/bench
 	$(PY) benchmarks/queries.py --output out/bench
 
-FUZZ ?= --count 15000
-fuzz: setup ## mutated files, with limits of time and memory; writes docs/fuzz.md
+FUZZ ?= --count 5000 --jobs 2
+fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/fuzz.md
 	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/fuzz.md
 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md

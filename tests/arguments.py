@@ -434,3 +434,25 @@ TARGETS = {
         {"make": lambda: windows.LateRow},
     ),
 }  # fmt: skip
+
+
+def complaint(target, odd):
+    """What is wrong with how a call takes odd values, by parameter; None where nothing is.
+
+    What is no error of Millpond's, TypeError or ValueError is raised.
+    """
+    if target == "local.run" and any(odd.get(name) is int for name in ("key", "event_time")):
+        return None  # a callable like any other, which fails by itself
+    function, good = TARGETS[target]
+    given = {name: make() for name, make in good.items() if name not in odd}
+    try:
+        function(**given, **odd)
+    except mp.errors.MillpondError as error:
+        if not str(error) or len(str(error)) > 20_000:
+            return f"{type(error).__name__} without a message of a sensible length"
+    except (TypeError, ValueError) as error:
+        if not any(name in str(error) for name in odd):
+            return f"{type(error).__name__} without the parameter's name: {str(error)[:120]}"
+    finally:
+        close_all()
+    return None

@@ -7,7 +7,6 @@ import warnings
 import arguments
 import millpond as mp
 import pytest
-from millpond import errors
 
 CASES = [
     (target, parameter) for target, (_, good) in arguments.TARGETS.items() for parameter in good
@@ -43,27 +42,18 @@ def too_long(*_):
 
 def complaint(target, parameter, value):
     """What is wrong with how a call takes a value; None where nothing is."""
-    if target == "local.run" and parameter in ("key", "event_time") and value is int:
-        return None  # a callable like any other, which fails by itself
-    function, good = arguments.TARGETS[target]
-    given = {name: make() for name, make in good.items() if name != parameter}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            function(**given, **{parameter: value})
-    except errors.MillpondError as error:
-        if not str(error) or len(str(error)) > 20_000:
-            return f"{type(error).__name__} without a message of a sensible length"
-    except (TypeError, ValueError) as error:
-        if parameter not in str(error):
-            return f"{type(error).__name__} without the parameter's name: {str(error)[:120]}"
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-        return f"{type(error).__name__}: {str(error)[:120]}"
+            found = arguments.complaint(target, {parameter: value})
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        found = f"{type(error).__name__}: {str(error)[:120]}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        arguments.close_all()
+    if found:
+        return found
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     return None if grown < MEGABYTES else f"it took {grown} MB"
 

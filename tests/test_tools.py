@@ -279,3 +279,38 @@ def test_damaged_metadata_is_named(directory):
         result = CliRunner().invoke(commands, [*call, str(directory)])
         assert result.exit_code == 1
         assert any(file.name in result.output for file in files), result.output
+
+
+LIMITED = {
+    "dump": ("state", "dump", "{snapshots}", "total"),
+    "export": ("state", "export", "{snapshots}", "total", "{new}.csv"),
+    "edit": ("state", "edit", "{snapshots}", "total", "k1", "{new}", "--set", "1"),
+    "verify": ("checkpoint", "verify", "{snapshots}"),
+    "diff": ("checkpoint", "diff", "{snapshots}", "1", "2"),
+    "create": ("savepoint", "create", "{snapshots}", "{new}", "--snapshots", "{snapshots}"),
+    "dump of a savepoint": ("state", "dump", "{saved}", "total"),
+    "seal": ("savepoint", "seal", "{saved}"),
+    "rekey": ("savepoint", "rekey", "{saved}", "{new}", "--max-parallelism", "64"),
+}
+
+
+@pytest.mark.parametrize("call", LIMITED.values(), ids=LIMITED)
+def test_the_configured_limits_bound_what_tools_read(directory, tmp_path, call):
+    """What restore.* forbids a job to read, --config forbids the commands, and says so."""
+    saved, config = tmp_path / "saved", tmp_path / "limits.toml"
+    millpond("savepoint", "create", directory, saved, "--snapshots", directory)
+    config.write_text("[millpond.restore]\nmax-unpacked-bytes = 1\nmax-file-bytes = 10\n")
+    for number, given in enumerate(((), ("--config", config))):
+        places = {"snapshots": directory, "saved": saved, "new": tmp_path / f"new-{number}"}
+        arguments = [*given, *(part.format(**places) for part in call)]
+        result = CliRunner().invoke(commands, [str(each) for each in arguments])
+        assert result.exit_code == number, result.output
+    assert "restore.max-" in result.output
+
+
+def test_the_configured_number_of_states_bounds_what_tools_read(directory, tmp_path):
+    """More states than restore.max-states are refused by the tools as by a job."""
+    config = tmp_path / "limits.toml"
+    config.write_text("[millpond.restore]\nmax-states = 1\n")
+    said = refused("--config", config, "state", "dump", directory, "total")
+    assert "restore.max-states" in said

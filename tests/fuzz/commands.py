@@ -17,6 +17,8 @@ class BadCallError(AssertionError):
 class Commands:
     """Every verb that leaves alone what it is called on; a mutant is a call."""
 
+    weight = 0.6
+
     def __init__(self, folder):
         # As where PySpark is not installed: no call of these starts Spark.
         sys.modules["pyspark"] = None

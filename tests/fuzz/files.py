@@ -23,7 +23,7 @@ from fuzz.runner import CHANGED, EQUAL, WRONG
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 import make as corpus
 
-BACKENDS = ["heap"] * 8 + ["lmdb", "rocksdb"]
+BACKENDS = ["heap"] * 38 + ["lmdb", "rocksdb"]
 TEXT_LIMIT = 1 << 20
 
 
@@ -81,6 +81,8 @@ class Snapshots:
 class Handles(Snapshots):
     """The JSON of a handle, which has no digest of its own."""
 
+    weight = 2.4
+
     def run(self, rng):
         if rng.random() < 0.8:
             text = json.dumps(mutate_tree(rng, self.tree))
@@ -92,6 +94,8 @@ class Handles(Snapshots):
 
 class Metadata(Snapshots):
     """The files beside the snapshots, read by tools; digests left and mended."""
+
+    weight = 1.6
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -124,6 +128,10 @@ class Metadata(Snapshots):
 class Rows(Snapshots):
     """Snapshot files; digests left, and mended after a change to rows, stream or footer."""
 
+    weight = 1.6
+
+    kinds = (0, 1, 2, 3, 4)
+
     def __init__(self, folder):
         super().__init__(folder)
         self.which = self.handle.files[-1]
@@ -132,7 +140,7 @@ class Rows(Snapshots):
         self.footer = json.loads(self.original[-self.which.footer : -12])
 
     def run(self, rng):
-        kind = rng.randrange(5)
+        kind = rng.choice(self.kinds)
         if kind == 0:
             self.path.write_bytes(mutate_bytes(rng, self.original))
             handle = self.handle
@@ -194,8 +202,16 @@ class Rows(Snapshots):
         return made
 
 
+class Values(Rows):
+    """Keys and values of stored rows, under right digests."""
+
+    kinds = (3,)
+
+
 class Native(Snapshots):
     """A snapshot of RocksDB's own files as a handle: inlined files, names, sizes."""
+
+    weight = 0.6
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -221,6 +237,8 @@ class Native(Snapshots):
 
 class Savepoints(Snapshots):
     """Savepoints: metadata and tables; digests left and mended; read, sealed and re-keyed."""
+
+    weight = 0.7
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -279,6 +297,8 @@ class Savepoints(Snapshots):
 class Layouts(Snapshots):
     """The files in which Spark's driver notes how key groups are divided."""
 
+    weight = 3
+
     def __init__(self, folder):
         super().__init__(folder)
         layout = Layout(1, 2, 128, (self.handle,))
@@ -310,6 +330,8 @@ class Layouts(Snapshots):
 
 class OperatorState:
     """Operator state: its handle, and the file of its elements."""
+
+    weight = 3
 
     def __init__(self, folder):
         self.storage = mp.checkpoint_storage(str(folder / "o"))
@@ -352,6 +374,7 @@ TARGETS = {
     "handles": Handles,
     "metadata": Metadata,
     "rows": Rows,
+    "values": Values,
     "rocksdb-handles": Native,
     "savepoints": Savepoints,
     "layouts": Layouts,

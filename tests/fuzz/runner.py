@@ -25,6 +25,7 @@ WRONG, RAW, HANG, DEATH, MEMORY = "WRONG", "RAW", "HANG", "DEATH", "MEMORY"
 BAD = (WRONG, RAW, HANG, DEATH, MEMORY)
 OUTCOMES = (EQUAL, CHANGED, REFUSED, *BAD)
 SECONDS = 5
+WAITING = 30
 BYTES = 64 << 20
 
 
@@ -47,7 +48,8 @@ def judge(target, seed):
     rng = random.Random(seed)
     Path("/proc/self/clear_refs").write_text("5")
     before = _resident()[0]
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     size = 0
     try:
         outcome, size = target.run(rng)
@@ -61,6 +63,7 @@ def judge(target, seed):
     except Exception as error:  # noqa: BLE001 - this is what is looked for
         outcome, word = RAW, f"{type(error).__name__} at {_place(error.__traceback__)}"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     used = _resident()[1] - before
     if outcome not in BAD and used > BYTES + size:
@@ -76,18 +79,23 @@ def _place(trace):
 def child(make, first, count):
     """Judge mutants one after the other and report each on standard output."""
     signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGPROF, _alarm)
     limit = 4 << 30
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    with tempfile.TemporaryDirectory(prefix="millpond-fuzz-") as folder:
-        os.environ["TMPDIR"] = folder
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="millpond-fuzz-", dir=memory) as folder:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
         target = make(Path(folder))
         print("[]", flush=True)
         for seed in range(first, first + count):
             print(json.dumps([seed, *judge(target, seed)]), flush=True)
 
 
-def run(name, first, count, report=None):
-    """Run so many mutants of a target from a seed on; the counts, and what was bad by word."""
+def run(name, first, count, until=None):
+    """Run so many mutants of a target from a seed on; the counts, and what was bad by word.
+
+    ``until`` ends it earlier, at a time of the monotonic clock.
+    """
     counts = collections.Counter()
     found = collections.defaultdict(list)
     seed, end = first, first + count
@@ -108,9 +116,10 @@ def run(name, first, count, report=None):
                 counts[outcome] += 1
                 if outcome in BAD:
                     found[f"{outcome} {word}"].append(seed)
-                if report:
-                    report(seed, outcome, word)
                 seed += 1
+                if until and time.monotonic() > until:
+                    end = seed
+                    break
             process.kill()
         if not ready:
             raise RuntimeError(f"the target {name} cannot be made; see: {' '.join(command)}")
@@ -125,14 +134,14 @@ def run(name, first, count, report=None):
 def _lines(process):
     """The child's lines; an end where none comes for too long."""
     descriptor = process.stdout.fileno()
-    rest, patience = b"", 60
+    rest, patience = b"", 120
     while select.select([descriptor], [], [], patience)[0]:
         data = os.read(descriptor, 1 << 16)
         if not data:
             return
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
-        patience = 3 * SECONDS
+        patience = 2 * WAITING
     process.kill()
 
 

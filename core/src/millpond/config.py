@@ -328,7 +328,19 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
     Raises:
         ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
     """
-    return cls(**_structure_fields(cls, dict(options), place, tuple(prefix.split("."))))
+    path = tuple(prefix.split("."))
+    return _made(cls, _structure_fields(cls, dict(options), place, path), place, path)
+
+
+def _made(cls: type[T], fields: Mapping[str, Any], place: str, path: tuple[str, ...]) -> T:
+    """An instance; ConfigError names the field that its class refuses."""
+    for name, value in fields.items():
+        try:
+            cls(**{name: value})
+        except ValueError as error:
+            key = ".".join((*path, name.replace("_", "-")))
+            raise ConfigError(key, str(error), place) from None
+    return cls(**fields)
 
 
 def _structure_fields(
@@ -353,11 +365,7 @@ def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -
     if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
             raise ConfigError(".".join(path), "is a section, not a value", place)
-        fields = _structure_fields(kind, value, place, path)
-        try:
-            return kind(**fields)
-        except ValueError as error:
-            raise ConfigError(".".join(path), str(error), place) from None
+        return _made(kind, _structure_fields(kind, value, place, path), place, path)
     if get_origin(kind) is Mapping:
         return _structure_mapping(get_args(kind)[1], value, place, path)
     if isinstance(value, Mapping):

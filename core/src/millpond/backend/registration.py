@@ -89,13 +89,13 @@ class StateRegistry(KeyContext):
             NullValueError: the namespace is None.
         """
         self.require_open()
-        if namespace is None:
-            raise NullValueError("the namespace", f"state {descriptor.name!r}")
         try:
             registered = self._registered.get(descriptor.name)
         except AttributeError:
             check_type("descriptor", descriptor, StateDescriptor)
             raise
+        if namespace is None:
+            raise NullValueError("the namespace", f"state {descriptor.name!r}")
         if registered is None or (
             registered.declared is not descriptor and registered.declared != descriptor
         ):

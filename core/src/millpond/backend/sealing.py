@@ -113,6 +113,8 @@ class Seal:
             return f"it was sealed by {self.backend!r} in {self.directory}"
         if self.boot != boot_id():
             return "the machine was restarted, and local copies are not synced to disk"
+        if any(not 0 <= file.digested <= file.size for file in self.files):
+            return "its seal makes no sense"
         return self._changed_file(directory) or self._other_content(directory)
 
     def _changed_file(self, directory: Path) -> str:

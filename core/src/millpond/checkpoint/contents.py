@@ -17,7 +17,7 @@ from millpond.checkpoint.restore import restore_keyed
 from millpond.checkpoint.savepoint.metadata import SavedOperator, SavepointHandle
 from millpond.checkpoint.untrusted import decoding
 from millpond.clock import ManualClock
-from millpond.config import Config
+from millpond.config import Config, RestoreConfig
 from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 from millpond.types import KeyCodec
@@ -112,6 +112,7 @@ def read_contents(
     uid: str,
     registry: PluginRegistry,
     groups: KeyGroupRange | None = None,
+    limits: RestoreConfig = RestoreConfig(),
 ) -> Contents:
     """Read snapshots or savepoints of one operator.
 
@@ -121,6 +122,7 @@ def read_contents(
         uid: the operator.
         registry: the plugins that may restore.
         groups: the key groups to read; all by default.
+        limits: what the files may ask for.
 
     Raises:
         CorruptSnapshotError, RestoreError: something cannot be read.
@@ -133,7 +135,7 @@ def read_contents(
             max_parallelism=shape.max_parallelism,
             key_group_range=groups or KeyGroupRange(0, shape.max_parallelism - 1),
             clock=ManualClock(0),
-            config=Config(),
+            config=Config(restore=limits),
             registry=registry,
             place=uid,
         )

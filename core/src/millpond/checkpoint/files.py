@@ -255,12 +255,14 @@ def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, prefix_bytes: int) -> 
     return batch.filter(inside)
 
 
-def verify_rows(storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int) -> None:
+def verify_rows(
+    storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int, limits: RestoreConfig
+) -> None:
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
     if storage.size(file.path) != file.size:
         raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
     for entry in _read_footer(storage, file).segments:
-        _read_segment(storage, file, entry, prefix_bytes, RestoreConfig())
+        _read_segment(storage, file, entry, prefix_bytes, limits)
 
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> _Footer:

@@ -29,6 +29,7 @@ from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.shares import frozen_operator_state
 from millpond.checkpoint.storage import public_uri
 from millpond.checkpoint.untrusted import decoding
+from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.types import SerializerSnapshot
@@ -51,6 +52,7 @@ class StoredOperator:
         checkpoint_id: of its newest part.
         parts: the snapshots, or the savepoint, that hold it.
         registry: the plugins that may restore.
+        limits: what the files may ask for.
     """
 
     uid: str
@@ -62,13 +64,14 @@ class StoredOperator:
     parts: tuple[KeyedStateHandle | SavepointHandle, ...]
     registry: PluginRegistry = attrs.field(eq=False, repr=False)
     _shape: KeyedStateHandle | SavedOperator
+    limits: RestoreConfig = RestoreConfig()
 
     def operator_states(self) -> list[list[FrozenState]]:
         """The operator state of each subtask."""
         if isinstance(self._shape, SavedOperator):
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
-            return read_operator_states(handle, self._shape)
+            return read_operator_states(handle, self._shape, self.limits)
         parts = [part for part in self.parts if isinstance(part, KeyedStateHandle)]
         return [frozen_operator_state(part) for part in parts if part.operator_state]
 
@@ -103,7 +106,7 @@ class StoredOperator:
 
     def contents(self, groups: KeyGroupRange | None = None) -> Contents:
         """All its rows, or those of some key groups, in memory."""
-        return read_contents(self.parts, self._shape, self.uid, self.registry, groups)
+        return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
     def count(self, state: str, now: int) -> tuple[int, int]:
         """How many rows a keyed state has, and how many of them have expired at a time in ms.
@@ -182,7 +185,10 @@ class StoredOperator:
 
 
 def open_stored(
-    where: SavepointHandle, registry: PluginRegistry, checkpoint_id: int | None = None
+    where: SavepointHandle,
+    registry: PluginRegistry,
+    checkpoint_id: int | None = None,
+    limits: RestoreConfig = RestoreConfig(),
 ) -> list[StoredOperator]:
     """The operators in a savepoint or a checkpoint directory.
 
@@ -190,6 +196,7 @@ def open_stored(
         where: its root.
         registry: the plugins that may restore.
         checkpoint_id: of a checkpoint directory, the snapshots up to this one.
+        limits: what the files may ask for.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
@@ -208,10 +215,11 @@ def open_stored(
                 parts=(where,),
                 registry=registry,
                 shape=operator,
+                limits=limits,
             )
             for operator in savepoint.operators
         ]
-    found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id))
+    found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id, limits))
     if not found:
         cause = "it holds neither a savepoint nor snapshots"
         raise RestoreError(public_uri(where.storage.uri), (cause,))
@@ -219,7 +227,10 @@ def open_stored(
 
 
 def _from_checkpoint(
-    catalog: Catalog, registry: PluginRegistry, checkpoint_id: int | None
+    catalog: Catalog,
+    registry: PluginRegistry,
+    checkpoint_id: int | None,
+    limits: RestoreConfig,
 ) -> Iterator[StoredOperator]:
     for place in sorted({subtask.place for subtask in catalog.subtasks}):
         for subtask in catalog.subtasks:
@@ -240,6 +251,7 @@ def _from_checkpoint(
             parts=tuple(parts),
             registry=registry,
             shape=newest,
+            limits=limits,
         )
 
 

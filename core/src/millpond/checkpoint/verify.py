@@ -9,6 +9,7 @@ from millpond.checkpoint.files import verify_rows
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.streams import StreamStateHandle
 from millpond.checkpoint.untrusted import decoding
+from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import key_group_prefix_bytes
 
@@ -21,7 +22,11 @@ def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]
     return [*handle.files, *streams]
 
 
-def verify_file(handle: KeyedStateHandle, file: SnapshotFile | StreamStateHandle) -> None:
+def verify_file(
+    handle: KeyedStateHandle,
+    file: SnapshotFile | StreamStateHandle,
+    limits: RestoreConfig = RestoreConfig(),
+) -> None:
     """Read one file of a snapshot and check size and digests.
 
     Raises:
@@ -32,7 +37,8 @@ def verify_file(handle: KeyedStateHandle, file: SnapshotFile | StreamStateHandle
     if isinstance(file, StreamStateHandle):
         file.read(handle.storage)
     elif handle.format == PORTABLE:
-        verify_rows(handle.storage, file, key_group_prefix_bytes(handle.max_parallelism))
+        prefix_bytes = key_group_prefix_bytes(handle.max_parallelism)
+        verify_rows(handle.storage, file, prefix_bytes, limits)
     elif file.inline:
         with decoding(file.path, "its bytes in the handle make no sense"):
             data = base64.b64decode(file.inline, validate=True)

@@ -13,6 +13,7 @@ from millpond.checkpoint.inspect import StoredOperator, pick_operator
 from millpond.checkpoint.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import catalog_of, check_id, place_text, stored_operators
+from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say
 from millpond.errors import MillpondError, PlaceError
@@ -148,10 +149,11 @@ def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator
         for handle in subtask.at(checkpoint_id)
         for file in files_of(handle)
     }
+    limits = tool_limits()
     with working("verifying", sum(file.size for *_, file in files.values())) as done:
         for place, handle, file in files.values():
             try:
-                verify_file(handle, file)
+                verify_file(handle, file, limits)
             except MillpondError as error:
                 yield _finding(place, file.path, file.size, str(error))
             else:

@@ -63,7 +63,7 @@ def _broken(point: EntryPoint, reason: str) -> click.Command:
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="A TOML file of configuration, for instance with plugin rules.",
+    help="A TOML file of configuration: plugin rules, and limits (restore.*) for what is read.",
 )
 @click.pass_context
 def commands(context: click.Context, config: Path | None) -> None:

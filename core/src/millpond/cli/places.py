@@ -13,7 +13,7 @@ from millpond.checkpoint.catalog import Catalog, Subtask, read_catalog
 from millpond.checkpoint.inspect import StoredOperator, open_stored
 from millpond.checkpoint.local import LocalStorage
 from millpond.checkpoint.savepoint.metadata import METADATA_FILE
-from millpond.cli.plugins import tool_registry
+from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, PlaceError
 
 __all__ = [
@@ -90,7 +90,7 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
         check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, of one checkpoint alone; leave --id out")
-    return open_stored(handle, tool_registry(), checkpoint_id)
+    return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:

@@ -1,16 +1,25 @@
-"""The plugins that a command may use."""
+"""The configuration of a command: which plugins it may use, what files may ask for."""
 
 from __future__ import annotations
 
 import click
 
-from millpond.config import Config
+from millpond.config import Config, RestoreConfig
 from millpond.plugins import PluginRegistry, get_registry
 
-__all__ = ["tool_registry"]
+__all__ = ["tool_limits", "tool_registry"]
 
 
 def tool_registry() -> PluginRegistry:
     """The registry of the running command, by the rules of ``millpond --config``."""
+    return get_registry(_config().plugins)
+
+
+def tool_limits() -> RestoreConfig:
+    """What files may ask for of the running command, by ``millpond --config``."""
+    return _config().restore
+
+
+def _config() -> Config:
     config = click.get_current_context().find_root().obj
-    return get_registry(config.plugins if isinstance(config, Config) else None)
+    return config if isinstance(config, Config) else Config()

@@ -21,7 +21,7 @@ from millpond.cli.places import (
     source,
     stored_operators,
 )
-from millpond.cli.plugins import tool_registry
+from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
 from millpond.errors import PlaceError
@@ -93,7 +93,7 @@ def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: Savepoint
             advance(done - shown.get(uid, 0))
             shown[uid] = done
 
-        collect_savepoint(handles, place, tool_registry(), report)
+        collect_savepoint(handles, place, tool_registry(), report, tool_limits())
 
 
 def _from_spark(
@@ -126,7 +126,7 @@ def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
     place = source(path)
     with working("sealing"):
-        seal_savepoint(place, added=added)
+        seal_savepoint(place, added=added, limits=tool_limits())
     _show(place, as_json=as_json)
 
 
@@ -144,7 +144,7 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
     """Write a savepoint to TARGET, a new directory, with another number of key groups."""
     old, new = source(path), new_place(target, path)
     with working("re-keying"):
-        rekey_savepoint(old, new, max_parallelism)
+        rekey_savepoint(old, new, max_parallelism, tool_limits())
     _show(new, as_json=as_json)
 
 

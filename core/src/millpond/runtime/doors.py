@@ -74,7 +74,7 @@ def rekey_savepoint(
         source: the savepoint to read; it stays as it is.
         target: a directory or URI for the new one.
         max_parallelism: the number of key groups from now on.
-        config: says which plugins may provide storages.
+        config: says which plugins may provide storages, and what the source's files may ask for.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
@@ -84,7 +84,7 @@ def rekey_savepoint(
     check_parallelism(max_parallelism)
     registry = _registry(config)
     old, new = registry.savepoint(source), registry.savepoint(target)
-    return seal.rekey_savepoint(old, new, max_parallelism)
+    return seal.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
 
 
 @checked

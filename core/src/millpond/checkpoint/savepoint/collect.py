@@ -21,6 +21,7 @@ from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.write import save_operator
 from millpond.checkpoint.shares import frozen_operator_state
 from millpond.checkpoint.tasks import SnapshotTask
+from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 
@@ -37,6 +38,7 @@ def collect_savepoint(
     target: SavepointHandle,
     registry: PluginRegistry,
     report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
+    limits: RestoreConfig = RestoreConfig(),
 ) -> Savepoint:
     """Write one savepoint of several operators.
 
@@ -45,6 +47,7 @@ def collect_savepoint(
         target: where to.
         registry: the plugins that may restore.
         report: called with the operator and how many of its subtasks are done.
+        limits: what the snapshots may ask for.
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
@@ -58,7 +61,7 @@ def collect_savepoint(
         _check_parts(uid, handles)
     require_empty(target)
     saved = tuple(
-        _collect(uid, handles, target, registry, report) for uid, handles in given.items()
+        _collect(uid, handles, target, registry, report, limits) for uid, handles in given.items()
     )
     number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
     savepoint = Savepoint(number, saved)
@@ -82,6 +85,7 @@ def _collect(
     target: SavepointHandle,
     registry: PluginRegistry,
     report: Report,
+    limits: RestoreConfig,
 ) -> SavedOperator:
     """All subtasks' tables; anew where a state is exact in one part and not in another."""
     exact: frozenset[str] = frozenset()
@@ -89,7 +93,8 @@ def _collect(
         parts = []
         for done, handle in enumerate(handles):
             report(uid, done, len(handles))
-            contents = read_contents([handle], handle, uid, registry, handle.key_group_range)
+            groups = handle.key_group_range
+            contents = read_contents([handle], handle, uid, registry, groups, limits)
             with contents:
                 parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)

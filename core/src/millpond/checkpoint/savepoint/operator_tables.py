@@ -18,7 +18,7 @@ from millpond.checkpoint.savepoint.metadata import (
     TableFile,
     state_folder,
 )
-from millpond.checkpoint.savepoint.read import checked_bytes, named_files, read_table
+from millpond.checkpoint.savepoint.read import checked_bytes, edited_bytes, named_files, read_table
 from millpond.checkpoint.savepoint.write import write_table
 from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
@@ -133,7 +133,7 @@ def _fitting_table(
 
 
 def read_operator_states(
-    handle: SavepointHandle, operator: SavedOperator
+    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig = RestoreConfig()
 ) -> list[list[FrozenState]]:
     """The operator states of a savepoint, by subtask.
 
@@ -146,7 +146,7 @@ def read_operator_states(
         partitions: dict[int, list[bytes]] = {}
         if state.file is not None:
             path = handle.path(state.file.path)
-            partitions = _partitions(state, path, checked_bytes(handle, state.file))
+            partitions = _partitions(state, path, checked_bytes(handle, state.file, limits), limits)
         for number in range(count):
             found = tuple(partitions.get(number, ()))
             if found or state.meta.mode is not Mode.BROADCAST or number == 0:
@@ -154,10 +154,13 @@ def read_operator_states(
     return subtasks
 
 
-def _partitions(state: SavedOperatorState, path: str, data: bytes) -> dict[int, list[bytes]]:
+def _partitions(
+    state: SavedOperatorState, path: str, data: bytes, limits: RestoreConfig
+) -> dict[int, list[bytes]]:
     with decoding(path, f"the types of operator state {state.meta.name!r}"):
         codec = OperatorTableCodec(state.meta, exact=state.exact)
-    rows = [row for batch in read_table(path, data, codec.schema) for row in batch.to_pylist()]
+    batches = read_table(path, data, codec.schema, limits)
+    rows = [row for batch in batches for row in batch.to_pylist()]
     partitions = codec.from_rows(rows, path)
     if partitions and not 0 <= min(partitions) <= max(partitions) < state.subtasks:
         raise CorruptSnapshotError(path, f"a subtask is not within the {state.subtasks} of before")
@@ -165,16 +168,22 @@ def _partitions(state: SavedOperatorState, path: str, data: bytes) -> dict[int, 
 
 
 def seal_operator_states(
-    handle: SavepointHandle, operator: SavedOperator, *, added: bool
+    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
 ) -> tuple[SavedOperatorState, ...]:
     """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
     return tuple(
-        _sealed(handle, operator.uid, state, added=added) for state in operator.operator_states
+        _sealed(handle, operator.uid, state, limits, added=added)
+        for state in operator.operator_states
     )
 
 
 def _sealed(
-    handle: SavepointHandle, uid: str, state: SavedOperatorState, *, added: bool
+    handle: SavepointHandle,
+    uid: str,
+    state: SavedOperatorState,
+    limits: RestoreConfig,
+    *,
+    added: bool,
 ) -> SavedOperatorState:
     folder = state_folder(uid, state.meta.name)
     named = [] if state.file is None else [state.file.path]
@@ -184,7 +193,7 @@ def _sealed(
     path = handle.path(names[0])
     if len(names) > 1:
         raise CorruptSnapshotError(path, "an operator state has one table, and there are more")
-    data = handle.storage.read_all(path, RestoreConfig().max_file_bytes)
-    rows = sum(map(len, _partitions(state, path, data).values()))
+    data = edited_bytes(handle, names[0], limits)
+    rows = sum(map(len, _partitions(state, path, data, limits).values()))
     file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
     return attrs.evolve(state, file=file)

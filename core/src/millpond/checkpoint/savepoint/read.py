@@ -27,6 +27,7 @@ from millpond.keygroups import KeyGroupRange
 
 __all__ = [
     "checked_bytes",
+    "edited_bytes",
     "named_files",
     "read_state",
     "read_table",
@@ -127,15 +128,26 @@ def checked_bytes(
 ) -> bytes:
     """The bytes of a table's file; CorruptSnapshotError where they are not what was written."""
     path = handle.path(file.path)
-    if file.size > limits.max_file_bytes:
-        reason = f"its {file.size:,} bytes are more than restore.max-file-bytes allows"
-        raise CorruptSnapshotError(path, reason)
+    _check_size(path, file.size, limits)
     if handle.storage.size(path) != file.size:
         raise CorruptSnapshotError(path, f"its size is not {file.size:,} bytes{_EDITED}")
     data = handle.storage.read(path, 0, file.size)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(path, f"its digest is wrong{_EDITED}")
     return data
+
+
+def edited_bytes(handle: SavepointHandle, name: str, limits: RestoreConfig) -> bytes:
+    """The bytes of a table's file, whatever it was when it was written."""
+    path = handle.path(name)
+    _check_size(path, handle.storage.size(path), limits)
+    return handle.storage.read_all(path, limits.max_file_bytes)
+
+
+def _check_size(path: str, size: int, limits: RestoreConfig) -> None:
+    if size > limits.max_file_bytes:
+        reason = f"its {size:,} bytes are more than restore.max-file-bytes allows"
+        raise CorruptSnapshotError(path, reason)
 
 
 def read_table(

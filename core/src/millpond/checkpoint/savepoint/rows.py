@@ -87,7 +87,10 @@ class TableCodec:
                 raise
             except Exception as error:
                 raise unreadable("", self.meta.name, physical, error) from error
-        arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
+        try:
+            arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
+        except pa.ArrowTypeError as error:
+            raise unreadable("", self.meta.name, rows[0][0], error) from error
         return pa.record_batch(arrays, schema=self.schema)
 
     def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:

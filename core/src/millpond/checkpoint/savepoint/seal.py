@@ -24,7 +24,13 @@ from millpond.checkpoint.savepoint.operator_tables import (
     save_operator_states,
     seal_operator_states,
 )
-from millpond.checkpoint.savepoint.read import named_files, read_state, read_table, state_codec
+from millpond.checkpoint.savepoint.read import (
+    edited_bytes,
+    named_files,
+    read_state,
+    read_table,
+    state_codec,
+)
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.savepoint.write import TableWriter, write_table
 from millpond.config import RestoreConfig
@@ -72,7 +78,7 @@ def _sealed_operator(
         names = named_files(handle, folder, [file.path for file in state.files], added=added)
         files = tuple(_sealed_files(handle, operator, state, names, limits))
         states.append(attrs.evolve(state, files=files))
-    operator_states = seal_operator_states(handle, operator, added=added)
+    operator_states = seal_operator_states(handle, operator, limits, added=added)
     return attrs.evolve(operator, states=tuple(states), operator_states=operator_states)
 
 
@@ -86,7 +92,7 @@ def _sealed_files(
     codec = state_codec(handle, operator, state)
     for name in names:
         path = handle.path(name)
-        data = handle.storage.read_all(path, limits.max_file_bytes)
+        data = edited_bytes(handle, name, limits)
         known = next((file for file in state.files if file.path == name), None)
         if known is not None and known.digest == hashlib.sha256(data).hexdigest():
             yield known
@@ -108,7 +114,10 @@ def _regrouped(codec: TableCodec, path: str, data: bytes, limits: RestoreConfig)
 
 
 def rekey_savepoint(
-    source: SavepointHandle, target: SavepointHandle, max_parallelism: int
+    source: SavepointHandle,
+    target: SavepointHandle,
+    max_parallelism: int,
+    limits: RestoreConfig = RestoreConfig(),
 ) -> SavepointHandle:
     """Write a savepoint anew with another number of key groups.
 
@@ -116,6 +125,7 @@ def rekey_savepoint(
         source: the savepoint to read; it stays as it is.
         target: where the new one is written.
         max_parallelism: the number of key groups from now on.
+        limits: what the source's files may ask for.
 
     Raises:
         CorruptSnapshotError: the source is damaged.
@@ -126,7 +136,7 @@ def rekey_savepoint(
     savepoint = read_savepoint(source)
     require_empty(target)
     operators = tuple(
-        _rekeyed_operator(source, target, operator, max_parallelism)
+        _rekeyed_operator(source, target, operator, max_parallelism, limits)
         for operator in savepoint.operators
     )
     write_savepoint(target, Savepoint(savepoint.checkpoint_id, operators))
@@ -134,14 +144,20 @@ def rekey_savepoint(
 
 
 def _rekeyed_operator(
-    old: SavepointHandle, new: SavepointHandle, operator: SavedOperator, max_parallelism: int
+    old: SavepointHandle,
+    new: SavepointHandle,
+    operator: SavedOperator,
+    max_parallelism: int,
+    limits: RestoreConfig,
 ) -> SavedOperator:
     if operator.key_group_range != KeyGroupRange(0, operator.max_parallelism - 1):
         raise MaxParallelismError(operator.max_parallelism, max_parallelism)
     states = tuple(
-        _rekeyed_state(old, new, operator, state, max_parallelism) for state in operator.states
+        _rekeyed_state(old, new, operator, state, max_parallelism, limits)
+        for state in operator.states
     )
-    operator_states = save_operator_states(new, operator.uid, read_operator_states(old, operator))
+    own = read_operator_states(old, operator, limits)
+    operator_states = save_operator_states(new, operator.uid, own)
     return attrs.evolve(
         operator,
         operator_states=operator_states,
@@ -157,11 +173,12 @@ def _rekeyed_state(
     operator: SavedOperator,
     state: SavedState,
     max_parallelism: int,
+    limits: RestoreConfig,
 ) -> SavedState:
     before = state_codec(old, operator, state)
     after = TableCodec(operator.key, state.meta, max_parallelism, exact=state.exact)
     batches = []
-    for rows in read_state(old, operator, state, operator.key_group_range):
+    for rows in read_state(old, operator, state, operator.key_group_range, limits):
         batch = before.to_batch(rows)
         groups = after.groups(after.from_batch(batch, state.meta.name))
         batches.append(batch.set_column(0, "key_group", pa.array(groups, pa.int32())))
