@@ -169,7 +169,7 @@ def sweeps_anyway(backend: Any) -> None:
 def restless_sweeps(backend: Any) -> None:
     def remove(original: Any) -> None:
         for sweep in backend._sweeps.values():
-            sweep._next = 0
+            sweep._last_oldest = -(1 << 60)
         original()
 
     around(backend, "remove_expired", remove)
