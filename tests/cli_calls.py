@@ -450,9 +450,7 @@ def _terminal_faults(output: str, *, wide: bool) -> list[str]:
         long = [line for line in output.splitlines() if cell_len(line) > WIDTH]
         # A long path is shown whole, wherever the tests' directory happens to lie.
         found += [
-            f"wide: {line[:120]}"
-            for line in long
-            if max(map(cell_len, line.split())) <= WIDTH // 2
+            f"wide: {line[:120]}" for line in long if max(map(cell_len, line.split())) <= WIDTH // 2
         ]
     return found
 
