@@ -24,6 +24,7 @@ class KeyContext(ABC):
     """Holds the current key, on which all states of a backend work."""
 
     name: ClassVar[str]
+    _failure: BaseException | None = None
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self.parameters = parameters
@@ -36,7 +37,6 @@ class KeyContext(ABC):
         self._current_key: Any = None
         self._current_group = 0
         self._closed = False  # whether everything is refused
-        self._failure: BaseException | None = None
 
     def expect_outside_bytes(self) -> None:
         """Bytes of a snapshot, a savepoint or another process come in: no pickle is trusted.

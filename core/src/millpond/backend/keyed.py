@@ -64,14 +64,16 @@ class KeyedStateBackend(StateRegistry, Closeable):
     """
 
     trusted_files: ClassVar[str] = ""
+    # Of the class until they change: CPython reads attributes of an instance more slowly once it
+    # has 30 of them, and those of the current key are read for every record.
+    discarded = ""
+    _workplace: WorkingDirectory | None = None
+    _sound = True
+    _released = False
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         super().__init__(parameters)
         self.version: str | None = None
-        self.discarded = ""
-        self._workplace: WorkingDirectory | None = None
-        self._sound = True
-        self._released = False
         self._listeners: list[ChangeListener] = []
         self._strategies: list[SnapshotStrategy] | None = None
 
@@ -310,7 +312,8 @@ class KeyedStateBackend(StateRegistry, Closeable):
     def works_in(self, workplace: WorkingDirectory, discarded: str) -> None:
         """Be given the directory, to be closed with the backend."""
         self._workplace = workplace
-        self.discarded = self.discarded or discarded
+        if discarded:
+            self.discarded = discarded
 
     def fail(self, cause: BaseException) -> None:
         """See the base class; nor is what it leaves in its directory of any use."""

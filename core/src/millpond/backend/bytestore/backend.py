@@ -53,18 +53,20 @@ class ByteStoreBackend(KeyedStateBackend):
             raise ConfigError("directory", f"the backend {self.name!r} needs a directory")
         super().__init__(parameters)
         self.prefix: bytes | None = None
-        self._prefix_bytes = key_group_prefix_bytes(parameters.max_parallelism)
+        size = self._prefix_bytes
         self._group_prefixes = {
-            group: group.to_bytes(self._prefix_bytes, "big") for group in self.key_group_range
+            group: group.to_bytes(size, "big") for group in self.key_group_range
         }
         limits = parameters.config.buffer
-        self._max_bytes: int = limits.max_bytes
         self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
-        self._room: int = self._max_bytes
+        self._room: int = limits.max_bytes
         self.store_reads = 0
         self._store_writes = 0
         self.store = self._open_reusable(parameters.directory, parameters.reuse_versions)
-        self._families = set(self.store.families())
+
+    @property
+    def _prefix_bytes(self) -> int:
+        return key_group_prefix_bytes(self.max_parallelism)
 
     # ---------------------------------------------------------------- what a subclass adds
 
@@ -108,12 +110,10 @@ class ByteStoreBackend(KeyedStateBackend):
     def replace_store(self, store: ByteStore) -> None:
         """Go on with another store, before any state was requested; the old one is closed."""
         self.store = store
-        self._families = set(store.families())
 
     def _family(self, name: str) -> str:
-        if name not in self._families:
+        if name not in self.store.families():
             self.store.create_family(name)
-            self._families.add(name)
         return name
 
     # ---------------------------------------------------------------- key context
@@ -155,7 +155,7 @@ class ByteStoreBackend(KeyedStateBackend):
             self.version = version
         for table in self._tables.values():
             table.flushed()  # type: ignore[union-attr]
-        self._room = self._max_bytes
+        self._room = self.parameters.config.buffer.max_bytes
         self._store_writes += sum(map(len, batch.values()))
         self._all_flushed()
         self._tell(batch)
