@@ -82,12 +82,23 @@ class _LayoutListener(StreamingQueryListener):
             _LOG.exception("query %s cannot start", query)
             for uid, storage in {each.uid: each.storage for each in operators}.items():
                 note_failure(storage, query, uid, run, str(error))
+            _let_it_tell(stream)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Nothing to do."""
+
+
+def _let_it_tell(stream: Any) -> None:
+    """Have the first batch of a query that cannot start come to its tasks, which say why.
+
+    Spark's own checks of the state come before them, and may fail the query in other words.
+    """
+    conf = stream.sparkSessionForStream().conf()
+    for check in ("stateSchemaCheck", "formatValidation.enabled"):
+        conf.set(f"spark.sql.streaming.stateStore.{check}", "false")
 
 
 def _let_it_end(stream: Any) -> None:
