@@ -1,0 +1,46 @@
+"""The page on what is trusted: each promise has tests, and they exist."""
+
+import re
+from pathlib import Path
+
+import millpond as mp
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+
+
+def promises():
+    """The text under each promise, by its first words."""
+    part = PAGE.partition("## What is promised")[2].partition("## What is not promised")[0]
+    pieces = re.split(r"\n\*\*(.+?)\*\*", part)[1:]
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def test_each_promise_names_tests():
+    """No promise stands without a test."""
+    assert len(promises()) >= 7
+    assert [name for name, text in promises().items() if not NAMED.search(text)] == []
+
+
+def test_the_named_tests_exist():
+    """Each is a test function in the file that is named, and nothing else in code looks like one."""
+    assert len(NAMED.findall(PAGE)) == PAGE.count("::")
+    missing = [
+        f"{file}::{name}"
+        for file, name in NAMED.findall(PAGE)
+        if f"\ndef {name}(" not in (ROOT / file).read_text()
+    ]
+    assert missing == []
+
+
+def test_the_limits_are_those_of_the_configuration():
+    """Options that the page names are known ones."""
+    named = set(re.findall(r"`((?:restore|serialization)\.[a-z.-]+)`", PAGE))
+    assert named >= {"restore.max-states", "serialization.allow-pickle"}
+    assert named <= set(mp.Config.known_keys())
+
+
+def test_the_readme_leads_there():
+    """Who looks for it finds it."""
+    assert "docs/security.md" in (ROOT / "README.md").read_text()
