@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from millpond.backend.keyed import addresses_of
 from sabotage_tools import around, mutant, on_states
 
 
@@ -126,3 +127,15 @@ def unrequested_is_hidden(backend: Any) -> None:
         return original(name) if name in backend._registered else iter(())
 
     around(backend, "keys_and_namespaces", pairs)
+
+
+@mutant("a map that a delta has grown is listed twice until it is requested", "S15")
+def listed_twice(backend: Any) -> None:
+    def addresses(original: Any, name: str, namespaces: Any) -> Any:
+        if name in backend._tables:
+            return original(name, namespaces)
+        groups = backend._unclaimed.get(name, {}).values()
+        rows = (row for group in groups for row in list(group))
+        return addresses_of(rows, backend.key_codec, namespaces, backend.prefix_bytes)
+
+    around(backend, "_addresses", addresses)

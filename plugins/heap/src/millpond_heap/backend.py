@@ -127,7 +127,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             yield from table.addresses()
             return
         for rows in list(self._unclaimed.get(name, {}).values()):
-            yield from addresses_of(list(rows), self.key_codec, namespaces, self.prefix_bytes)
+            # Deltas append: in order, the entries of one map follow each other.
+            yield from addresses_of(sorted(rows), self.key_codec, namespaces, self.prefix_bytes)
 
     def _count_entries(self) -> int:
         self.remove_expired()
