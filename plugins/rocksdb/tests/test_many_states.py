@@ -92,6 +92,37 @@ def test_families_that_come_later_lose_nothing(tmp_path, more):
     store.close()
 
 
+class _FailingStore(RocksDBStore):
+    """Cannot be opened with more families, once."""
+
+    fails = True
+
+    def _open(self, directory, options, more=()):
+        if more and self.fails:
+            self.fails = False
+            raise Exception("IO error: No space left on device")  # noqa: TRY002 - as rocksdict does
+        super()._open(directory, options, more)
+
+
+def test_families_that_cannot_be_made_leave_the_store_as_it_was(tmp_path):
+    """After the failure all rows are there, the write can be repeated, and the store closes."""
+    store = _FailingStore(tmp_path, RocksDBOptions())
+    store.create_family("f")
+    store.write({"f": [(b"k", b"1")]})
+    for number in range(20):
+        store.create_family(f"a{number}")
+    batch = {f"a{number}": [(b"k", b"2")] for number in range(20)}
+    with pytest.raises(errors.StoreFullError, match="No space left"):
+        store.write(batch)
+    assert (store.get("f", b"k"), store.get("a1", b"k")) == (b"1", None)
+    store.write(batch)
+    assert (store.get("f", b"k"), store.get("a1", b"k")) == (b"1", b"2")
+    store.close()
+    again = RocksDBStore(tmp_path, RocksDBOptions())
+    assert (again.get("f", b"k"), again.get("a19", b"k")) == (b"1", b"2")
+    again.close()
+
+
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_more_states_than_configured_are_refused(tmp_path, name):
     """Files that name more states than restore.max-states are refused, with the option's name."""

@@ -159,9 +159,17 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _reopen(self, more: list[str]) -> None:
+        """Open the store anew with more families; where that fails, as it was."""
         self.close()
-        self._open(self._directory, self._options, more)
-        self._closed = False
+        try:
+            self._open(self._directory, self._options, more)
+        except Exception:
+            self._open(self._directory, self._options)
+            for name in more:
+                self.create_family(name)
+            raise
+        finally:
+            self._closed = not self._columns
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """See the base class."""
