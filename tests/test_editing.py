@@ -1,5 +1,6 @@
 """`millpond state edit`: what is written is exactly what was said, or nothing is."""
 
+import enum
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -11,6 +12,12 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond.cli.main import commands
+
+
+class Colour(enum.Enum):
+    """Stored by value, edited by name."""
+
+    RED = "red"
 
 
 @attrs.frozen
@@ -42,6 +49,8 @@ TYPES = {
     "order": Order,
     "point": Point,
     "counts": dict[str, int],
+    "pairs": dict[int, int],
+    "colour": Colour,
     "numbers": list[int],
 }
 UID = "00000000-0000-0000-0000-00000000000a"
@@ -58,6 +67,8 @@ GIVEN = {
     "order": Order("tea", 1),
     "point": Point(1, 2.5),
     "counts": {"a": 1},
+    "pairs": {1: 1},
+    "colour": Colour.RED,
     "numbers": [1],
 }
 
@@ -143,7 +154,10 @@ def test_a_value_is_stored_as_it_was_given(directory, tmp_path, state, value, st
         ("decimal", "0.1"),
         ("decimal", '"a"'),
         ("moment", "0"),
+        ("moment", '"2024-01-01T00:00:00.1234567Z"'),
         ("day", '"2024-02-30"'),
+        ("colour", '"red"'),
+        ("pairs", "[[1, 2], [1, 3]]"),
         ("uuid", '"a"'),
         ("order", '{"item": "jam", "count": 3}'),
         ("order", '{"item": "jam", "count": 3, "note": null, "more": 1}'),
@@ -165,6 +179,12 @@ def test_what_does_not_fit_is_refused(directory, tmp_path, state, value):
     assert (refused.exit_code, refused.stdout) == (1, ""), refused.output
     assert f"state {state!r}" in " ".join(refused.stderr.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_member_that_is_not_there_is_told_the_others(directory, tmp_path):
+    """The refusal says which names there are."""
+    refused = millpond("state", "edit", directory, "colour", "2", tmp_path / "x", "--set", '"red"')
+    assert "expected one of RED" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize("value", ["", "{", "1e999", '{"a": 1, "a": 2}', "[" * 5000 + "]" * 5000])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from millpond import errors
+from millpond.errors import ConfigError
 from millpond_conformance.newbackend import write_tree
 
 pytestmark = pytest.mark.spark
@@ -132,3 +133,11 @@ def test_it_is_under_200_lines():
     """The example stays small: a backend needs about a hundred lines."""
     sources = (ROOT / "examples/sqlite-backend/src").rglob("*.py")
     assert sum(len(path.read_text().splitlines()) for path in sources) < 200
+
+
+@pytest.mark.parametrize("name", ["heap", "conformance"])
+def test_a_name_that_is_taken_is_refused(name, tmp_path):
+    """A second package of the name would hide the installed one; nothing is written."""
+    with pytest.raises(ConfigError, match=f"millpond_{name} is installed already"):
+        write_tree(name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

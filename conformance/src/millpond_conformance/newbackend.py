@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -37,10 +38,13 @@ def write_tree(name: str, target: Path) -> list[Path]:
         The files.
 
     Raises:
-        ConfigError: the name cannot be a package's, or the folder exists.
+        ConfigError: the name cannot be a package's, or is taken, or the folder exists.
     """
     if not _NAME.fullmatch(name):
         reason = f"{name!r} must be a lower-case word of letters, digits and underscores"
+        raise ConfigError("NAME", reason, "new-backend")
+    if find_spec(f"millpond_{name}") is not None:
+        reason = f"the package millpond_{name} is installed already; take another name"
         raise ConfigError("NAME", reason, "new-backend")
     if target.exists():
         raise ConfigError(str(target), "it exists already", "new-backend")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
@@ -18,6 +19,8 @@ __all__ = ["column_value", "key_value", "parse_json", "stored_as"]
 
 T = TypeVar("T")
 
+# fromisoformat cuts further digits off without a word.
+_BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
 _INT64_BITS = 63
 _UNFIT = (
     ValueError,
@@ -149,6 +152,8 @@ def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, A
     ]
     if any(key is None for key, _ in made):
         raise ValueError("a key is null")
+    if len({repr(key) for key, _ in made}) != len(made):
+        raise ValueError("a key stands there twice")
     return made
 
 
@@ -190,7 +195,10 @@ def _bytes(value: Any) -> bytes:
 
 
 def _moment(value: Any) -> datetime:
-    return datetime.fromisoformat(_of(value, str, "an ISO date and time"))
+    text = _of(value, str, "an ISO date and time")
+    if _BELOW_MICROSECONDS.search(text):
+        raise ValueError("it is finer than microseconds")
+    return datetime.fromisoformat(text)
 
 
 def _day(value: Any) -> date:

@@ -221,7 +221,14 @@ def _struct_leaf(parts: dict[str, Any], *, as_list: bool, exact: bool) -> _Leaf 
 
 def _enum_leaf(members: dict[str, Any]) -> _Leaf:
     names = {value: name for name, value in members.items()}
-    return _Leaf(pa.string(), names.__getitem__, members.__getitem__)
+
+    def back(name: Any) -> Any:
+        try:
+            return members[name]
+        except (KeyError, TypeError):
+            raise ValueError(f"it names no member, expected one of {', '.join(members)}") from None
+
+    return _Leaf(pa.string(), names.__getitem__, back)
 
 
 def _union_leaf(parts: list[Any], *, exact: bool) -> _Leaf | None:
