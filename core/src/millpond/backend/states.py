@@ -8,11 +8,13 @@ table returns is the stored object itself, so everything mutable is copied on it
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.arguments import check_type
-from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.backend.mapstate import RawMapState
+from millpond.backend.rawstate import RawState
+from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
 from millpond.state.descriptors import (
     AggregatingStateDescriptor,
@@ -26,7 +28,6 @@ from millpond.state.interfaces import (
     AggregatingState,
     FoldingState,
     ListState,
-    MapState,
     MergingState,
     ReducingState,
     State,
@@ -38,54 +39,7 @@ from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 __all__ = ["make_state"]
 
 
-class _RawState(State):
-    """What the raw states share."""
-
-    _table: CellTable | MapTable
-
-    def __init__(
-        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
-    ) -> None:
-        self._place = f"state {descriptor.name!r}"
-        self._namespace_codec = namespace_codec
-        self._table = table
-        self._serializer = descriptor.value_serializer()
-        self._immutable = self._serializer.immutable
-        self._copy = self._serializer.copy
-        self._expires = descriptor.ttl_config is not None
-        self._namespace: Any = None
-        self._raw_namespace: Any = ABSENT
-
-    def set_current_namespace(self, namespace: Any) -> None:
-        if namespace is not self._raw_namespace:
-            self._namespace = self._prepare(namespace)
-            self._raw_namespace = namespace
-
-    def _prepare(self, namespace: Any) -> Any:
-        if namespace is None:
-            raise NullValueError("the namespace", self._place)
-        return self._table.prepare_namespace(self._checked(self._namespace_codec.check, namespace))
-
-    def _checked(self, check: Callable[[Any], Any], value: Any) -> Any:
-        try:
-            return check(value)
-        except StateTypeError as error:
-            error.place = self._place
-            raise
-
-    def _check(self, value: Any, what: str = "an element") -> Any:
-        if value is None or (self._expires and value[0] is None):  # with TTL values are stamped
-            raise NullValueError(what, self._place)
-        return self._checked(self._serializer.check, value)
-
-    def clear(self) -> None:
-        if isinstance(self._table, MapTable):
-            self._table.clear(self._namespace)
-        else:
-            self._table.remove(self._namespace)
-
-
-class RawValueState(_RawState, ValueState[Any]):
+class RawValueState(RawState, ValueState[Any]):
     """One value; what TTL needs to reach its table directly is public."""
 
     _table: CellTable
@@ -135,7 +89,7 @@ class RawValueState(_RawState, ValueState[Any]):
         self._table.put(self._namespace, checked)
 
 
-class _MergingRawState(_RawState, MergingState[Any, Any]):
+class _MergingRawState(RawState, MergingState[Any, Any]):
     """Merging of namespaces, over how two stored values combine."""
 
     _table: CellTable
@@ -307,110 +261,6 @@ class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         start = copy.copy(self._copy(self._initial)) if accumulator is None else accumulator
         return self._fold(start, value)
-
-
-class MapWalk:
-    """Goes through the map of the key and namespace of its making, whatever is current later."""
-
-    def __init__(
-        self,
-        table: MapTable,
-        namespace: Any,
-        copy_of: Callable[[Any], Any] | None,
-        prepare_key: Callable[[Any], Any],
-        check: Callable[[Any], Any],
-    ) -> None:
-        self._table = table
-        self._place = table.place(namespace)
-        self._copy_of, self._prepare_key, self._check = copy_of, prepare_key, check
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """The entries, copied where they can be changed."""
-        copy_of, entries = self._copy_of, self._table.items_at(self._place)
-        if copy_of is None:
-            return entries
-        return ((key, copy_of(value)) for key, value in entries)
-
-    def put(self, key: Any, value: Any) -> None:
-        """Overwrite an entry."""
-        self._table.put_at(self._place, self._prepare_key(key), self._check(value))
-
-    def remove(self, key: Any) -> None:
-        """Remove an entry."""
-        self._table.remove_at(self._place, self._prepare_key(key))
-
-
-class RawMapState(_RawState, MapState[Any, Any]):
-    """A map, stored entry by entry."""
-
-    _table: MapTable
-
-    def __init__(
-        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: MapTable
-    ) -> None:
-        super().__init__(descriptor, namespace_codec, table)
-        codec = descriptor.map_key_codec()
-        assert codec is not None
-        self._check_map_key = codec.check
-        self._prepare_map_key = table.prepare_key
-
-    def _key(self, key: Any) -> Any:
-        if key is None:
-            raise NullValueError("a map key", self._place)
-        return self._prepare_map_key(self._checked(self._check_map_key, key))
-
-    def _value(self, value: Any) -> Any:
-        try:
-            return self._checked(self._serializer.check, value)
-        except StateTypeError:
-            if value is None or (self._expires and value[0] is None):
-                raise NullValueError("a map value of this type", self._place) from None
-            raise
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """See the interface."""
-        value = self._table.get(self._namespace, self._key(key))
-        if value is ABSENT:
-            return default
-        return value if self._immutable else self._copy(value)
-
-    def put(self, key: Any, value: Any) -> None:
-        """See the interface."""
-        self._table.put(self._namespace, self._key(key), self._value(value))
-
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """See the interface."""
-        if entries is None:
-            raise NullValueError("the map of entries", self._place)
-        try:
-            items = entries.items()
-        except AttributeError:
-            check_type("entries", entries, Mapping)
-            raise
-        checked = [(self._key(key), self._value(value)) for key, value in items]
-        for key, value in checked:
-            self._table.put(self._namespace, key, value)
-
-    def remove(self, key: Any) -> None:
-        """See the interface."""
-        self._table.remove(self._namespace, self._key(key))
-
-    def contains(self, key: Any) -> bool:
-        """See the interface."""
-        return self._table.get(self._namespace, self._key(key)) is not ABSENT
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """See the interface."""
-        return iter(self.walk())
-
-    def walk(self) -> MapWalk:
-        """An iteration that can write to the map it goes through."""
-        copy_of = None if self._immutable else self._copy
-        return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
-
-    def is_empty(self) -> bool:
-        """See the interface."""
-        return self._table.is_empty(self._namespace)
 
 
 _STATES: dict[StateKind, Any] = {

@@ -1,0 +1,63 @@
+"""What the raw states share: types are checked, the isolation rule is kept, namespaces known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.errors import NullValueError, StateTypeError
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
+from millpond.types import KeyCodec
+
+__all__ = ["RawState"]
+
+
+class RawState(State):
+    """What the raw states share."""
+
+    _table: CellTable | MapTable
+
+    def __init__(
+        self, descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
+    ) -> None:
+        self._place = f"state {descriptor.name!r}"
+        self._namespace_codec = namespace_codec
+        self._table = table
+        self._serializer = descriptor.value_serializer()
+        self._immutable = self._serializer.immutable
+        self._copy = self._serializer.copy
+        self._expires = descriptor.ttl_config is not None
+        self._namespace: Any = None
+        self._raw_namespace: Any = ABSENT
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """See the interface."""
+        if namespace is not self._raw_namespace:
+            self._namespace = self._prepare(namespace)
+            self._raw_namespace = namespace
+
+    def _prepare(self, namespace: Any) -> Any:
+        if namespace is None:
+            raise NullValueError("the namespace", self._place)
+        return self._table.prepare_namespace(self._checked(self._namespace_codec.check, namespace))
+
+    def _checked(self, check: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return check(value)
+        except StateTypeError as error:
+            error.place = self._place
+            raise
+
+    def _check(self, value: Any, what: str = "an element") -> Any:
+        if value is None or (self._expires and value[0] is None):  # with TTL values are stamped
+            raise NullValueError(what, self._place)
+        return self._checked(self._serializer.check, value)
+
+    def clear(self) -> None:
+        """See the interface."""
+        if isinstance(self._table, MapTable):
+            self._table.clear(self._namespace)
+        else:
+            self._table.remove(self._namespace)
