@@ -16,6 +16,12 @@ from millpond.types import KeyCodec
 __all__ = ["RawMapState"]
 
 
+def _copied(
+    entries: Iterator[tuple[Any, Any]], copy_of: Callable[[Any], Any] | None
+) -> Iterator[tuple[Any, Any]]:
+    return entries if copy_of is None else ((key, copy_of(value)) for key, value in entries)
+
+
 class MapWalk:
     """Goes through the map of the key and namespace of its making, whatever is current later."""
 
@@ -33,10 +39,7 @@ class MapWalk:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         """The entries, copied where they can be changed."""
-        copy_of, entries = self._copy_of, self._table.items_at(self._place)
-        if copy_of is None:
-            return entries
-        return ((key, copy_of(value)) for key, value in entries)
+        return _copied(self._table.items_at(self._place), self._copy_of)
 
     def put(self, key: Any, value: Any) -> None:
         """Overwrite an entry."""
@@ -108,7 +111,8 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
-        return iter(self.walk())
+        table, copy_of = self._table, None if self._immutable else self._copy
+        return _copied(table.items_at(table.place(self._namespace)), copy_of)
 
     def walk(self) -> MapWalk:
         """An iteration that can write to the map it goes through."""
