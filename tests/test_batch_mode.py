@@ -113,7 +113,7 @@ def test_streams_and_unknown_modes_are_refused(spark, job_conf, files):
     """A stream cannot be sorted to its end; a mode that is none says which there are."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
-    for mode, reason in (("batch", "no end"), ("lazy", "none of streaming, batch")):
+    for mode, reason in (("batch", "no end"), ("lazy", "expected one of streaming, batch")):
         with pytest.raises(errors.ConfigError, match=reason):
             key_by(files.stream(), "k").process(
                 Running(), output=RUNNING, uid="x", execution_mode=mode

@@ -130,7 +130,7 @@ def test_snapshot_strategy(registry_with):
     assert type(backend.strategy("mine")) is Mine
     assert backend.snapshot(1, mp.checkpoint_storage("memory:mine")).result().handle is not None
     with pytest.raises(
-        mp.errors.ConfigError, match="'yours' is none of: changelog, full, mine, savepoint"
+        mp.errors.ConfigError, match="expected one of changelog, full, mine, savepoint, got 'yours'"
     ):
         backend.strategy("yours")
 

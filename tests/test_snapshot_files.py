@@ -131,7 +131,7 @@ def test_pickle_must_be_allowed(tmp_path):
 
 def test_unknown_storages():
     """A URI of an unknown scheme lists the known ones."""
-    with pytest.raises(errors.ConfigError, match="the scheme is none of"):
+    with pytest.raises(errors.ConfigError, match="expected one of the schemes"):
         mp.checkpoint_storage("nosuch://somewhere")
 
 

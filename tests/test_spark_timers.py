@@ -167,7 +167,7 @@ def test_the_time_mode_is_checked(job_conf, files):
     job_conf(state_backend="heap")
     files.add(("a", 1))
     stream = key_by(files.stream(), "k")
-    for mode, reason in (("event-time", "withWatermark"), ("lunar", "none of event-time")):
+    for mode, reason in (("event-time", "withWatermark"), ("lunar", "expected one of event-time")):
         with pytest.raises(errors.ConfigError, match=reason):
             stream.process(Alarm(), output=OUTPUT, uid="alarm", time_mode=mode)
 

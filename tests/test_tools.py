@@ -112,7 +112,7 @@ def test_list_get_dump_and_export(directory, tmp_path):
     with pa.OSFile(str(tmp_path / "total.arrow")) as file:
         assert pa.ipc.open_file(file).read_all().num_rows == 5
     wrong = refused("state", "export", directory, "total", tmp_path / "total.txt", status=2)
-    assert "is none of" in wrong
+    assert "expected one of the endings" in wrong
     assert "there are: 'basket', 'total'" in refused("state", "dump", directory, "totl")
 
 

@@ -53,7 +53,7 @@ def run(
     """
     if profile not in PROFILES:
         raise ConfigError(
-            "profile", f"{profile!r} is none of: {', '.join(PROFILES)}", "conformance"
+            "profile", f"expected one of {', '.join(PROFILES)}, got {profile!r}", "conformance"
         )
     get_registry().load(get_registry().resolve(backend))
     only = _chosen(clauses)

@@ -73,9 +73,9 @@ def test_options_per_state():
     ("options", "message"),
     [
         ({"blom-bits": 1}, r"backend.rocksdb.blom-bits: .*'backend.rocksdb.bloom-bits'"),
-        ({"compression": "rar"}, "'rar' is none of"),
+        ({"compression": "rar"}, "expected one of .*, got 'rar'"),
         ({"state": {"x": {"max-open-files": 3}}}, r"backend.rocksdb.state.x.max-open-files"),
-        ({"predefined": "turbo"}, "none of: default, spinning-disk-optimized"),
+        ({"predefined": "turbo"}, "expected one of default, spinning-disk-optimized"),
         ({"memory": "some"}, "256mb or a share like 25%"),
         ({"memory": "0%"}, "256mb or a share like 25%"),
         ({"memory": "120%"}, "256mb or a share like 25%"),

@@ -230,7 +230,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
             if strategy.name == name:
                 return strategy
         names = ", ".join(self.strategy_names())
-        raise ConfigError("state.snapshot.strategy", f"{name!r} is none of: {names}")
+        raise ConfigError("state.snapshot.strategy", f"expected one of {names}, got {name!r}")
 
     def strategy_names(self) -> list[str]:
         """The names of all snapshot strategies of this backend, sorted."""

@@ -135,6 +135,6 @@ def open_storage(uri: str | CheckpointStorage, schemes: Schemes) -> CheckpointSt
             reason = f"{uri[:300]!r} is neither a URI nor an absolute path; write {absolute!r}"
             raise ConfigError("checkpoint.dir", reason)
         known = ", ".join(sorted(schemes))
-        reason = f"{public_uri(uri)[:300]!r}: the scheme is none of: {known}"
+        reason = f"expected one of the schemes {known}, got {public_uri(uri)[:300]!r}"
         raise ConfigError("checkpoint.dir", reason)
     return schemes[scheme](uri)

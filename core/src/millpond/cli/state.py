@@ -172,7 +172,7 @@ def export(
 ) -> None:
     """Write the state NAME to TARGET, a .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
-        reason = f"its ending is none of: {', '.join(ENDINGS)}"
+        reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
     with working("exporting"):
         table: pa.Table = _picked(path, operator, checkpoint_id).table(name)

@@ -236,7 +236,7 @@ class PluginRegistry:
         reporters = self.gather("millpond_metric_reporters", config=config)
         for name in config.metrics.reporters:
             if name not in reporters:
-                reason = f"{name!r} is none of: {', '.join(sorted(reporters))}"
+                reason = f"expected one of {', '.join(sorted(reporters))}, got {name!r}"
                 raise ConfigError("metrics.reporters", reason)
             try:
                 reporters[name](figures, labels)

@@ -65,7 +65,7 @@ def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedSt
             reason = f"there is no such column; there are: {', '.join(df.columns)}"
             raise ConfigError(key, reason, "key_by(...)")
     if null_keys not in ("refuse", "drop", "aside"):
-        reason = f"{null_keys!r} is none of refuse, drop, aside"
+        reason = f"expected one of refuse, drop, aside, got {null_keys!r}"
         raise ConfigError("null_keys", reason, "key_by(...)")
     key_codec_of(keys, [df.schema[key].dataType for key in keys])
     return KeyedStream(df, keys, null_keys)
@@ -175,7 +175,7 @@ class KeyedStream:
             labels = group_labels(plan.parallelism)
             carried = codec.joined(carried, plan.rows.fillers(), rows, labels)
         if execution_mode not in ("streaming", "batch"):
-            reason = f"{execution_mode!r} is none of streaming, batch"
+            reason = f"expected one of streaming, batch, got {execution_mode!r}"
             raise ConfigError("execution_mode", reason, "process(...)")
         if not df.isStreaming:
             batch = execution_mode == "batch"
@@ -259,7 +259,7 @@ def _time_mode(
     if wanted is None:
         return "event-time" if watermarked else "processing-time"
     if wanted not in TIMEOUTS:
-        reason = f"{wanted!r} is none of event-time, processing-time"
+        reason = f"expected one of event-time, processing-time, got {wanted!r}"
         raise ConfigError("time_mode", reason, "process(...)")
     if wanted == "event-time" and not watermarked:
         reason = "event-time needs a watermark: call withWatermark before key_by"

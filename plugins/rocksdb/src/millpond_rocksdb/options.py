@@ -35,7 +35,7 @@ PREDEFINED: dict[str, dict[str, Any]] = {
 
 def _known_compression(_: Any, __: Any, value: str) -> None:
     if value not in _COMPRESSIONS:
-        raise ValueError(f"{value!r} is none of {', '.join(_COMPRESSIONS)}")
+        raise ValueError(f"expected one of {', '.join(_COMPRESSIONS)}, got {value!r}")
 
 
 @attrs.frozen
@@ -109,7 +109,7 @@ class RocksDBOptions(ColumnOptions):
         """
         chosen = options.get("predefined", "default")
         if chosen not in PREDEFINED:
-            reason = f"{chosen!r} is none of: {', '.join(PREDEFINED)}"
+            reason = f"expected one of {', '.join(PREDEFINED)}, got {chosen!r}"
             raise ConfigError("backend.rocksdb.predefined", reason)
         preset = {name.replace("_", "-"): value for name, value in PREDEFINED[chosen].items()}
         merged = {**preset, **options}
