@@ -58,8 +58,9 @@ def test_refused(options, message):
 
 def test_wrong_files(tmp_path):
     """A missing file and one that is no TOML are refused by name."""
-    with pytest.raises(errors.ConfigError, match="No such file"):
+    with pytest.raises(errors.ConfigError, match="none.toml: file: No such file") as missing:
         mp.Config.from_toml(tmp_path / "none.toml")
+    assert "TOML:" not in str(missing.value)
     (tmp_path / "bad.toml").write_text("= 3")
     with pytest.raises(errors.ConfigError, match="bad.toml: file: is not TOML"):
         mp.Config.from_toml(tmp_path / "bad.toml")

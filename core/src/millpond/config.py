@@ -264,6 +264,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a tree; ConfigError where there is none or it does not parse."""
     try:
         return tomllib.loads(read_text(path))
+    except ConfigError:
+        raise
     except ValueError as error:  # also of a number with too many digits
         raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
     except RecursionError as error:
