@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
-from millpond.config import Config, read_toml, structure_options
+from millpond.config import Config, structure_options
 from millpond.errors import ConfigError
+from millpond.tomlfiles import read_toml
 
 __all__ = ["JobFile"]
 

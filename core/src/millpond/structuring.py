@@ -1,0 +1,195 @@
+"""From dotted keys and loose values to attrs classes; what is wrong is refused by its key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
+
+import attrs
+import cattrs
+
+from millpond.arguments import check_type
+from millpond.errors import ConfigError, brief
+
+__all__ = [
+    "NO_KEY",
+    "ByteSize",
+    "byte_count",
+    "flatten",
+    "insert",
+    "known_keys",
+    "names_in",
+    "structure_fields",
+    "structure_options",
+]
+
+T = TypeVar("T")
+
+ByteSize = NewType("ByteSize", int)
+"""A number of bytes; in text also as 64kb, 64mb or 2gb (powers of 1024)."""
+
+NO_KEY = {"no key": True}
+"""The metadata of a field that no key of configuration stands for."""
+
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+def names_in(value: Any) -> tuple[str, ...]:
+    """The names in a list, or in a text between commas."""
+    if isinstance(value, str):
+        value = value.split(",")
+    return tuple(name.strip() for name in value if name.strip())
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of a tree, also where it holds instances of attrs classes."""
+    for key, value in tree.items():
+        check_type("options", key, str)
+        dotted = f"{prefix}{key}"
+        plain = attrs.asdict(value) if attrs.has(type(value)) else value
+        if isinstance(plain, Mapping):
+            yield from flatten(plain, f"{dotted}.")
+        else:
+            yield dotted, plain
+
+
+def insert(tree: dict[str, Any], key: str, value: Any, place: str) -> None:
+    """Put a value under a dotted key; ConfigError where a part of the key is a value already."""
+    *parents, last = key.split(".")
+    for part in parents:
+        tree = tree.setdefault(part.replace("_", "-"), {})
+        if not isinstance(tree, dict):
+            raise ConfigError(key, f"{part!r} is a value, not a section", place=place)
+    tree[last.replace("_", "-")] = value
+
+
+def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
+    """Fill an attrs class of options from a mapping with hyphenated keys.
+
+    Plugins use it for their ``backend.<name>.`` options.
+
+    Raises:
+        ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
+    """
+    path = tuple(prefix.split("."))
+    return _made(cls, structure_fields(cls, dict(options), place, path), place, path)
+
+
+def _made(cls: type[T], fields: Mapping[str, Any], place: str, path: tuple[str, ...]) -> T:
+    """An instance; ConfigError names the field that its class refuses."""
+    for name, value in fields.items():
+        try:
+            cls(**{name: value})
+        except ValueError as error:
+            key = ".".join((*path, name.replace("_", "-")))
+            raise ConfigError(key, str(error), place) from None
+    return cls(**fields)
+
+
+def structure_fields(
+    cls: type, tree: Mapping[str, Any], place: str, path: tuple[str, ...]
+) -> dict[str, Any]:
+    """The arguments that make a class of a tree; ConfigError for a wrong key or value."""
+    hints = get_type_hints(cls)
+    known = {name.replace("_", "-"): name for name in _keys_of(cls)}
+    fields: dict[str, Any] = {}
+    for key, value in tree.items():
+        dotted = ".".join((*path, key))
+        name = known.get(key.replace("_", "-"))
+        if name is None:
+            leaf, _ = next(flatten({dotted: value}), (dotted, None))
+            close = difflib.get_close_matches(leaf, known_keys(cls, path), n=1, cutoff=0.5)
+            hint = close[0] if close else None
+            raise ConfigError(leaf, "is not a known key", place, suggestion=hint)
+        fields[name] = _structure_value(hints[name], value, place, (*path, key))
+    return fields
+
+
+def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> Any:
+    if isinstance(kind, type) and attrs.has(kind):
+        if not isinstance(value, Mapping):
+            raise ConfigError(".".join(path), "is a section, not a value", place)
+        return _made(kind, structure_fields(kind, value, place, path), place, path)
+    if get_origin(kind) is Mapping:
+        return _structure_mapping(get_args(kind)[1], value, place, path)
+    if isinstance(value, Mapping):
+        raise ConfigError(".".join(path), "is a value, not a section", place)
+    try:
+        return _CONVERTER.structure(value, kind)
+    except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
+        name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
+        raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
+
+
+def _keys_of(cls: type) -> list[str]:
+    fields = attrs.fields_dict(cls)
+    return [name for name, field in fields.items() if field.metadata != NO_KEY]
+
+
+def _structure_mapping(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(".".join(path), "is a section, not a value", place)
+    if get_origin(kind) is not Mapping:
+        return dict(value)
+    inner = get_args(kind)[1]
+    return {
+        key: _structure_mapping(inner, each, place, (*path, key)) for key, each in value.items()
+    }
+
+
+def known_keys(cls: type, path: tuple[str, ...]) -> list[str]:
+    """The dotted keys of a class and of the classes in it."""
+    hints = get_type_hints(cls)
+    keys: list[str] = []
+    for name in _keys_of(cls):
+        here = (*path, name.replace("_", "-"))
+        keys.append(".".join(here))
+        if isinstance(hints[name], type) and attrs.has(hints[name]):
+            keys += known_keys(hints[name], here)
+    return keys
+
+
+def _to_bool(value: Any, _: Any) -> bool:
+    words = {"true": True, "1": True, "false": False, "0": False}
+    word = str(value).strip().lower()
+    if word not in words:
+        raise ValueError(value)
+    return words[word]
+
+
+def _to_int(value: Any, _: Any) -> int:
+    if isinstance(value, (bool, float)):
+        raise TypeError(value)
+    return int(value)
+
+
+def byte_count(value: Any) -> ByteSize:
+    """The bytes of a number, or of a text like ``64mb``; ValueError for anything else."""
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip().lower())
+    if isinstance(value, bool) or match is None or match[2] not in _UNITS:
+        raise ValueError(value)
+    return ByteSize(int(match[1]) * _UNITS[match[2]])
+
+
+def _to_text(value: Any, _: Any) -> str:
+    if not isinstance(value, (str, Path)):
+        raise TypeError(value)
+    return str(value)
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    converter.register_structure_hook(bool, _to_bool)
+    converter.register_structure_hook(int, _to_int)
+    converter.register_structure_hook(str, _to_text)
+    converter.register_structure_hook(ByteSize, lambda value, _: byte_count(value))
+    converter.register_structure_hook_func(
+        lambda kind: kind == tuple[str, ...], lambda value, _: names_in(value)
+    )
+    return converter
+
+
+_CONVERTER = _make_converter()
