@@ -191,3 +191,22 @@ def test_a_file_without_partitions_is_damage(storage):
     bare = attrs.evolve(handle, raw=attrs.evolve(handle.raw, offsets=()))
     with pytest.raises(errors.CorruptSnapshotError, match="offsets make no sense"):
         mp.open_operator_backend(restore=[bare])
+
+
+@pytest.mark.parametrize(("kind", "values"), [(str, [""]), (str, ["", ""]), (bytes, [b""] * 3)])
+@pytest.mark.parametrize("way", ["get_list_state", "get_union_list_state"])
+def test_elements_without_bytes_come_back(storage, kind, values, way):
+    """A list of nothing but empty texts writes no byte, and is restored and rescaled all the same."""
+    descriptor = mp.ListStateDescriptor("texts", kind)
+    with mp.open_operator_backend() as backend:
+        getattr(backend, way)(descriptor).update(values)
+        made = backend.snapshot(1, storage).result().handle
+    handle = mp.OperatorStateHandle.from_json(made.to_json(), storage)
+    found = []
+    for part in [[handle], *mp.redistribute_operator_state([handle], 2)]:
+        with mp.open_operator_backend(restore=part) as backend:
+            found.append(getattr(backend, way)(descriptor).get())
+    whole, first, second = found
+    assert whole == values
+    shared = way == "get_union_list_state"
+    assert (first == second == values) if shared else (first + second == values)

@@ -116,8 +116,10 @@ def _partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
     wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
     if not wanted:
         return {}
-    if handle.raw is None or handle.storage is None:
-        raise RestoreError("operator state", ("its handle has no file or no storage",))
+    if handle.raw is None:  # nothing was written: elements without bytes, as an empty text
+        return dict.fromkeys(wanted, b"")
+    if handle.storage is None:
+        raise RestoreError("operator state", ("its handle has no storage",))
     raw = attrs.evolve(handle.raw, partitions=wanted)
     return dict(zip(wanted, raw.read(handle.storage), strict=True))
 
