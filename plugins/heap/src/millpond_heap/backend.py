@@ -18,7 +18,8 @@ from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
 
-from millpond_heap.tables import HeapCellTable, HeapMapTable
+from millpond_heap.maps import HeapMapTable
+from millpond_heap.tables import HeapCellTable
 from millpond_heap.view import HeapView
 
 __all__ = ["HeapKeyedStateBackend"]

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend.changes import Change
-from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
 
 from millpond_heap.sharing import Sharing
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from millpond_heap.backend import HeapKeyedStateBackend
 
-__all__ = ["HeapCellTable", "HeapMapTable"]
+__all__ = ["Groups", "HeapCellTable", "HeapTable", "encoder"]
 
 Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 
-def _encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
+def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
     """From an address to its bytes, which it already is where the codec is not exact."""
     return codec.encode if codec.exact else bytes
 
 
-class _HeapTable:
+class HeapTable:
     """What both tables share: addresses, and rows in and out."""
 
     def __init__(
@@ -50,8 +50,8 @@ class _HeapTable:
         self._namespaces = namespaces
         self._serializer = serializer
         self._groups: Groups = {group: {} for group in backend.key_group_range}
-        self._encode_key = _encoder(backend.key_codec)
-        self._encode_namespace = _encoder(namespaces)
+        self._encode_key = encoder(backend.key_codec)
+        self._encode_namespace = encoder(namespaces)
         self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
         self.sharing: Sharing | None = None
         self._sweeping: Iterator[tuple[Any, ...]] | None = None
@@ -89,9 +89,11 @@ class _HeapTable:
         raise NotImplementedError
 
     def put(self, *entry: Any) -> None:
+        """See the tables."""
         raise NotImplementedError
 
     def remove(self, *address: Any) -> None:
+        """See the tables."""
         raise NotImplementedError
 
     def count(self) -> int:
@@ -183,7 +185,7 @@ class _HeapTable:
         raise NotImplementedError
 
 
-class HeapCellTable(_HeapTable, CellTable):
+class HeapCellTable(HeapTable, CellTable):
     """Cells in dictionaries."""
 
     def get(self, namespace: Any) -> Any:
@@ -257,162 +259,3 @@ class HeapCellTable(_HeapTable, CellTable):
         value = self._groups[group].get(namespace, {}).get(key)
         data = None if value is None else self._serializer.serialize(value)
         return self._physical(group, namespace, key), data
-
-
-class HeapMapTable(_HeapTable, MapTable):
-    """A dictionary of entries per key and namespace."""
-
-    def __init__(
-        self,
-        backend: HeapKeyedStateBackend,
-        namespaces: KeyCodec,
-        map_keys: KeyCodec,
-        serializer: TypeSerializer[Any],
-        *,
-        track_changes: bool,
-    ) -> None:
-        super().__init__(backend, namespaces, serializer, track_changes=track_changes)
-        self._map_keys = map_keys
-        self._encode_map_key = _encoder(map_keys)
-
-    def _everything(self) -> Iterator[tuple[Any, ...]]:
-        for group, entries in self._groups.items():
-            for namespace in list(entries):
-                for key in list(entries.get(namespace, ())):
-                    for map_key in list(entries.get(namespace, {}).get(key, ())):
-                        yield group, namespace, key, map_key
-
-    def _peek(self, *address: Any) -> Any:
-        value = self.get(*address)
-        return None if value is ABSENT else value
-
-    def prepare_key(self, key: Any) -> Any:
-        """See the base class."""
-        return key if self._map_keys.exact else self._map_keys.encode(key)
-
-    def _map(self, namespace: Any) -> dict[Any, Any]:
-        by_key = self._entries().get(namespace)
-        found = None if by_key is None else by_key.get(self._backend.address)
-        return {} if found is None else found
-
-    def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
-        """Copy the current key's map, unless it is this table's own already."""
-        sharing, backend = self.sharing, self._backend
-        if sharing is None or backend.address not in by_key:
-            return
-        if not sharing.take((backend.key_group, namespace, backend.address)):
-            by_key[backend.address] = dict(by_key[backend.address])
-
-    def get(self, namespace: Any, key: Any) -> Any:
-        """See the base class."""
-        return self._map(namespace).get(key, ABSENT)
-
-    def put(self, namespace: Any, key: Any, value: Any) -> None:
-        """See the base class."""
-        backend = self._backend
-        by_key = self._writable(namespace).setdefault(namespace, {})
-        self._part_map(by_key, namespace)
-        try:
-            by_key[backend.address][key] = value
-        except KeyError:
-            by_key[backend.address] = {key: value}
-        if self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address, key))
-
-    def remove(self, namespace: Any, key: Any) -> None:
-        """See the base class."""
-        backend = self._backend
-        by_key = self._writable(namespace).get(namespace, {})
-        self._part_map(by_key, namespace)
-        entries = by_key.get(backend.address, {})
-        if entries.pop(key, ABSENT) is ABSENT:
-            return
-        if self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address, key))
-        if not entries:
-            self._discard(namespace)
-
-    def place(self, namespace: Any) -> Any:
-        """See the base class."""
-        backend = self._backend
-        self._entries()  # raises where there is no current key
-        return backend.key_group, namespace, backend.address
-
-    def _map_at(self, place: tuple[int, Any, Any]) -> dict[Any, Any]:
-        group, namespace, address = place
-        entries: dict[Any, Any] = self._groups[group].get(namespace, {}).get(address, {})
-        return entries
-
-    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """See the base class; the map is found anew for each entry, since a snapshot parts it."""
-        group, namespace, address = place
-        groups = self._groups
-        nothing: dict[Any, Any] = {}
-        for key in list(self._map_at(place)):
-            value = groups[group].get(namespace, nothing).get(address, nothing).get(key, ABSENT)
-            if value is not ABSENT:
-                yield self._plain(self._map_keys, key), value
-
-    def put_at(self, place: Any, key: Any, value: Any) -> None:
-        """See the base class."""
-        self._backend.require_open()
-        with self._backend.turned_to(place[0], place[2]):
-            self.put(place[1], key, value)
-
-    def remove_at(self, place: Any, key: Any) -> None:
-        """See the base class."""
-        self._backend.require_open()
-        with self._backend.turned_to(place[0], place[2]):
-            self.remove(place[1], key)
-
-    def is_empty(self, namespace: Any) -> bool:
-        """See the base class."""
-        return not self._map(namespace)
-
-    def clear(self, namespace: Any) -> None:
-        """See the base class."""
-        backend = self._backend
-        removed = self._discard(namespace)
-        if removed and self.changed is not None:
-            address = (backend.key_group, namespace, backend.address)
-            self.changed.update((*address, key) for key in removed)
-
-    def load(self, key: bytes, value: bytes | None) -> None:
-        """See the base class."""
-        group, namespace, address, start = self._parse(key)
-        map_key = self._map_keys.decode(key, start)[0] if self._map_keys.exact else key[start:]
-        by_key = self._groups[group].setdefault(namespace, {})
-        entries = by_key.setdefault(address, {})
-        if value is not None:
-            entries[map_key] = self._serializer.deserialize(value)
-            return
-        entries.pop(map_key, None)
-        if not entries:
-            del by_key[address]
-            if not by_key:
-                del self._groups[group][namespace]
-
-    def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of the entries of a frozen group."""
-        serialize = self._serializer.serialize
-        for namespace, by_key in groups[group].items():
-            for key, entries in by_key.items():
-                prefix = self._physical(group, namespace, key)
-                for map_key, value in entries.items():
-                    yield prefix + self._encode_map_key(map_key), serialize(value)
-
-    def count(self) -> int:
-        """The number of entries, each map entry singly."""
-        return sum(
-            len(entries)
-            for group in self._groups.values()
-            for by_key in group.values()
-            for entries in by_key.values()
-        )
-
-    def _change(self, address: tuple[Any, ...]) -> Change:
-        group, namespace, key, map_key = address
-        entries = self._groups[group].get(namespace, {}).get(key, {})
-        value = entries.get(map_key, ABSENT)
-        physical = self._physical(group, namespace, key) + self._encode_map_key(map_key)
-        return physical, None if value is ABSENT else self._serializer.serialize(value)
