@@ -11,7 +11,7 @@ from millpond.plugins import get_registry
 from millpond.spark.acquire import CommittedState, acquire_backend
 from millpond.spark.plan import OperatorPlan
 from millpond.spark.rows import RowCodec
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 WHOLE = mp.KeyGroupRange(0, 127)
@@ -157,3 +157,40 @@ def test_restored_with_a_wrong_kind_of_handle_beside_it(storage, tmp_path):
         pytest.raises(errors.RestoreError, match="'total' has type"),
     ):
         restore_keyed(backend, [attrs.evolve(handle) for handle in handles])
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+@pytest.mark.parametrize("kind", [LongType(), DoubleType(), BinaryType()])
+def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch, backend, kind):
+    """Also where this worker still has the state that was kept under the old keys."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
+
+    def once(field, key, handle):
+        schema = StructType().add("k", field)
+        plan = OperatorPlan(
+            uid="op",
+            function=Nothing(),
+            rows=RowCodec.of(schema),
+            output=RowCodec.of(schema),
+            key_positions=(0,),
+            key_fields=(field,),
+            event_time=None,
+            order_by=(),
+            parallelism=1,
+            config=mp.Config({"checkpoint.dir": storage.uri}),
+            resolution=get_registry().resolve(backend),
+        )
+        query = f"query-{tmp_path.name}"
+        with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
+            state = acquired.backend.get_partitioned_state(TOTAL)
+            acquired.backend.set_current_key(key)
+            state.update((state.value() or 0) + 1)
+            result = acquired.backend.snapshot(1, storage).result()
+            acquired.succeeded = True
+        return result.handle
+
+    handle = once(StringType(), "k", None)
+    key = {"bigint": 1, "double": 1.0, "binary": b"k"}[kind.simpleString()]
+    with pytest.raises(errors.MillpondError, match="key"):
+        once(kind, key, handle)
+    once(StringType(), "k", handle)

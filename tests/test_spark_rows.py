@@ -12,6 +12,7 @@ from millpond.runtime.windows import ProcessWindowFunction
 from millpond.spark import key_by
 from millpond.spark.nested import row_type
 from millpond.spark.rows import RowCodec
+from millpond.spark.schemas import output_schema
 from millpond.spark.windowed import _BesideLateRows
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructType
@@ -174,6 +175,15 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
     (given,) = _BesideLateRows(Yields(row), "late").process("k", None, [])
     with pytest.raises(errors.OutputTypeError, match="neither a tuple nor a row with names"):
         codec.pack([given], "op")
+
+
+@pytest.mark.parametrize("odd", [None, 7, ["k", "n"], StringType()])
+def test_columns_are_named_by_text(odd):
+    """Keys and output of another type, as a Column or a list, are refused by argument."""
+    with pytest.raises(errors.ConfigError, match="keys: name columns by text"):
+        key_by(None, odd)
+    with pytest.raises(errors.ConfigError, match="output: must be DDL text or a StructType"):
+        output_schema(odd)
 
 
 @attrs.frozen

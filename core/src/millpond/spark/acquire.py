@@ -82,7 +82,8 @@ def acquire_backend(
     Raises:
         RestoreError: every way has failed; it names all causes.
     """
-    identity = (query, plan.uid, groups, plan.resolution, repr(plan.config))
+    keys = (plan.key_names, plan.key_fields)
+    identity = (query, plan.uid, groups, plan.resolution, repr(plan.config), keys)
     place = f"{query}/{plan.uid}"
     folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
     with claimed_directory(local_root() / place / folder) as (directory, shared):

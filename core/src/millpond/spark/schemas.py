@@ -10,9 +10,12 @@ __all__ = ["output_schema", "position_of", "time_position"]
 
 
 def output_schema(output: str | StructType) -> StructType:
-    """The columns that a function yields, from DDL or as they are."""
+    """The columns that a function yields, from DDL or as they are; ConfigError for other types."""
     if isinstance(output, StructType):
         return output
+    if not isinstance(output, str):
+        reason = f"must be DDL text or a StructType, not {type(output).__name__}"
+        raise ConfigError("output", reason, "process(...)")
     parsed = DataType.fromDDL(output)
     return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 

@@ -61,6 +61,9 @@ def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedSt
     if not keys:
         raise ConfigError("keys", "name at least one column", "key_by(...)")
     for key in keys:
+        if not isinstance(key, str):
+            reason = f"name columns by text, one argument each, not by {type(key).__name__}"
+            raise ConfigError("keys", reason, "key_by(...)")
         if key not in df.columns:
             reason = f"there is no such column; there are: {', '.join(df.columns)}"
             raise ConfigError(key, reason, "key_by(...)")
