@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from millpond.checkpoint.files import verify_rows
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
+from millpond.checkpoint.rowfiles import verify_rows
 from millpond.checkpoint.streams import StreamStateHandle
 from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
