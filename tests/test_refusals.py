@@ -168,3 +168,34 @@ def test_local_runs_take_every_row():
     assert mp.local.run(Seen(), [None, 1], key=str) == [("row", None), ("row", 1)]
     assert mp.local.run(Seen(), [], key="k", broadcast=[{"n": 1}]) == [("broadcast", 1)]
     assert mp.local.run(Seen(), [], key="k") == []
+
+
+class Shared(windows.ProcessWindowFunction):
+    """Asks for states of these names and uses, in this order."""
+
+    def __init__(self, *uses):
+        self.uses = uses
+
+    def process(self, key, context, elements):
+        for use, name in self.uses:
+            getattr(context, use)(mp.ListStateDescriptor(name, int)).add(1)
+        yield key
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        [("window_state", "same"), ("global_state", "same")],
+        [("global_state", "same"), ("window_state", "same")],
+        [("global_state", "window-contents")],
+        [("window_state", "merging-windows")],
+    ],
+)
+def test_a_name_is_state_of_windows_or_of_the_key(uses):
+    """One name for both, or for what the windows keep, would mix their values."""
+    hourly = windows.window(windows.TumblingEventTimeWindows.of(timedelta(hours=1)))
+    rows = [{"k": "a", "ms": 1, "n": 1}]
+    with pytest.raises(errors.UserFunctionError, match="StateConflictError: The state"):
+        mp.local.run(hourly.process(Shared(*uses), int, "n"), rows, key="k", event_time="ms")
+    apart = Shared(("window_state", "one"), ("global_state", "other"))
+    assert mp.local.run(hourly.process(apart, int, "n"), rows, key="k", event_time="ms") == ["a"]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from millpond.errors import ConfigError, NullValueError, WindowStateError
+from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.runtime.windows.assigners import WindowAssigner
@@ -93,6 +93,8 @@ class WindowOperator(KeyedProcessFunction):
         self._state = self.namespaced(self._contents.descriptor, GLOBAL_WINDOW)
         self._merging = context.get_list_state(_MERGING) if self._assigner.is_merging else None
         self._at: _TriggerContext | None = None
+        own = (self._contents.descriptor.name, _MERGING.name)
+        self._uses = dict.fromkeys(own, "what the windows keep")
 
     def namespaced(self, descriptor: StateDescriptor, window: TimeWindow) -> Any:
         """A state under a window."""
@@ -268,6 +270,10 @@ class WindowOperator(KeyedProcessFunction):
         def state(descriptor: StateDescriptor, of_window: bool) -> Any:  # noqa: FBT001 - internal
             if of_window and self._merging is not None:
                 raise WindowStateError(descriptor.name, type(self._assigner).__name__)
+            use = "window_state" if of_window else "global_state"
+            known = self._uses.setdefault(descriptor.name, use)
+            if known != use:  # one state object, whose namespace the other use would change
+                raise StateConflictError(descriptor.name, known, use)
             return self.namespaced(descriptor, window if of_window else GLOBAL_WINDOW)
 
         return WindowContext(window, at.timers, state)
