@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
@@ -14,11 +16,27 @@ from urllib.parse import quote, unquote_to_bytes
 import attrs
 
 from millpond.checkpoint.storage import CheckpointStorage, check_path, exactly, public_uri
-from millpond.errors import ConfigError, CorruptSnapshotError, brief
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MillpondError,
+    StorageAccessError,
+    brief,
+)
 
 __all__ = ["LocalStorage", "check_local_path", "local_uri", "open_local_storage"]
 
 _MAX_NAME = 255
+_ROOM = "Make room on that disk, or raise the limit, and try again"
+_RIGHT = "Give this user the right to write there, or name another directory"
+_PLACE = "Move what stands in a directory's place, or name another directory"
+_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHT),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP), _PLACE),
+    **dict.fromkeys(_OPEN_FILES, "Raise the limit of open files (ulimit -n)"),
+}
 _LOG = logging.getLogger("millpond.checkpoint")
 
 
@@ -68,7 +86,9 @@ class LocalStorage(CheckpointStorage):
 
     def open_sink(self, path: str) -> _LocalSink:
         """See the base class."""
-        return _LocalSink(Path(self._full(path)))
+        full = Path(self._full(path))
+        with _refusals(full):
+            return _LocalSink(full)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """See the base class."""
@@ -86,7 +106,7 @@ class LocalStorage(CheckpointStorage):
         except FileNotFoundError:
             raise CorruptSnapshotError(path, "it is missing") from None
         except OSError as error:
-            raise CorruptSnapshotError(path, f"it cannot be read: {_why(error)}") from error
+            raise _failure(path, "read", error) from error
 
     def size(self, path: str) -> int:
         """See the base class."""
@@ -95,7 +115,7 @@ class LocalStorage(CheckpointStorage):
         except FileNotFoundError:
             raise CorruptSnapshotError(path, "it is missing") from None
         except OSError as error:
-            raise CorruptSnapshotError(path, f"it cannot be read: {_why(error)}") from error
+            raise _failure(path, "read", error) from error
 
     def delete(self, path: str) -> None:
         """See the base class; what symbolic links put outside of the directory stays."""
@@ -103,7 +123,8 @@ class LocalStorage(CheckpointStorage):
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
             return
-        target.unlink(missing_ok=True)
+        with _refusals(target):
+            target.unlink(missing_ok=True)
 
     def list(self, folder: str) -> list[str]:
         """See the base class; symbolic links are neither listed nor followed."""
@@ -125,7 +146,7 @@ class LocalStorage(CheckpointStorage):
     def _unreadable(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             place = os.path.relpath(error.filename or self._root, self._root)
-            raise CorruptSnapshotError(place, f"it cannot be listed: {_why(error)}") from error
+            raise _failure(place, "listed", error) from error
 
 
 def _is_text(path: str) -> bool:
@@ -139,6 +160,27 @@ def _is_text(path: str) -> bool:
 
 def _why(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+def _failure(path: str, done: str, error: OSError) -> MillpondError:
+    """What to raise where a file cannot be read; without descriptors nothing is known of it."""
+    if error.errno in _OPEN_FILES:
+        return _refusal(path, error)
+    return CorruptSnapshotError(path, f"it cannot be {done}: {_why(error)}")
+
+
+def _refusal(path: str, error: OSError) -> StorageAccessError:
+    cure = _CURES.get(error.errno or 0, "Look after the file system")
+    return StorageAccessError(path, _why(error), cure)
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into ones that name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(str(path), error) from error
 
 
 def _regular_size(path: str, status: os.stat_result) -> int:
@@ -169,17 +211,20 @@ class _LocalSink:
         self._file = self._temporary.open("wb")
 
     def write(self, data: bytes) -> object:
-        return self._file.write(data)
+        with _refusals(self._path):
+            return self._file.write(data)
 
     def commit(self) -> None:
-        self._file.close()
-        self._temporary.replace(self._path)
+        with _refusals(self._path):
+            self._file.close()
+            self._temporary.replace(self._path)
 
     def abort(self) -> None:
         # A full disk fails once more when the buffered rest is written at closing.
         with suppress(OSError):
             self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
 
 
 def open_local_storage(uri: str) -> LocalStorage:

@@ -32,6 +32,7 @@ from millpond.errors.snapshots import (
     DirectoryNotEmptyError,
     RestoreError,
     SnapshotTooLargeError,
+    StorageAccessError,
     StreamClosedError,
     UnclaimedStateError,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "StateMigrationError",
     "StateNameError",
     "StateTypeError",
+    "StorageAccessError",
     "StoreAccessError",
     "StoreDamagedError",
     "StoreFullError",

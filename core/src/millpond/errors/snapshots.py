@@ -12,6 +12,7 @@ __all__ = [
     "DirectoryNotEmptyError",
     "RestoreError",
     "SnapshotTooLargeError",
+    "StorageAccessError",
     "StreamClosedError",
 ]
 
@@ -82,6 +83,21 @@ class SnapshotTooLargeError(MillpondError):
             f"The snapshot file {self.path!r}{whose} is larger than the {self.limit:,} bytes that "
             "this storage takes: raise max-file-bytes, or set checkpoint.dir to a directory."
         )
+
+
+@attrs.define(eq=False, slots=False)
+class StorageAccessError(MillpondError):
+    """A file of a checkpoint directory or savepoint cannot be used; ``cure`` says what would help.
+
+    What lies there is not in doubt: the disk is full, a right or a descriptor is missing.
+    """
+
+    path: str
+    reason: str
+    cure: str
+
+    def sentence(self) -> str:
+        return f"The file {self.path!r} cannot be written or read: {self.reason}. {self.cure}."
 
 
 @attrs.define(eq=False, slots=False)

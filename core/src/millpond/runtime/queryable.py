@@ -19,6 +19,7 @@ import attrs
 
 from millpond.arguments import INT64, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
+from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.committed import last_batch, query_id
 from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
@@ -173,10 +174,7 @@ class QueryableStateClient(Closeable):
         check_within("refresh_after_ms", refresh_after_ms, 0, INT64[1])
         self._refresh_after = refresh_after_ms / 1000
         self._resources = ExitStack()
-        self._folder = Path(
-            directory
-            or self._resources.enter_context(tempfile.TemporaryDirectory(prefix="millpond-"))
-        )
+        self._folder = Path(directory or self._temporary_folder())
         self._replicas: list[_Replica] = []
         self._opened = 0
         try:
@@ -184,6 +182,12 @@ class QueryableStateClient(Closeable):
         except BaseException:
             self.close()
             raise
+
+    def _temporary_folder(self) -> str:
+        """A folder of its own; what cannot be deleted at the end does not hide why it ended."""
+        with named(self._backend_name, "the directory for temporary files (TMPDIR)"):
+            made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
+            return self._resources.enter_context(made)
 
     def close(self) -> None:
         """Release the replica; may be called twice."""

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from millpond.backend.failures import named
 from millpond.backend.view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.storage import CheckpointStorage
@@ -158,7 +159,8 @@ def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None
     Raises:
         CorruptSnapshotError: a file is damaged, missing or foreign.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    with named("rocksdb", directory):
+        directory.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(lambda file: _fetch(handle, file, directory), handle.files):
             pass
@@ -170,7 +172,7 @@ def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> Non
         raise CorruptSnapshotError(file.path, "it is no file of a RocksDB snapshot")
     digest = hashlib.sha256()
     first = b""
-    with (directory / name).open("wb") as target:
+    with named("rocksdb", directory), (directory / name).open("wb") as target:
         for data in _chunks(handle, file):
             first = first or data
             digest.update(data)
