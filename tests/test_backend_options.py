@@ -1,8 +1,10 @@
 """A backend's options are checked when a job is built, and the error says where they are from."""
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.config import structure_options
 from millpond.spark import stream
 
 WRONG = [("heap", "size", 1), ("rocksdb", "bloom-bits", "many"), ("rocksdb", "blom-bits", 1),
@@ -31,3 +33,17 @@ def test_options_of_single_states():
     config = mp.Config({"state.backend": "lmdb", "backend.lmdb.state.spent.size": 1})
     with pytest.raises(errors.UnsupportedCapabilityError, match="per-state-options"):
         stream._resolution(config)
+
+
+def test_sections_with_required_options_are_filled():
+    """A class whose fields have no defaults is filled, and a refused value is named by its key."""
+
+    @attrs.frozen
+    class Section:
+        path: str
+        most: int = attrs.field(validator=attrs.validators.ge(1))
+
+    made = structure_options(Section, {"path": "a", "most": 1}, "here", "section")
+    assert made == Section("a", 1)
+    with pytest.raises(errors.ConfigError, match=r"here: section\.most: "):
+        structure_options(Section, {"path": "a", "most": 0}, "here", "section")

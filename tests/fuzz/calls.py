@@ -50,7 +50,7 @@ class Arguments:
             warnings.simplefilter("ignore")
             found = arguments.complaint(target, given)
         if found:
-            raise BadArgumentError(f"{target} with {given}: {found}"[:500])
+            raise BadArgumentError(f"{target} with {mp.errors.brief(given)}: {found}")
         return EQUAL, 0
 
 

@@ -80,13 +80,22 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
 
 def _made(cls: type[T], fields: Mapping[str, Any], place: str, path: tuple[str, ...]) -> T:
     """An instance; ConfigError names the field that its class refuses."""
-    for name, value in fields.items():
-        try:
-            cls(**{name: value})
-        except ValueError as error:
-            key = ".".join((*path, name.replace("_", "-")))
-            raise ConfigError(key, str(error), place) from None
-    return cls(**fields)
+    try:
+        return cls(**fields)
+    except ValueError as error:
+        refused = (name for name, value in fields.items() if not _valid(cls, name, value))
+        keys = [name.replace("_", "-") for name in refused][:1]
+        raise ConfigError(".".join((*path, *keys)), str(error), place) from None
+
+
+def _valid(cls: type, name: str, value: Any) -> bool:
+    field = attrs.fields_dict(cls)[name]
+    try:
+        if field.validator is not None:
+            field.validator(None, field, value)
+    except ValueError:
+        return False
+    return True
 
 
 def structure_fields(
