@@ -1,12 +1,18 @@
 """Pickle that configuration does not allow cannot decode, wherever the bytes came from."""
 
+import base64
+import json
+
 import attrs
 import millpond as mp
 import pytest
+from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.contents import read_contents
+from millpond.cli.main import commands
 from millpond.plugins import get_registry
 from millpond.runtime.opening import create_backend
+from millpond.spark.datasource import MillpondDataSource
 from millpond.types import key_codec_for
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
@@ -293,4 +299,27 @@ def test_tools_show_pickles_as_bytes():
     assert column_form(PICKLE.snapshot(), exact=False).to_column(data) == data
     codec = codec_from_snapshot(key_codec_for(PICKLE).snapshot())
     assert codec.decode(key_codec_for(PICKLE).encode(Payload()), 0)[0] == data
+    assert not RAN
+
+
+@pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
+def test_readers_from_outside_run_no_pickle(name, tmp_path):
+    """``state dump``, the query client and Spark's data source show bytes, and call nothing."""
+    descriptor = mp.ValueStateDescriptor("v", RAW).set_queryable("q")
+    with mp.open_keyed_backend(
+        name, key_type=str, directory=tmp_path / "a", place="q/op"
+    ) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(descriptor).update(Payload())
+        backend.snapshot(1, mp.checkpoint_storage(str(tmp_path / "saved"))).result()
+    RAN.clear()
+    stored = RAW.serialize(Payload())
+    result = CliRunner().invoke(commands, ["state", "dump", str(tmp_path / "saved"), "v"])
+    assert json.loads(result.stdout)["value"] == base64.b64encode(stored).decode()
+    with mp.QueryableStateClient(tmp_path / "saved", backend=name) as client:
+        assert client.get("q", "k") == stored
+    source = MillpondDataSource({"path": str(tmp_path / "saved"), "state": "v"})
+    reader = source.reader(source.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [row["value"] for batch in batches for row in batch.to_pylist()] == [stored]
     assert not RAN
