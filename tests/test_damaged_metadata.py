@@ -96,6 +96,42 @@ def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
     }
 
 
+LOST = {
+    "deleted": lambda path: path.unlink(),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "a link": lambda path: (path.rename(path.parent.parent / "moved"), path.symlink_to("../moved")),
+    "renamed": lambda path: path.rename(path.with_name(path.name.upper())),
+}
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(directory, lose):
+    """Files without metadata are told, and no older snapshot stands in for them."""
+    lose(metadata(directory, 3))
+    with pytest.raises(
+        errors.IncompleteCheckpointError, match="kg-0-63' has files of checkpoint 3"
+    ):
+        open_stored(directory)
+    result = CliRunner().invoke(commands, ["state", "dump", str(directory), "total"])
+    assert result.exit_code == 1
+    assert "incomplete" in result.stderr
+    (operator,) = open_stored(directory, 2)
+    assert {row["value"] % 100 for row in operator.table("total").to_pylist()} == {2}
+
+
+def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(directory):
+    """A client without Spark's word keeps its version; a new one is refused."""
+    with mp.QueryableStateClient(directory, refresh_after_ms=0) as client:
+        assert client.refresh() == 3
+        storage = mp.checkpoint_storage(str(directory))
+        for groups in HALVES:
+            write_half(storage, groups, (4,))
+        LOST["deleted"](metadata(directory, 4))
+        assert client.refresh() == 3
+    with pytest.raises(errors.IncompleteCheckpointError):
+        mp.QueryableStateClient(directory)
+
+
 def test_damage_to_what_newer_snapshots_replace_is_no_matter(directory):
     """A damaged older checkpoint does not keep anybody from reading a newer one."""
     DAMAGE["half"](metadata(directory, 2))

@@ -19,7 +19,12 @@ from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.sealed import read_sealed
 from millpond.checkpoint.storage import CheckpointStorage
 from millpond.checkpoint.untrusted import decoding, parse_json
-from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
+from millpond.errors import (
+    CorruptSnapshotError,
+    IncompleteCheckpointError,
+    MillpondError,
+    RestoreError,
+)
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 
 __all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
@@ -66,6 +71,18 @@ class Subtask:
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
+
+    def unnamed(self, checkpoint_id: int | None) -> int:
+        """The newest id up to another of files that are newer than all metadata; -1 for none.
+
+        A subtask without any metadata is a gap, and not told here.
+        """
+        known = self.at(checkpoint_id)
+        numbers = self.files.values()
+        newest = max(
+            (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
+        )
+        return newest if known and newest > known[-1].checkpoint_id else -1
 
 
 @attrs.frozen
@@ -140,6 +157,7 @@ def complete_parts(
 
     Raises:
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
+        IncompleteCheckpointError: files of it have no metadata.
         RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
             had a row has nothing, and is no gap; a warning in the log says what is not there.
     """
@@ -152,6 +170,10 @@ def complete_parts(
             counts = checkpoint_id is None or number <= checkpoint_id
             if counts and any(covered.get(g, -1) <= number for g in subtask.key_group_range):
                 raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
+        number = subtask.unnamed(checkpoint_id)
+        if any(covered.get(g, -1) < number for g in subtask.key_group_range):
+            what = f"Checkpoint {parts[0].checkpoint_id} of {place}"
+            raise IncompleteCheckpointError(what, subtask.folder, number)
     if parts:
         everything = set(range(_key_groups(parts)))
         files = {path for each in subtasks for path in each.files}

@@ -10,6 +10,7 @@ __all__ = [
     "ApiVersionError",
     "CorruptSnapshotError",
     "DirectoryNotEmptyError",
+    "IncompleteCheckpointError",
     "RestoreError",
     "SnapshotTooLargeError",
     "StorageAccessError",
@@ -66,6 +67,23 @@ class ApiVersionError(RestoreError):
         return (
             f"{self.what} has format version {self.found}, this Millpond reads up to "
             f"{self.supported}: upgrade millpond."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class IncompleteCheckpointError(RestoreError):
+    """A subtask has files of a checkpoint, but no metadata that says what they are."""
+
+    what: str
+    folder: str
+    checkpoint_id: int
+    causes: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        return (
+            f"{self.what} is incomplete: {self.folder!r} has files of checkpoint "
+            f"{self.checkpoint_id} and no metadata for them, which is still to be written, was "
+            "never written, or is lost: wait, or name an earlier checkpoint."
         )
 
 

@@ -26,7 +26,12 @@ from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operat
 from millpond.checkpoint.storage import public_uri
 from millpond.closing import Closeable
 from millpond.config import Config
-from millpond.errors import BackendClosedError, MillpondError, StateNameError
+from millpond.errors import (
+    BackendClosedError,
+    IncompleteCheckpointError,
+    MillpondError,
+    StateNameError,
+)
 from millpond.plugins import get_registry
 from millpond.runtime.opening import open_keyed_backend
 from millpond.state import (
@@ -176,6 +181,7 @@ class QueryableStateClient(Closeable):
         self._resources = ExitStack()
         self._folder = Path(directory or self._temporary_folder())
         self._replicas: list[_Replica] = []
+        self._operator: StoredOperator
         self._opened = 0
         try:
             self.refresh()
@@ -204,7 +210,13 @@ class QueryableStateClient(Closeable):
         Returns:
             Its checkpoint id; on Spark the batch id plus one.
         """
-        stored = self._committed()
+        try:
+            stored = self._committed()
+        except IncompleteCheckpointError:
+            if not self._replicas or self._checkpoint is not None:
+                raise
+            # Without Spark's word a snapshot that is being written is not told from a lost one.
+            stored = self._operator
         handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
         if [replica.handle for replica in self._replicas] != handles:
             known = {replica.handle.key_group_range: replica for replica in self._replicas}
