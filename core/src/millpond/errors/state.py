@@ -170,5 +170,6 @@ class MaxParallelismError(MillpondError):
     def sentence(self) -> str:
         return (
             f"The snapshot has max-parallelism {self.stored}, {self.requested} was requested. It "
-            f"is fixed for the life of the state: set max-parallelism = {self.stored}."
+            f"is fixed for the life of the state: set max-parallelism = {self.stored}, and at most "
+            "that parallelism."
         )
