@@ -85,6 +85,8 @@ def effective_rules(
         for key in ("allow", "block", "disable_all")
         if environment.get(_ENVIRONMENT + key.upper())
     }
+    if not options:
+        return config
     extra = structure_options(PluginsConfig, options, "environment", "plugins")
     return PluginsConfig(
         allow=extra.allow or config.allow,

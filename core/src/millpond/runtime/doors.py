@@ -6,12 +6,13 @@ from os import PathLike
 from typing import Any
 
 from millpond import types
-from millpond.arguments import checked
+from millpond.arguments import check_type, checked
 from millpond.checkpoint import CheckpointStorage, SavepointHandle
 from millpond.checkpoint.savepoint import seal
 from millpond.config import Config
 from millpond.keygroups import check_parallelism
 from millpond.plugins import PluginRegistry, get_registry
+from millpond.types import TypeSerializer
 
 __all__ = ["assign_to_key_group", "checkpoint_storage", "rekey_savepoint", "seal_savepoint"]
 
@@ -87,7 +88,6 @@ def rekey_savepoint(
     return seal.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
 
 
-@checked
 def assign_to_key_group(
     key: Any, max_parallelism: int, key_type: Any = None, *, config: Config | None = None
 ) -> int:
@@ -103,5 +103,11 @@ def assign_to_key_group(
         NullValueError: the key is None.
         StateTypeError: the key does not fit the type.
     """
-    find = _registry(config).serializer
+    if config is not None:
+        check_type("config", config, Config)
+
+    def find(declared: type) -> TypeSerializer[Any] | None:
+        return _registry(config).serializer(declared)
+
+    # Called for each of many keys: plugins are asked only about a type that is none of ours.
     return types.assign_to_key_group(key, max_parallelism, key_type, find)
