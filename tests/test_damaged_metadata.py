@@ -96,6 +96,15 @@ def test_readers_do_not_fall_back_to_an_older_checkpoint(directory, damage):
     }
 
 
+@pytest.mark.parametrize("name", ["\0", "a\0b", "a\nb", "x" * 300])
+def test_a_name_that_no_store_can_have_is_refused(directory, name):
+    """RocksDB's library ends the process for a zero byte in the name of a family."""
+    storage = mp.checkpoint_storage(str(directory))
+    text = write_half(storage, HALVES[0], (4,)).to_json()
+    with pytest.raises(errors.CorruptSnapshotError, match="state"):
+        mp.KeyedStateHandle.from_json(text.replace('"total"', json.dumps(name)), storage)
+
+
 LOST = {
     "deleted": lambda path: path.unlink(),
     "a directory": lambda path: (path.unlink(), path.mkdir()),

@@ -7,8 +7,9 @@ from typing import Any
 
 from millpond.backend.operatorstate import Mode, OperatorStateMeta
 from millpond.backend.spi import StateMeta
+from millpond.errors import brief
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism
-from millpond.state.descriptors import StateKind
+from millpond.state.descriptors import StateKind, misspelling
 from millpond.types.describe import MAX_NESTING
 
 __all__ = [
@@ -51,6 +52,9 @@ def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
 def _check_names(names: Sequence[str]) -> None:
     if "" in names or len(set(names)) < len(names):
         raise ValueError("states without a name, or with the same one")
+    for name in names:
+        if reason := misspelling(name):
+            raise ValueError(f"state {brief(name)}: {reason}")
 
 
 def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:

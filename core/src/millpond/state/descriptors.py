@@ -99,11 +99,18 @@ def check_state_name(name: Any) -> str:
         raise StateNameError(name, _RESERVED[name])
     if name.startswith(_RESERVED_PREFIX):
         raise StateNameError(name, f"names that begin with {_RESERVED_PREFIX!r} are Millpond's own")
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        raise StateNameError(name, "it holds a control character")
-    if len(name.encode()) > _MAX_NAME_BYTES:
-        raise StateNameError(name, f"it is longer than {_MAX_NAME_BYTES} bytes")
+    reason = misspelling(name)
+    if reason:
+        raise StateNameError(name, reason)
     return name
+
+
+def misspelling(name: str) -> str:
+    """Why no store can have a family of that name; empty where it can."""
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "it holds a control character"
+    too_long = len(name.encode()) > _MAX_NAME_BYTES
+    return f"it is longer than {_MAX_NAME_BYTES} bytes" if too_long else ""
 
 
 def _check_name(_: Any, __: Any, name: Any) -> None:
