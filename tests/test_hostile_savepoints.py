@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millpond import errors
+from millpond.checkpoint.savepoint.pages import check_statistics
 from millpond.checkpoint.savepoint.read import read_table
 from millpond.config import RestoreConfig
 
@@ -229,3 +230,15 @@ def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):
     own.unlink()
     with pytest.raises(errors.CorruptSnapshotError, match="it is missing"):
         mp.seal_savepoint(str(tmp_path / "s"))
+
+
+def test_statistics_that_do_not_fit_the_schema_are_refused():
+    """A column that is said to hold no nulls, with statistics of nulls, ended the process."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"value": pa.array([1, None, 3])}), sink)
+    sound = sink.getvalue().to_pybytes()
+    forged = sound.replace(b"\x25\x02\x18\x05value", b"\x25\x00\x18\x05value")
+    assert forged != sound
+    check_statistics("sound", sound, pq.ParquetFile(pa.BufferReader(sound)).metadata.schema)
+    with pytest.raises(errors.CorruptSnapshotError, match="statistics of sizes"):
+        check_statistics("forged", forged, pq.ParquetFile(pa.BufferReader(forged)).metadata.schema)

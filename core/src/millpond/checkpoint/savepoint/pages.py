@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from millpond.errors import CorruptSnapshotError
 
-__all__ = ["rows_at_once"]
+__all__ = ["check_statistics", "rows_at_once"]
 
 _MAX_BATCH = 1 << 15
 _PER_VALUE = 32
@@ -110,6 +110,35 @@ def rows_at_once(
             raise _too_much(path, need)
         rows //= 2
     return rows
+
+
+def check_statistics(path: str, data: bytes, schema: pq.ParquetSchema) -> None:
+    """Refuse statistics of sizes for which Arrow's library ends the process.
+
+    Args:
+        path: the file, for errors.
+        data: its bytes.
+        schema: its columns.
+
+    Raises:
+        CorruptSnapshotError: there are such.
+        ValueError, LookupError: the footer makes no sense.
+    """
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = _Thrift(memoryview(data)[-8 - length : -8], 0).read_struct(0)
+    columns = [schema.column(at) for at in range(len(schema))]
+    for row_group in footer.get(4, []):
+        for leaf, column in zip(columns, row_group[1], strict=True):
+            if not _fit(column.get(3, {}).get(16, {}), leaf):
+                raise CorruptSnapshotError(path, "its statistics of sizes do not fit its columns")
+
+
+def _fit(sizes: dict[int, Any], leaf: Any) -> bool:
+    """Whether there are texts' sizes for texts alone, and a count for each level."""
+    levels = {2: leaf.max_repetition_level, 3: leaf.max_definition_level}
+    return (leaf.physical_type == "BYTE_ARRAY" or 1 not in sizes) and all(
+        len(sizes.get(field) or ()) in (0, level + 1) for field, level in levels.items()
+    )
 
 
 def _too_much(path: str, need: int) -> CorruptSnapshotError:
@@ -218,9 +247,20 @@ class _Thrift:
             length = self._varint()
             self.at += length
             return None
+        if kind == 9:  # noqa: PLR2004
+            return self._list(depth)
         if kind == 12:  # noqa: PLR2004
             return self.read_struct(depth + 1)
         raise ValueError("a page's header is none of Parquet's")
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        kind, size = head & 15, head >> 4
+        if size == 15:  # noqa: PLR2004
+            size = self._varint()
+        if size > len(self._data) - self.at:
+            raise ValueError("a list in a footer is longer than the file")
+        return [self._value(3 if kind in (1, 2) else kind, depth) for _ in range(size)]
 
     def _byte(self) -> int:
         value = self._data[self.at]

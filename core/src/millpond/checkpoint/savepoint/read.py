@@ -18,7 +18,7 @@ from millpond.checkpoint.savepoint.metadata import (
     SavepointHandle,
     TableFile,
 )
-from millpond.checkpoint.savepoint.pages import rows_at_once
+from millpond.checkpoint.savepoint.pages import check_statistics, rows_at_once
 from millpond.checkpoint.savepoint.rows import TableCodec
 from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
@@ -170,6 +170,7 @@ def read_table(
             raise CorruptSnapshotError(path, f"the columns {', '.join(missing)} are missing")
         if len(set(names)) < len(names):
             raise CorruptSnapshotError(path, "it has two columns of one name")
+        check_statistics(path, data, file.metadata.schema)
     wanted, budget = set(schema.names), limits.max_unpacked_bytes
     room = 2 * budget + _MAX_RATIO * len(data)
     for group in range(file.metadata.num_row_groups):
