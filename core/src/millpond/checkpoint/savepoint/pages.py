@@ -240,11 +240,8 @@ class _Thrift:
             return self._byte()
         if kind in (4, 5, 6):
             return self._zigzag()
-        if kind == 7:  # noqa: PLR2004
-            self.at += 8
-            return None
-        if kind == 8:  # noqa: PLR2004
-            length = self._varint()
+        if kind in (7, 8):  # a double, or bytes after their length
+            length = self._varint() if kind == 8 else 8  # noqa: PLR2004
             self.at += length
             return None
         if kind == 9:  # noqa: PLR2004
