@@ -431,6 +431,7 @@ _OTHER_REASONS = (
     "No module named 'pyspark'",
     "no checkpointLocation",
     "state 'total':",
+    "is incomplete:",
 )
 """What stands in the way of a call that is otherwise sound."""
 

@@ -207,7 +207,7 @@ def restorable(given: Any, registry: PluginRegistry) -> KeyedStateHandle | Savep
         return given
     if isinstance(given, (str, PathLike)):
         return registry.savepoint(given)
-    cause = f"{given!r} is neither a snapshot's handle nor a savepoint's path"
+    cause = f"{brief(given)} is neither a snapshot's handle nor a savepoint's path"
     raise RestoreError("keyed state", (cause,))
 
 
