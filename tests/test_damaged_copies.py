@@ -189,11 +189,10 @@ def test_what_is_no_seal_is_neither_waited_for_nor_written_through(tmp_path, way
 
 def test_hostile_numbers_in_a_seal(tmp_path):
     """A length that cannot be is no digest of anything."""
-    make_copy("lmdb", tmp_path)
-    seal = sealing.Seal.read(tmp_path)
     for length in (-1, 1 << 70):
-        files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
         make_copy("lmdb", tmp_path)
+        seal = sealing.Seal.read(tmp_path)
+        files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
         text = json.dumps(attrs.asdict(attrs.evolve(seal, files=files)))
         _with_body(text)(tmp_path / sealing.SEAL_FILE, tmp_path.parent / "aside")
         assert isinstance(found_in("lmdb", tmp_path), str)
