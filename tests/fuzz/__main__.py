@@ -47,7 +47,7 @@ def run_all(given):
     def one(name):
         started = time.monotonic()
         until = started + share if share else None
-        count = round(given.count * getattr(TARGETS[name], "weight", 1))
+        count = max(1, round(given.count * getattr(TARGETS[name], "weight", 1)))
         found = runner.run(name, given.first, count, until)
         print(f"{name}: {dict(found[0])} in {runner.minutes(started):.1f} min", flush=True)
         for word, seeds in sorted(found[1].items(), key=lambda item: -len(item[1])):

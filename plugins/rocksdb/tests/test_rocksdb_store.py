@@ -56,6 +56,40 @@ def test_closed_stores_are_found_again(tmp_path):
     again.close()
 
 
+FOREIGN_RECORDS = """
+import sys
+from pathlib import Path
+from millpond import errors
+from millpond_rocksdb.options import RocksDBOptions
+from millpond_rocksdb.store import RocksDBStore
+directory = Path(sys.argv[1])
+RocksDBStore(directory, RocksDBOptions()).close()
+RocksDBStore(directory, RocksDBOptions()).close()
+(manifest,) = directory.glob("MANIFEST-*")
+sound = manifest.read_bytes()
+second = 7 + int.from_bytes(sound[4:6], "little")
+(log,) = directory.glob("*.log")
+for kind in (0, *range(5, 256)):
+    for path, data, at in ((manifest, sound, second), (log, sound, 0)):
+        path.write_bytes(data[: at + 6] + bytes([kind]) + data[at + 7 :])
+        try:
+            RocksDBStore(directory, RocksDBOptions()).close()
+            print("opened", path.name, kind)
+        except errors.StoreDamagedError as error:
+            assert f"the record at byte {at} has the unknown type {kind}" in str(error), error
+            assert path.name in str(error), error
+        manifest.write_bytes(sound)
+        log.write_bytes(b"")
+"""
+
+
+def test_records_of_foreign_types_are_refused_before_they_are_read(tmp_path):
+    """RocksDB would read a record of a reused log in its manifest for ever; it is not given it."""
+    command = [sys.executable, "-c", FOREIGN_RECORDS, str(tmp_path / "db")]
+    done = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_options_per_state():
     """A state's own options stand over the backend's, which stand over the defaults."""
     options = RocksDBOptions.from_mapping(

@@ -15,6 +15,7 @@ from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions,
 from rocksdict import WriteBatch as NativeBatch
 
 from millpond_rocksdb.families import UnmadeFamily
+from millpond_rocksdb.logfiles import damaged_record
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
 __all__ = ["RocksDBStore"]
@@ -103,6 +104,8 @@ class RocksDBStore(ByteStore):
 
     def _open(self, directory: Path, options: RocksDBOptions, more: Iterable[str] = ()) -> None:
         path = str(directory)
+        if fault := damaged_record(directory):
+            raise StoreDamagedError("rocksdb", path, fault)
         native = database_options(options)
         existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
         families = {
