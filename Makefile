@@ -40,7 +40,7 @@ fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 -
 	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/fuzz.md
 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
-	$(PY) tests/crash_matrix.py --markdown docs/crash-matrix.md
+	$(PY) tests/crash/crash_matrix.py --markdown docs/crash-matrix.md
 
 conformance: setup ## the specification on every backend; a page of reports under out/conformance
 	@mkdir -p out/conformance
@@ -49,7 +49,7 @@ conformance: setup ## the specification on every backend; a page of reports unde
 	.venv/bin/millpond conformance html out/conformance/index.html out/conformance/*.json
 
 kill-matrix: setup ## the kit against backends that are wrong on purpose; writes docs/kill-matrix.md
-	cd tests && ../$(PY) sabotage.py --all-clauses --markdown ../docs/kill-matrix.md
+	cd conformance/tests/mutants && ../../../$(PY) sabotage.py --all-clauses --markdown ../../../docs/kill-matrix.md
 
 examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folder for the real data
 	cd examples/classics && ../../$(PY) run.py $(if $(RETAIL),--retail $(RETAIL))

@@ -9,15 +9,23 @@ from pathlib import Path
 import pytest
 import streaming
 
-# Workers import what the tests share, as this process does.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
-)
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 NO_DATA = "no data"
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
+
+
+def pytest_configure(config):
+    """Workers and children import what the tests share, as this process does."""
+    paths = [str(path) for path in config.getini("pythonpath")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *_inherited(paths)])
+
+
+def _inherited(paths):
+    """What PYTHONPATH has said before, once where processes of pytest-xdist start each other."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in given if path and path not in paths]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,10 +3,9 @@
 import base64
 import hashlib
 import json
-import sys
-from pathlib import Path
 
 import attrs
+import make as corpus
 import millpond as mp
 import pyarrow as pa
 from millpond.checkpoint.catalog import read_catalog
@@ -19,9 +18,6 @@ from millpond.spark.layout import Layout, read_layout, write_layout
 
 from fuzz.mutate import mutate_bytes, mutate_tree
 from fuzz.runner import CHANGED, EQUAL, WRONG
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
-import make as corpus
 
 BACKENDS = ["heap"] * 38 + ["lmdb", "rocksdb"]
 TEXT_LIMIT = 1 << 20

@@ -15,7 +15,7 @@ from millpond.keygroups import KeyGroupRange
 from millpond.spark.layout import Layout, read_layout, write_layout
 from millpond.spark.pointer import Pointer
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SPENT = mp.ValueStateDescriptor("spent", float)
 FORMATS = [value for value in vars(formats).values() if isinstance(value, Format)]
 

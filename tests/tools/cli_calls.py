@@ -337,7 +337,7 @@ class Calls:
 _REPORTED = ("conformance", "report")
 _READ_PLACES = ("path", "directory", "checkpoint", "snapshots")
 _READ_FILES = ("file", "config", "ledger", "before", "after", "reports")
-_REPORT = str(Path(__file__).resolve().parents[1] / "docs" / "conformance" / "heap.json")
+_REPORT = str(Path(__file__).resolve().parents[2] / "docs" / "conformance" / "heap.json")
 _ALWAYS = {"state": ("operator",), "checkpoint": ("operator",), "conformance": ("clauses",)}
 
 

@@ -12,7 +12,7 @@ from millpond.errors import ConfigError
 from millpond_conformance.newbackend import write_tree
 
 pytestmark = pytest.mark.spark
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import sys
 import millpond as mp

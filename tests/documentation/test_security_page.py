@@ -5,7 +5,7 @@ from pathlib import Path
 
 import millpond as mp
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
 NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from millpond.cli.main import commands
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_backends_as_json():

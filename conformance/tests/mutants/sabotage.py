@@ -79,7 +79,7 @@ def markdown(kills: list[Kill]) -> str:
     lines = [
         "# The kit under sabotage",
         "",
-        "`tests/sabotage.py` spoils the heap backend in one way after the other and runs the kit",
+        "`conformance/tests/mutants/sabotage.py` spoils the heap backend in one way after the other and runs the kit",
         f"against each. **{dead} of {len(kills)} are caught**; {len(caught)} of",
         f"{len(all_clauses())} clauses have caught at least one.",
         "",

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from fuzz.__main__ import TARGETS, bounded
 from fuzz.mutate import HOSTILE, mutate_tree
 
@@ -15,7 +16,7 @@ def fuzz(*arguments):
     """Run mutants in a process of their own."""
     return subprocess.run(
         [sys.executable, "-m", "fuzz", *map(str, arguments)],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,
@@ -36,7 +37,7 @@ def test_lmdb_alone_has_a_bound():
 
 def test_the_page_names_every_target():
     """The counts in the docs are those of all targets."""
-    page = Path(__file__).parents[1].joinpath("docs", "fuzz.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "fuzz.md").read_text()
     assert [name for name in TARGETS if f"| {name} |" not in page] == []
 
 
