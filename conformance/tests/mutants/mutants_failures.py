@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from sabotage_tools import around, mutant
 
 
@@ -74,3 +75,14 @@ def migrated_in_place(backend: Any) -> None:
         backend._report(state_name, changes)
 
     backend.migrate_rows = migrate
+
+
+@mutant("a confirmation deletes what a running snapshot builds on", "A12")
+def bases_go(backend: Any) -> None:
+    def complete(original: Any, number: int) -> None:
+        for strategy in backend._known_strategies():
+            for at, running in strategy._running.items():
+                strategy._running[at] = attrs.evolve(running, base=None)
+        original(number)
+
+    around(backend, "notify_checkpoint_complete", complete)

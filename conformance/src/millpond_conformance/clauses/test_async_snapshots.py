@@ -30,6 +30,18 @@ class SlowStorage(MemoryStorage):
         return super().open_sink(path)
 
 
+class HoldingStorage(MemoryStorage):
+    """Lets no write of one snapshot begin before it is told to."""
+
+    def __init__(self, held):
+        super().__init__(f"memory:holding-{uuid.uuid4().hex}")
+        self.gate, self.held = threading.Event(), f"/{held}-"
+
+    def open_sink(self, path):
+        assert self.held not in path or self.gate.wait(10)
+        return super().open_sink(path)
+
+
 def runs_alone(backend):
     """Whether snapshots of this backend run while work goes on."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
@@ -245,3 +257,31 @@ def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, st
     restored = open_backend(restore=[future.result().handle])
     restored.set_current_key("k")
     assert restored.get_partitioned_state(TOTAL).value() == 7
+
+
+@pytest.mark.clause("A12")
+def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpener):
+    """Snapshots that overlapped are whole when confirmed in turn, and leave no file behind."""
+    for strategy in open_backend().strategy_names():
+        config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.retained": 1})
+        backend = open_backend(config=config)
+        storage = HoldingStorage(3)
+        if not runs_alone(backend):
+            storage.gate.set()
+        futures = {}
+        # Both 2 and 3 build on 1, and 4 on 2; 3 is written when 2 is confirmed already.
+        for step in ("+1", "!1", "+2", "+3", "!2", "+4", "!3", "!4"):
+            number = int(step[1])
+            if step[0] == "+":
+                write(backend, number)
+                futures[number] = backend.snapshot(number, storage)
+                continue
+            if number == 3:
+                futures[4].result(30)
+                storage.gate.set()
+            handle = futures[number].result(30).handle
+            backend.notify_checkpoint_complete(number)
+            restored = contents(open_backend(restore=[handle]))
+            assert restored == expected(range(1, number + 1)), (strategy, number)
+        if isinstance(handle, mp.KeyedStateHandle):
+            assert set(storage.list("")) == handle.paths | {handle.metadata}, strategy

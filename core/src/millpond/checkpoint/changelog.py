@@ -95,7 +95,7 @@ class ChangelogStrategy(SnapshotStrategy):
         covered = len(self._log)
         before = self.confirmed
         if before is None or before.storage != storage:
-            task = self._base_only(blank, storage)
+            task = self._base_only(before, blank, storage)
         elif delta.segments and self._outgrown(before, delta):
             task = self._delta_and_base(before, delta, blank, storage)
         else:
@@ -104,7 +104,7 @@ class ChangelogStrategy(SnapshotStrategy):
         return task
 
     def _base_only(
-        self, blank: KeyedStateHandle, storage: CheckpointStorage
+        self, before: KeyedStateHandle | None, blank: KeyedStateHandle, storage: CheckpointStorage
     ) -> Future[SnapshotResult]:
         path = self.new_path(blank.checkpoint_id, "base.arrow")
         view = self._backend.freeze()
@@ -113,7 +113,7 @@ class ChangelogStrategy(SnapshotStrategy):
             if self.is_empty(blank):
                 return SnapshotResult(None)
             base = write_base(view, storage, path, blank.version, task)
-            return SnapshotResult(self.with_files(blank, (base,)), base.size, base.rows)
+            return SnapshotResult(self.with_files(blank, before, (base,)), base.size, base.rows)
 
         return self.launch(blank.checkpoint_id, work, view)
 
@@ -128,11 +128,11 @@ class ChangelogStrategy(SnapshotStrategy):
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if not delta.segments:
-                made = self.with_files(blank, before.files, before.history)
+                made = self.with_files(blank, before, before.files, before.history)
                 return SnapshotResult(made)
             task.check()
             file = write_segments(storage, path, delta.states, delta.segments, blank.version)
-            made = self.with_files(blank, (*before.files, file), before.history)
+            made = self.with_files(blank, before, (*before.files, file), before.history)
             return SnapshotResult(made, file.size, file.rows)
 
         return self.launch(blank.checkpoint_id, work, EmptyView(self._backend))
@@ -153,7 +153,7 @@ class ChangelogStrategy(SnapshotStrategy):
             file = write_segments(storage, delta_path, delta.states, delta.segments, blank.version)
             base = write_base(view, storage, base_path, blank.version, task)
             history = (*before.files[1:], file)[-_HISTORY:]
-            made = self.with_files(blank, (base,), history)
+            made = self.with_files(blank, before, (base,), history)
             return SnapshotResult(made, file.size + base.size, file.rows + base.rows)
 
         return self.launch(blank.checkpoint_id, work, view)

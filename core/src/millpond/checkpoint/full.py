@@ -43,12 +43,13 @@ class FullStrategy(SnapshotStrategy):
         backend.flush(version or uuid.uuid4().hex)
         blank = self.blank_handle(checkpoint_id, storage)
         path = self.new_path(checkpoint_id, "base.arrow")
+        before = self.confirmed
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if self.is_empty(blank):
                 return SnapshotResult(None)
             file = write_base(view, storage, path, blank.version, task)
-            return SnapshotResult(self.with_files(blank, (file,)), file.size, file.rows)
+            return SnapshotResult(self.with_files(blank, before, (file,)), file.size, file.rows)
 
         return self.launch(checkpoint_id, work, view)

@@ -36,19 +36,33 @@ __all__ = ["SnapshotResult", "SnapshotStrategy"]
 _LOG = logging.getLogger("millpond.checkpoint")
 
 
+@attrs.frozen
+class _Running:
+    """A snapshot that is neither confirmed nor aborted, and the confirmed one it builds on."""
+
+    task: SnapshotTask
+    base: KeyedStateHandle | None
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The files that this snapshot may refer to."""
+        return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
+
+
 class SnapshotStrategy(ABC):
     """One way to take snapshots of one opened backend.
 
     A snapshot has a short part on the caller's thread, which freezes the state, and a part
     that :meth:`launch` runs by itself. Several may run at once. ``confirmed`` is the last
-    snapshot that is known to count; only on that one may another build.
+    snapshot that is known to count; only on that one may another build. It may change while a
+    snapshot runs, which goes on with the one of its beginning; that one's files stay so long.
     """
 
     name: ClassVar[str]
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
-        self._running: dict[int, SnapshotTask] = {}
+        self._running: dict[int, _Running] = {}
         self._unfinished: set[SnapshotTask] = set()
         self._operator_state: dict[int, list[FrozenState]] = {}
         self.confirmed: KeyedStateHandle | None = None
@@ -72,35 +86,35 @@ class SnapshotStrategy(ABC):
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed: later ones may build on it, and older ones are subsumed."""
-        task = self._running.get(checkpoint_id)
-        if task is None:
+        running = self._running.get(checkpoint_id)
+        if running is None:
             return
-        result = task.result()
-        self._running = {n: t for n, t in self._running.items() if n > checkpoint_id}
+        result = running.task.result()
+        self._running = {n: r for n, r in self._running.items() if n > checkpoint_id}
         if result.handle is not None:
-            self.confirmed = result.handle
+            self.confirmed = self._with_retired(result.handle, self.confirmed)
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
-        task = self._running.pop(checkpoint_id, None)
+        running = self._running.pop(checkpoint_id, None)
         self._operator_state.pop(checkpoint_id, None)
-        if task is None:
+        if running is None:
             return
-        if task.done():
-            self._delete_aborted(task)
+        if running.task.done():
+            self._delete_aborted(running)
         else:
             # It may be too late for it to notice, and then there are files to delete.
-            task.cancel()
-            task.add_done_callback(self._delete_aborted)
+            running.task.cancel()
+            running.task.add_done_callback(lambda _: self._delete_aborted(running))
 
-    def _delete_aborted(self, task: Future[SnapshotResult]) -> None:
+    def _delete_aborted(self, running: _Running) -> None:
+        task = running.task
         if task.cancelled() or task.exception() is not None:
             return
         handle = task.result().handle
-        needed = self.confirmed.all_paths if self.confirmed else frozenset()
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
-            for path in sorted((handle.paths | {handle.metadata}) - needed):
+            for path in sorted((handle.paths | {handle.metadata}) - running.needed):
                 handle.storage.delete(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
@@ -123,7 +137,7 @@ class SnapshotStrategy(ABC):
         """Run the second part of a snapshot over a frozen view, which is closed at its end."""
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
-        self._running[checkpoint_id] = task
+        self._running[checkpoint_id] = _Running(task, self.confirmed)
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         return task
@@ -162,13 +176,13 @@ class SnapshotStrategy(ABC):
     def with_files(
         self,
         blank: KeyedStateHandle,
+        before: KeyedStateHandle | None,
         files: tuple[SnapshotFile, ...],
         history: tuple[SnapshotFile, ...] = (),
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
-        """The complete handle; what the confirmed snapshot has beyond its files is retired."""
-        before = self.confirmed
-        operator_state = self._written_operator_state(blank)
+        """The complete handle; what ``before``, its base, has beyond its files is retired."""
+        operator_state = self._written_operator_state(blank, before)
         made = attrs.evolve(
             blank,
             files=files,
@@ -190,10 +204,12 @@ class SnapshotStrategy(ABC):
         write_sealed(blank.storage, path, complete.to_json())
         return complete
 
-    def _written_operator_state(self, blank: KeyedStateHandle) -> tuple[OperatorStateHandle, ...]:
-        """The frozen operator state in the storage; that of the confirmed snapshot if unchanged."""
+    def _written_operator_state(
+        self, blank: KeyedStateHandle, before: KeyedStateHandle | None
+    ) -> tuple[OperatorStateHandle, ...]:
+        """The frozen operator state in the storage; that of the base if unchanged."""
         frozen = self._operator_state.pop(blank.checkpoint_id, [])
-        before, storage = self.confirmed, blank.storage
+        storage = blank.storage
         if not frozen or storage is None:
             return ()
         if before is not None and before.storage == storage and len(before.operator_state) == 1:
@@ -208,13 +224,16 @@ class SnapshotStrategy(ABC):
     def _with_retired(
         self, made: KeyedStateHandle, before: KeyedStateHandle | None
     ) -> KeyedStateHandle:
+        """``made``, whose list of retired files has what ``before`` has beyond its files."""
         if before is None or before.storage != made.storage:
             return made
-        known = {retired.path for retired in before.retired}
-        used = before.paths | {before.metadata}
-        dropped = sorted(path for path in used - made.paths - known if path)
-        retired = [RetiredFile(path, made.checkpoint_id) for path in dropped]
-        return attrs.evolve(made, retired=(*before.retired, *retired))
+        used = made.paths | {made.metadata, ""}
+        retired = {file.path: file for file in (*made.retired, *before.retired)}
+        for path in sorted(before.paths | {before.metadata}):
+            retired.setdefault(path, RetiredFile(path, made.checkpoint_id))
+        return attrs.evolve(
+            made, retired=tuple(file for path, file in retired.items() if path not in used)
+        )
 
     def _drop_outdated(self) -> None:
         """Delete what no snapshot within the retained number needs any more."""
@@ -226,11 +245,14 @@ class SnapshotStrategy(ABC):
         """Delete files that the snapshot with this number, and all after it, do without.
 
         The list comes from a file, so only what lies in our own folder, and is not in use, goes.
+        What a running snapshot builds on stays in the list until a later call.
         """
         before = self.confirmed
         if before is None or before.storage is None:
             return
-        gone = {file.path for file in before.retired if file.checkpoint_id <= limit}
+        needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
+        outdated = {file.path for file in before.retired if file.checkpoint_id <= limit}
+        gone = outdated - needed
         history = {file.path for file in before.history}
         in_use = (before.paths - history) | {before.metadata}
         for path in sorted(gone - in_use):

@@ -76,7 +76,7 @@ class IncrementalStrategy(SnapshotStrategy):
                 return SnapshotResult(None)
             files = tuple(self._upload(links, known, blank.checkpoint_id, storage, task))
             fresh = [file for file in files if known.get(_name(file)) is not file]
-            made = self.with_files(blank, files, native_format=NATIVE_FORMAT)
+            made = self.with_files(blank, before, files, native_format=NATIVE_FORMAT)
             return SnapshotResult(made, sum(file.size for file in fresh))
 
         return self.launch(checkpoint_id, work, view)
