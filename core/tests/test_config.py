@@ -118,8 +118,8 @@ def test_a_wrong_key_is_found_by_its_line(tmp_path):
     """A key that is unknown or has a wrong value is told with file and line."""
     path = tmp_path / "job.toml"
     path.write_text("# state\n[millpond]\nparallelism = 2\n[millpond.state]\nbakend = 'heap'\n")
-    with pytest.raises(errors.ConfigError, match=r"job\.toml, line 5: state\.bakend"):
+    with pytest.raises(errors.ConfigError, match=r"job\.toml, line 5: millpond\.state\.bakend"):
         mp.Config.from_toml(path)
     path.write_text("[millpond]\n\nmax_parallelism = 'many'\n")
-    with pytest.raises(errors.ConfigError, match=r"line 3: max-parallelism: expected int"):
+    with pytest.raises(errors.ConfigError, match=r"line 3: millpond.max_parallelism: expected int"):
         mp.Config.from_toml(path)

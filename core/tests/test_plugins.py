@@ -143,7 +143,7 @@ def test_rules_of_the_environment():
     )
     assert rules == PluginsConfig(allow="c,d", block="b,e", disable_all=False)
     assert effective_rules(config, {"MILLPOND_PLUGINS_DISABLE_ALL": "1"}).disable_all
-    with pytest.raises(errors.ConfigError, match="environment: plugins.disable_all"):
+    with pytest.raises(errors.ConfigError, match="^environment: MILLPOND_PLUGINS_DISABLE_ALL: "):
         effective_rules(config, {"MILLPOND_PLUGINS_DISABLE_ALL": "perhaps"})
 
 

@@ -5,7 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.config import structure_options
-from millpond.spark import stream
+from millpond.runtime.opening import configured_backend
 
 WRONG = [("heap", "size", 1), ("rocksdb", "bloom-bits", "many"), ("rocksdb", "blom-bits", 1),
          ("rocksdb", "predefined", "wet"), ("lmdb", "max-states", "x"), ("lmdb", "colour", 1)]  # fmt: skip
@@ -16,12 +16,12 @@ def test_when_a_job_is_built(tmp_path, backend, option, value):
     """The plan of a Spark job refuses a wrong option, naming its source and the key."""
     key = f"backend.{backend}.{option}"
     conf = {"spark.millpond.state.backend": backend, f"spark.millpond.{key}": str(value)}
-    with pytest.raises(errors.ConfigError, match=f"Spark configuration: {key}"):
-        stream._resolution(mp.Config.from_spark_conf(conf.items()))
+    with pytest.raises(errors.ConfigError, match=f"^Spark configuration: spark.millpond.{key}: "):
+        configured_backend(mp.Config.from_spark_conf(conf.items()))
     toml = tmp_path / "millpond.toml"
     toml.write_text(f"[millpond]\n'state.backend' = '{backend}'\n{key} = '{value}'\n")
-    with pytest.raises(errors.ConfigError, match=rf"millpond\.toml: {key}"):
-        stream._resolution(mp.Config.from_toml(toml))
+    with pytest.raises(errors.ConfigError, match=rf"millpond\.toml, line 3: millpond\.{key}: "):
+        configured_backend(mp.Config.from_toml(toml))
     with pytest.raises(errors.ConfigError, match=rf"^Config\(\.\.\.\): {key}"):
         mp.open_keyed_backend(
             backend, key_type=str, directory=tmp_path / "state", config=mp.Config({key: value})
@@ -32,7 +32,7 @@ def test_options_of_single_states():
     """Options for one state are refused for a backend that knows none, when a job is built."""
     config = mp.Config({"state.backend": "lmdb", "backend.lmdb.state.spent.size": 1})
     with pytest.raises(errors.UnsupportedCapabilityError, match="per-state-options"):
-        stream._resolution(config)
+        configured_backend(config)
 
 
 def test_sections_with_required_options_are_filled():

@@ -40,7 +40,7 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
     """
     place = str(path)
     try:
-        tree = read_toml(path)
+        tree = read_toml(path).tree
         converter = cattrs.Converter(forbid_extra_keys=True)
         converter.register_structure_hook(date, lambda value, _: value)
         entries = [converter.structure(entry, KnownFailure) for entry in tree.get("failure", [])]

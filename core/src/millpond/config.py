@@ -7,7 +7,8 @@ the place they came from and the nearest spelling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import attrs
 
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ConfigError, brief
+from millpond.errors.config import UNPLACED
+from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.origins import PREFIX, SPARK_PREFIX, Origins, plain_key
 from millpond.structuring import (
     NO_KEY,
     ByteSize,
@@ -22,11 +26,12 @@ from millpond.structuring import (
     flatten,
     insert,
     known_keys,
+    made,
     names_in,
     structure_fields,
     structure_options,
 )
-from millpond.tomlfiles import line_of, read_text, read_toml
+from millpond.tomlfiles import read_toml
 
 __all__ = [
     "BufferConfig",
@@ -44,8 +49,9 @@ __all__ = [
     "structure_options",
 ]
 
-SPARK_PREFIX = "spark.millpond."
-_PREFIXES = (SPARK_PREFIX, "millpond.")
+_KEY_GROUPS = attrs.validators.optional(
+    attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(MAX_KEY_GROUPS))
+)
 
 
 @attrs.frozen
@@ -166,6 +172,8 @@ class MetricsConfig:
 
 
 _PAIR = 2
+_SECTION = PREFIX.rstrip(".")
+SPARK_SOURCE = "Spark configuration"
 
 
 @attrs.frozen(init=False)
@@ -174,7 +182,7 @@ class Config:
 
     Args:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
-        place: where the options came from, for error messages.
+        place: where the options come from, for error messages.
         sections: the same by section, as mappings or as instances of the section's class:
             ``Config(state={"backend": "lmdb"})``.
 
@@ -182,8 +190,8 @@ class Config:
         ConfigError: a key is unknown or a value has the wrong type.
     """
 
-    parallelism: int | None = None
-    max_parallelism: int | None = None
+    parallelism: int | None = attrs.field(default=None, validator=_KEY_GROUPS)
+    max_parallelism: int | None = attrs.field(default=None, validator=_KEY_GROUPS)
     state: StateConfig = StateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     restore: RestoreConfig = RestoreConfig()
@@ -192,23 +200,29 @@ class Config:
     plugins: PluginsConfig = PluginsConfig()
     metrics: MetricsConfig = MetricsConfig()
     backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    place: str = attrs.field(default="Config(...)", eq=False, repr=False, metadata=NO_KEY)
+    origins: Origins = attrs.field(
+        default=Origins("Config(...)"), eq=False, repr=False, metadata=NO_KEY
+    )
 
     def __init__(
         self,
         options: Mapping[str, Any] | None = None,
         /,
         *,
-        place: str = "Config(...)",
+        place: str | Origins = "Config(...)",
         **sections: Any,
     ) -> None:
         check_type("options", options, Mapping | None)
-        check_type("place", place, str)
+        check_type("place", place, str | Origins)
         try:
-            fields = _structured({**sections, **(options or {})}, place)
+            given = list(flatten({**sections, **(options or {})}))
         except RecursionError as error:
-            raise ConfigError("options", "they are nested too deeply", place) from error
-        self.__attrs_init__(**fields, place=place)
+            source = place if isinstance(place, str) else place.source
+            raise ConfigError("options", "they are nested too deeply", source) from error
+        if isinstance(place, str):
+            place = Origins.of_keys(place, (key for key, _ in given))
+        with place.placed():
+            made(self.__attrs_init__, Config, {**_structured(given), "origins": place})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -218,15 +232,8 @@ class Config:
             ConfigError: the file is missing, is no TOML, or holds a wrong key.
         """
         check_type("path", path, str | Path)
-        tree = read_toml(path).get("millpond", {})
-        if not isinstance(tree, Mapping):
-            raise ConfigError("[millpond]", "is a section, not a value", place=str(path))
-        try:
-            return cls(tree, place=str(path))
-        except ConfigError as error:
-            line = line_of(read_text(path), error.key)
-            error.place = f"{path}, line {line}" if line else str(path)
-            raise
+        file = read_toml(path)
+        return cls(file.table(_SECTION), place=file.origins(_SECTION))
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
@@ -236,7 +243,7 @@ class Config:
         if any(not isinstance(pair, (tuple, list)) or len(pair) != _PAIR for pair in pairs):
             raise ArgumentTypeError("items", "pairs of key and value", brief(items))
         ours = {key: value for key, value in pairs if str(key).startswith(SPARK_PREFIX)}
-        return cls(ours, place="Spark configuration")
+        return cls(ours, place=Origins.of_keys(SPARK_SOURCE, ours, SPARK_PREFIX))
 
     @classmethod
     def known_keys(cls) -> list[str]:
@@ -245,15 +252,34 @@ class Config:
 
     def backend_options(self, name: str) -> Mapping[str, Any]:
         """The options under ``backend.<name>.``; the name may be ``module:attr``."""
-        return self.backend.get(name.replace("_", "-"), {})
+        options: Mapping[str, Any] = self.backend
+        for part in plain_key(name).split("."):
+            inner = options.get(part, {})
+            options = inner if isinstance(inner, Mapping) else {}
+        return options
+
+    @contextmanager
+    def placed(self, key: str = "") -> Iterator[None]:
+        """Have an error that a value of this configuration leads to say where that stands.
+
+        Args:
+            key: the value's key, where what refuses it knows it by another name.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            if key:
+                error.key, error.place = key, UNPLACED
+            if error.key.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
+                self.origins.refusing(error)
+            raise
 
 
-def _structured(options: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for key, value in flatten(options):
-        insert(tree, _strip_prefix(key), value, place)
-    return structure_fields(Config, tree, place, ())
-
-
-def _strip_prefix(key: str) -> str:
-    return next((key[len(p) :] for p in _PREFIXES if key.startswith(p)), key)
+    for key, value in given:
+        insert(tree, plain_key(key), value)
+    try:
+        return structure_fields(Config, tree)
+    except RecursionError as error:
+        raise ConfigError("options", "they are nested too deeply") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,6 +21,7 @@ __all__ = [
     "flatten",
     "insert",
     "known_keys",
+    "made",
     "names_in",
     "structure_fields",
     "structure_options",
@@ -56,36 +57,50 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield dotted, plain
 
 
-def insert(tree: dict[str, Any], key: str, value: Any, place: str) -> None:
-    """Put a value under a dotted key; ConfigError where a part of the key is a value already."""
+def insert(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value under a plain key.
+
+    Raises:
+        ConfigError: a part of the key is a value already, or it is given twice.
+    """
     *parents, last = key.split(".")
     for part in parents:
-        tree = tree.setdefault(part.replace("_", "-"), {})
+        tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):
-            raise ConfigError(key, f"{part!r} is a value, not a section", place=place)
-    tree[last.replace("_", "-")] = value
+            raise ConfigError(key, f"{part!r} is a value, not a section")
+    if last in tree:
+        section = isinstance(tree[last], dict)
+        raise ConfigError(key, "is a section, not a value" if section else "is given twice")
+    tree[last] = value
 
 
 def structure_options(cls: type[T], options: Mapping[str, Any], place: str, prefix: str) -> T:
     """Fill an attrs class of options from a mapping with hyphenated keys.
 
-    Plugins use it for their ``backend.<name>.`` options.
+    Plugins use it for their ``backend.<name>.`` options; ``configuration`` as the place then has
+    Millpond say where the option stands.
 
     Raises:
         ConfigError: a key is unknown or a value has the wrong type; names ``prefix`` and key.
     """
     path = tuple(prefix.split("."))
-    return _made(cls, structure_fields(cls, dict(options), place, path), place, path)
-
-
-def _made(cls: type[T], fields: Mapping[str, Any], place: str, path: tuple[str, ...]) -> T:
-    """An instance; ConfigError names the field that its class refuses."""
     try:
-        return cls(**fields)
+        return made(cls, cls, structure_fields(cls, dict(options), path), path)
+    except ConfigError as error:
+        error.place = place
+        raise
+
+
+def made(
+    make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> T:
+    """What is made of a class's fields; ConfigError names the one that the class refuses."""
+    try:
+        return make(**fields)
     except ValueError as error:
         refused = (name for name, value in fields.items() if not _valid(cls, name, value))
         keys = [name.replace("_", "-") for name in refused][:1]
-        raise ConfigError(".".join((*path, *keys)), str(error), place) from None
+        raise ConfigError(".".join((*path, *keys)), str(error)) from None
 
 
 def _valid(cls: type, name: str, value: Any) -> bool:
@@ -99,7 +114,7 @@ def _valid(cls: type, name: str, value: Any) -> bool:
 
 
 def structure_fields(
-    cls: type, tree: Mapping[str, Any], place: str, path: tuple[str, ...]
+    cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The arguments that make a class of a tree; ConfigError for a wrong key or value."""
     hints = get_type_hints(cls)
@@ -112,25 +127,25 @@ def structure_fields(
             leaf, _ = next(flatten({dotted: value}), (dotted, None))
             close = difflib.get_close_matches(leaf, known_keys(cls, path), n=1, cutoff=0.5)
             hint = close[0] if close else None
-            raise ConfigError(leaf, "is not a known key", place, suggestion=hint)
-        fields[name] = _structure_value(hints[name], value, place, (*path, key))
+            raise ConfigError(leaf, "is not a known key", suggestion=hint)
+        fields[name] = _structure_value(hints[name], value, (*path, key))
     return fields
 
 
-def _structure_value(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> Any:
+def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
     if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
-            raise ConfigError(".".join(path), "is a section, not a value", place)
-        return _made(kind, structure_fields(kind, value, place, path), place, path)
+            raise ConfigError(".".join(path), "is a section, not a value")
+        return made(kind, kind, structure_fields(kind, value, path), path)
     if get_origin(kind) is Mapping:
-        return _structure_mapping(get_args(kind)[1], value, place, path)
+        return _structure_mapping(get_args(kind)[1], value, path)
     if isinstance(value, Mapping):
-        raise ConfigError(".".join(path), "is a value, not a section", place)
+        raise ConfigError(".".join(path), "is a value, not a section")
     try:
         return _CONVERTER.structure(value, kind)
     except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
         name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
-        raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}", place) from None
+        raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}") from None
 
 
 def _keys_of(cls: type) -> list[str]:
@@ -138,15 +153,13 @@ def _keys_of(cls: type) -> list[str]:
     return [name for name, field in fields.items() if field.metadata != NO_KEY]
 
 
-def _structure_mapping(kind: Any, value: Any, place: str, path: tuple[str, ...]) -> dict[str, Any]:
+def _structure_mapping(kind: Any, value: Any, path: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(".".join(path), "is a section, not a value", place)
+        raise ConfigError(".".join(path), "is a section, not a value")
     if get_origin(kind) is not Mapping:
         return dict(value)
     inner = get_args(kind)[1]
-    return {
-        key: _structure_mapping(inner, each, place, (*path, key)) for key, each in value.items()
-    }
+    return {key: _structure_mapping(inner, each, (*path, key)) for key, each in value.items()}
 
 
 def known_keys(cls: type, path: tuple[str, ...]) -> list[str]:

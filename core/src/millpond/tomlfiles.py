@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from millpond.errors import ConfigError
+from millpond.origins import Origins
 
-__all__ = ["line_of", "read_text", "read_toml"]
+__all__ = ["TomlFile", "read_text", "read_toml"]
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """A TOML file as a tree; ConfigError where there is none or it does not parse."""
+@attrs.frozen
+class TomlFile:
+    """A TOML file's tree, and where each of its values stands."""
+
+    path: str
+    tree: dict[str, Any]
+    _text: str = attrs.field(repr=False)
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """One of its tables, empty where it is not there; ConfigError where a value is."""
+        table = self.tree.get(name, {})
+        if not isinstance(table, Mapping):
+            error = ConfigError(name, "is a section, not a value")
+            raise self.origins().refusing(error)
+        return table
+
+    def origins(self, section: str = "") -> Origins:
+        """Where its values stand, or those below one of its tables."""
+        return Origins.of_toml(self.path, self._text, section)
+
+
+def read_toml(path: str | Path) -> TomlFile:
+    """A TOML file; ConfigError where there is none or it does not parse."""
+    text = read_text(path)
     try:
-        return tomllib.loads(read_text(path))
-    except ConfigError:
-        raise
+        return TomlFile(str(path), tomllib.loads(text), text)
     except ValueError as error:  # also of a number with too many digits
         raise ConfigError("file", f"is not TOML: {error}", place=str(path)) from error
     except RecursionError as error:
         raise ConfigError("file", "is nested too deeply", place=str(path)) from error
-
-
-def line_of(text: str, key: str) -> int | None:
-    """The line of a TOML file where a dotted key most likely stands."""
-    last = re.escape(key.rpartition(".")[2])
-    spelt = last.replace("\\-", "[-_]")
-    found = re.search(rf"^[^#\n]*?(?<![\w-]){spelt}[\"']?\s*[=\].]", text, re.MULTILINE)
-    return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
 def read_text(path: str | Path) -> str:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from millpond.config import Config, structure_options
+from millpond.config import SPARK_SOURCE, Config, structure_options
 from millpond.errors import ConfigError
-from millpond.tomlfiles import read_toml
+from millpond.errors.config import UNPLACED
+from millpond.origins import Origins
+from millpond.tomlfiles import TomlFile, read_toml
 
 __all__ = ["JobFile"]
+
+_CALLS: dict[str, Callable[[str], str]] = {
+    "key_by(...)": lambda key: "job.null_keys" if key == "null_keys" else "job.key",
+    "order_by(...)": lambda _: "job.order_by",
+    "process(...)": lambda key: f"job.{key}",
+}
+"""Which key of the file an argument of a call is taken from, by the argument."""
 
 
 @attrs.frozen
@@ -58,6 +68,7 @@ class JobFile:
     settings: Mapping[str, Any]
     spark: Mapping[str, Any]
     folder: Path
+    origins: Origins
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
@@ -66,20 +77,42 @@ class JobFile:
         Raises:
             ConfigError: a section or key is missing, unknown or wrong.
         """
-        tree = read_toml(path)
-        unknown = sorted(set(tree) - {"source", "job", "sink", "millpond", "spark"})
-        if unknown:
-            raise ConfigError(unknown[0], "is not a known section", place=str(path))
-        millpond = _table(tree, "millpond", path)
-        return cls(
-            source=_section(SourceSection, tree, "source", path),
-            job=_section(JobSection, tree, "job", path),
-            sink=_section(SinkSection, tree, "sink", path),
-            config=Config(millpond, place=str(path)),
-            settings=flatten(millpond, "spark.millpond"),
-            spark=flatten(_table(tree, "spark", path), "spark"),
-            folder=path.resolve().parent,
-        )
+        file = read_toml(path)
+        origins = file.origins()
+        with origins.placed():
+            unknown = sorted(set(file.tree) - {"source", "job", "sink", "millpond", "spark"})
+            if unknown:
+                raise ConfigError(unknown[0], "is not a known section")
+            millpond = file.table("millpond")
+            return cls(
+                source=_section(SourceSection, file, "source"),
+                job=_section(JobSection, file, "job"),
+                sink=_section(SinkSection, file, "sink"),
+                config=Config(millpond, place=file.origins("millpond")),
+                settings=flatten(millpond, "spark.millpond"),
+                spark=flatten(file.table("spark"), "spark"),
+                folder=path.resolve().parent,
+                origins=origins,
+            )
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Have what is refused of the job say where in the file it stands.
+
+        Millpond on Spark knows it as a key of Spark's configuration, or as an argument of a call.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            if error.place == SPARK_SOURCE:
+                error.place = UNPLACED
+            elif error.place in _CALLS:
+                key = _CALLS[error.place](error.key)
+                if not key.endswith(error.key):
+                    error.reason = f"{error.key}: {error.reason}"
+                error.key, error.place = key, UNPLACED
+            self.origins.refusing(error)
+            raise
 
     def uri(self, path: str) -> str:
         """A path of the file as Spark takes it: with a scheme as it is, else absolute."""
@@ -95,21 +128,14 @@ def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
     return flat
 
 
-def _table(tree: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
-    table = tree.get(name, {})
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"[{name}]", "is a section, not a value", place=str(path))
-    return table
-
-
-def _section(cls: type[Any], tree: Mapping[str, Any], name: str, path: Path) -> Any:
-    if name not in tree:
-        raise ConfigError(f"[{name}]", "this section is missing", place=str(path))
-    section = _table(tree, name, path)
+def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
+    if name not in file.tree:
+        raise ConfigError(f"[{name}]", "this section is missing")
+    section = file.table(name)
     for field in attrs.fields(cls):
         given = section.get(field.name, section.get(field.name.replace("_", "-"), field.default))
         if given is attrs.NOTHING:
-            raise ConfigError(f"{name}.{field.name}", "is missing", place=str(path))
+            raise ConfigError(f"{name}.{field.name}", "is missing")
         if given in ("", []) or (isinstance(given, list) and "" in given):
-            raise ConfigError(f"{name}.{field.name}", "is empty", place=str(path))
-    return structure_options(cls, section, str(path), name)
+            raise ConfigError(f"{name}.{field.name}", "is empty")
+    return structure_options(cls, section, UNPLACED, name)

@@ -29,7 +29,7 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
     source, _, name = target.rpartition(":")
     if not source or not name:
         reason = f"{target!r} names no function; write module:Class or file.py:Class"
-        raise ConfigError("job.function", reason, "job")
+        raise ConfigError("job.function", reason)
     try:
         module = _load_file(folder / source) if source.endswith(".py") else _import(source)
         found = getattr(module, name)
@@ -39,7 +39,7 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
     if not isinstance(made, KeyedProcessFunction):
         kind = type(made).__name__
         reason = f"{target!r} is no KeyedProcessFunction, nor does it make one: got {kind}"
-        raise ConfigError("job.function", reason, "job")
+        raise ConfigError("job.function", reason)
     return made
 
 

@@ -13,7 +13,7 @@ from millpond.cli.output import show
 from millpond.cli.progress import working
 from millpond.cli.spark import QUIET, spark_words
 from millpond.cli.terminal import say
-from millpond.plugins import get_registry
+from millpond.runtime.opening import configured_backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +31,10 @@ def run(file: Path, backend: str | None) -> None:
     Run it again to go on with what has come since.
     """
     job = JobFile.read(file)
-    get_registry(job.config.plugins).resolve(backend or job.config.state.backend)
-    function = load_function(job.job.function, job.folder)
-    with spark_words(str(file)):
+    with job.placed():
+        configured_backend(job.config, backend or "")
+        function = load_function(job.job.function, job.folder)
+    with spark_words(str(file)), job.placed():
         with working("starting Spark"):
             spark = _session(job, backend)
         try:

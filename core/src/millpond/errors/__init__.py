@@ -7,9 +7,7 @@ what to do.
 
 from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable
-from millpond.errors.config import (
-    ConfigError,
-)
+from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
     OutputTypeError,
     UnsupportedColumnError,

@@ -6,18 +6,24 @@ import attrs
 
 from millpond.errors.base import MillpondError
 
-__all__ = [
-    "ConfigError",
-]
+__all__ = ["UNPLACED", "ConfigError"]
+
+UNPLACED = "configuration"
+"""The place of an error whose raiser knows the key alone; see ``millpond.origins``."""
 
 
 @attrs.define(eq=False, slots=False)
 class ConfigError(MillpondError, ValueError):
-    """A configuration key or value cannot be used."""
+    """A configuration key or value cannot be used.
+
+    Attributes:
+        key: as it is written at the place, where that is known.
+        place: a file and line, Spark's configuration, a call.
+    """
 
     key: str
     reason: str
-    place: str = "configuration"
+    place: str = UNPLACED
     suggestion: str | None = None
 
     def sentence(self) -> str:

@@ -23,6 +23,11 @@ class PluginError(MillpondError):
     """A plugin cannot be used."""
 
     name: str
+    place: str = attrs.field(default="", init=False)
+    """The key of configuration that names it, and where that stands, if one does."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
 
 
 @attrs.define(eq=False, slots=False)

@@ -10,12 +10,14 @@ from typing import Any
 
 import attrs
 
-from millpond.config import PluginsConfig, structure_options
+from millpond.config import Config, PluginsConfig
+from millpond.origins import Origins
 
 __all__ = ["ENTRY_POINT_GROUP", "PluginRecord", "Status", "discover", "effective_rules"]
 
 ENTRY_POINT_GROUP = "millpond.plugins"
 _ENVIRONMENT = "MILLPOND_PLUGINS_"
+_RULES = ("allow", "block", "disable_all")
 
 
 class Status(enum.Enum):
@@ -80,14 +82,11 @@ def effective_rules(
     An allow-list of the environment replaces the configured one, blocks add up.
     """
     environment = os.environ if environment is None else environment
-    options = {
-        key: environment[_ENVIRONMENT + key.upper()]
-        for key in ("allow", "block", "disable_all")
-        if environment.get(_ENVIRONMENT + key.upper())
-    }
+    variables = {f"plugins.{key}": _ENVIRONMENT + key.upper() for key in _RULES}
+    options = {key: environment[name] for key, name in variables.items() if environment.get(name)}
     if not options:
         return config
-    extra = structure_options(PluginsConfig, options, "environment", "plugins")
+    extra = Config(options, place=Origins.of_names("environment", variables)).plugins
     return PluginsConfig(
         allow=extra.allow or config.allow,
         block=config.block + extra.block,

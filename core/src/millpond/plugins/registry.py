@@ -231,17 +231,22 @@ class PluginRegistry:
         Raises:
             ConfigError: no plugin provides a configured reporter.
         """
-        if not config.metrics.reporters:
-            return
-        reporters = self.gather("millpond_metric_reporters", config=config)
-        for name in config.metrics.reporters:
-            if name not in reporters:
-                reason = f"expected one of {', '.join(sorted(reporters))}, got {name!r}"
-                raise ConfigError("metrics.reporters", reason)
+        for name, reporter in self.reporters(config).items():
             try:
-                reporters[name](figures, labels)
+                reporter(figures, labels)
             except Exception:  # noqa: BLE001 - a reporter never fails a job
                 _LOG.exception("the metric reporter %r failed", name)
+
+    def reporters(self, config: Config) -> dict[str, Callable[..., Any]]:
+        """The configured reporters by name; ConfigError where no plugin provides one."""
+        if not config.metrics.reporters:
+            return {}
+        known = self.gather("millpond_metric_reporters", config=config)
+        for name in config.metrics.reporters:
+            if name not in known:
+                reason = f"expected one of {', '.join(sorted(known))}, got {name!r}"
+                raise ConfigError("metrics.reporters", reason)
+        return {name: known[name] for name in config.metrics.reporters}
 
     def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
         """The mappings that all plugins return for a hook, as one; the first plugin wins."""

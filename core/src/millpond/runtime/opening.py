@@ -35,7 +35,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.config import Config
 from millpond.errors import (
     ArgumentTypeError,
-    ConfigError,
+    PluginError,
     RestoreError,
     UnsupportedCapabilityError,
     brief,
@@ -47,6 +47,7 @@ from millpond.types import key_codec_for
 __all__ = [
     "Restorable",
     "check_backend_options",
+    "configured_backend",
     "create_backend",
     "open_batch_backend",
     "open_keyed_backend",
@@ -110,11 +111,21 @@ def open_keyed_backend(
         options=config.backend_options(resolution.name),
         place=place,
     )
+    with config.placed():
+        return _opened(resolution, parameters, handles)
+
+
+def _opened(
+    resolution: Resolution,
+    parameters: KeyedBackendParameters,
+    handles: list[KeyedStateHandle | SavepointHandle],
+) -> KeyedStateBackend:
     opened = create_backend(resolution, parameters)
     try:
         if handles:
             restore_keyed(opened, handles)
-        opened.strategy(config.state.snapshot.strategy).start(_claimed(opened, handles))
+        strategy = opened.strategy(parameters.config.state.snapshot.strategy)
+        strategy.start(_claimed(opened, handles))
     except BaseException:
         opened.close()
         raise
@@ -163,6 +174,31 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
     return backend
 
 
+def configured_backend(config: Config, instead: str = "") -> Resolution:
+    """The backend of a configuration, before a job begins that is to run with it.
+
+    Args:
+        config: the job's configuration.
+        instead: the backend that is named elsewhere, in place of the configured one.
+
+    Raises:
+        PluginError: it cannot be used; says where it is named.
+        ConfigError: an option, or a reporter, is unknown or wrong.
+        UnsupportedCapabilityError: there are options for a single state, and it knows none.
+    """
+    registry = get_registry(config.plugins)
+    try:
+        resolution = registry.resolve(instead or config.state.backend)
+        factory = registry.load(resolution)
+    except PluginError as error:
+        error.place = "" if instead else config.origins.where("state.backend")
+        raise
+    check_backend_options(factory, config.backend_options(resolution.name), config)
+    with config.placed():
+        registry.reporters(config)
+    return resolution
+
+
 def check_backend_options(
     factory: StateBackend, options: Mapping[str, Any], config: Config
 ) -> None:
@@ -175,11 +211,8 @@ def check_backend_options(
     """
     if "state" in options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
         raise UnsupportedCapabilityError(factory.name, Capability.PER_STATE_OPTIONS.value)
-    try:
+    with config.placed():
         factory.check_options(options)
-    except ConfigError as error:
-        error.place = config.place
-        raise
 
 
 def _created_in(

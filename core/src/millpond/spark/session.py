@@ -7,9 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millpond.config import SPARK_PREFIX, Config
+from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.origins import SPARK_PREFIX
 from millpond.spark.labels import SPREAD
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import check_parallelism
-from millpond.plugins import Resolution, get_registry
 from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
-from millpond.runtime.opening import check_backend_options
+from millpond.runtime.opening import configured_backend
 from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
@@ -170,7 +169,11 @@ class KeyedStream:
             PluginError: the configured backend cannot be used.
         """
         config = spark_configuration(self._df.sparkSession)
-        plan = self._plan(function, output, uid, config, event_time, order_by, time_mode)
+        with config.placed():
+            plan = self._plan(function, output, uid, config, event_time, order_by, time_mode)
+            return self._operator(plan, output_mode, execution_mode)
+
+    def _operator(self, plan: OperatorPlan, output_mode: str, execution_mode: str) -> DataFrame:
         df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
         carried = _carried(df, plan)
         if self._broadcast is not None:
@@ -186,9 +189,9 @@ class KeyedStream:
         if execution_mode == "batch":
             reason = "a streaming DataFrame has no end to sort for"
             raise ConfigError("execution_mode", reason, "process(...)")
-        if config.checkpoint.dir is None:
+        if plan.config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
-            raise ConfigError("spark.millpond.checkpoint.dir", reason, "Spark configuration")
+            raise ConfigError("checkpoint.dir", reason)
         name = watch_operator(self._df.sparkSession, plan)
         return _run_streaming(carried.select("*", time_column()), plan, output_mode, name)
 
@@ -210,7 +213,7 @@ class KeyedStream:
                 "cannot be on Spark: a query owns the snapshots it has taken, and a savepoint that "
                 "it starts from stays yours, to delete when you like"
             )
-            raise ConfigError("checkpoint.claim", reason, "Spark configuration")
+            raise ConfigError("checkpoint.claim", reason)
         past = Past.of(config, uid) if self._df.isStreaming else Past()
         max_parallelism = config.max_parallelism or past.max_parallelism(parallelism)
         check_parallelism(max_parallelism, parallelism)
@@ -241,17 +244,8 @@ class KeyedStream:
             max_parallelism=max_parallelism,
             config=config,
             broadcast=None if self._broadcast is None else self._broadcast[1],
-            resolution=_resolution(config),
+            resolution=configured_backend(config),
         )
-
-
-def _resolution(config: Config) -> Resolution:
-    """The configured backend, its options checked, before any executor hears of the job."""
-    registry = get_registry(config.plugins)
-    resolution = registry.resolve(config.state.backend)
-    options = config.backend_options(resolution.name)
-    check_backend_options(registry.load(resolution), options, config)
-    return resolution
 
 
 def _time_mode(

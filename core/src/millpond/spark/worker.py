@@ -64,6 +64,7 @@ def run_subtask(
     committed = _committed_state(plan, layout, info, pointer)
     time = BatchTime.of(state, watermarked=plan.watermarked)
     with (
+        plan.config.placed(),
         acquire_backend(plan, query, groups, committed, time.processing_time) as acquired,
         open_operator_backend(
             restore=_operator_state(plan, info, committed), config=plan.config

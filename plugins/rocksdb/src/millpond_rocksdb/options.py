@@ -88,7 +88,7 @@ class RocksDBOptions(ColumnOptions):
     )
     block_cache_size: ByteSize = ByteSize(64 << 20)
     max_background_jobs: int = attrs.field(default=2, validator=attrs.validators.ge(1))
-    max_open_files: int = -1
+    max_open_files: int = attrs.field(default=-1, validator=attrs.validators.ge(-1))
     transfer_threads: int = attrs.field(default=4, validator=attrs.validators.ge(1))
     inline_threshold: ByteSize = ByteSize(4 << 10)
     state: Mapping[str, Any] = attrs.field(factory=dict)
@@ -114,6 +114,8 @@ class RocksDBOptions(ColumnOptions):
         preset = {name.replace("_", "-"): value for name, value in PREDEFINED[chosen].items()}
         merged = {**preset, **options}
         made = structure_options(cls, merged, "configuration", "backend.rocksdb")
+        if made.memory is not None:
+            memory_bytes(made.memory)
         for state in made.state:
             made.for_state(state)
         return made

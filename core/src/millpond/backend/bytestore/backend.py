@@ -50,7 +50,8 @@ class ByteStoreBackend(KeyedStateBackend):
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         if parameters.directory is None:
-            raise ConfigError("directory", f"the backend {self.name!r} needs a directory")
+            reason = f"the backend {self.name!r} needs a directory"
+            raise ConfigError("directory", reason, "open_keyed_backend(...)")
         super().__init__(parameters)
         self.prefix: bytes | None = None
         size = self._prefix_bytes

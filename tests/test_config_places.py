@@ -1,0 +1,256 @@
+"""Whatever refuses a value of configuration says where it stands: the key as written, the line."""
+
+import itertools
+import sys
+import types
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.cli.jobfile import JobFile, JobSection, SinkSection, SourceSection
+from millpond.plugins.discovery import effective_rules
+from millpond.runtime.opening import configured_backend
+from millpond.structuring import known_keys
+from millpond_heap import HeapStateBackend
+from millpond_lmdb.options import LmdbOptions
+from millpond_rocksdb.options import ColumnOptions, RocksDBOptions
+
+FREE = {"state.snapshot.strategy", "metrics.directory"}
+"""Any text is a name there; what is none is told where it is looked for, as below."""
+
+TEXTS = {"plugins.allow", "plugins.block"}
+"""Any text between commas is a list of names."""
+
+WRONG_TEXTS = {"state.backend": "hip", "metrics.reporters": "carrier-pigeon"}
+
+
+def every_key():
+    """All keys, with the backend whose options they are, and each one's sections beside values."""
+    core = [key for key in mp.Config.known_keys() if key != "backend"]
+    yield from (("heap", key) for key in core)
+    options = {"rocksdb": RocksDBOptions, "lmdb": LmdbOptions}
+    for backend, cls in options.items():
+        yield from ((backend, key) for key in known_keys(cls, ("backend", backend)))
+    yield from (("rocksdb", key) for key in known_keys(ColumnOptions, ("backend.rocksdb.state.s",)))
+
+
+KEYS = sorted(set(every_key()))
+
+
+def is_section(key):
+    """Whether other keys begin with this one, or a name comes after it."""
+    return any(other.startswith(f"{key}.") for _, other in KEYS)
+
+
+def wrong_values(key):
+    """Texts that the key refuses, and values that are none of TOML's or Python's for it."""
+    if is_section(key):
+        return ["perhaps", 3]
+    if key in WRONG_TEXTS:
+        return [WRONG_TEXTS[key]]
+    text = key in ("checkpoint.dir", "checkpoint.restore")
+    return [] if key in FREE | TEXTS or text else ["wet", "-7"]
+
+
+def refused(backend, make):
+    """The error of whatever refuses a configuration, when it is read or a job is built."""
+    with pytest.raises(errors.MillpondError) as caught:
+        configured_backend(make())
+    assert isinstance(caught.value, (errors.ConfigError, errors.PluginError)), backend
+    return str(caught.value)
+
+
+def chosen(backend, key):
+    """The backend named beside its option, unless that is the key in question."""
+    beside = key in ("state.backend", "state")
+    return {} if beside or backend == "heap" else {"state.backend": backend}
+
+
+CASES = [(backend, key, value) for backend, key in KEYS for value in wrong_values(key)]
+
+
+def test_there_are_enough_cases():
+    """Every key is refused for something, but those that take any text."""
+    covered = {key for _, key, _ in CASES}
+    free = {key for _, key in KEYS} - covered
+    assert free == FREE | TEXTS | {"checkpoint.dir", "checkpoint.restore"}
+    assert len(CASES) > 100
+
+
+@pytest.mark.parametrize(("backend", "key", "value"), CASES)
+def test_from_spark(backend, key, value):
+    """The error names the whole key of Spark's configuration."""
+    for written in (key, key.replace("-", "_")):
+        conf = {**chosen(backend, key), written: str(value)}
+        items = [(f"spark.millpond.{name}", text) for name, text in conf.items()]
+        said = refused(backend, lambda given=items: mp.Config.from_spark_conf(given))
+        assert said.startswith(f"Spark configuration: spark.millpond.{written}: "), said
+
+
+@pytest.mark.parametrize(("backend", "key", "value"), CASES)
+def test_from_python(backend, key, value):
+    """The error names the key as it was given, dotted or in sections."""
+    conf = chosen(backend, key)
+    said = refused(backend, lambda: mp.Config({**conf, f"millpond.{key}": value}))
+    assert said.startswith(f"Config(...): millpond.{key}: "), said
+    head, *parts = key.replace("-", "_").split(".")
+    section = value
+    for part in reversed(parts):
+        section = {part: section}
+    said = refused(backend, lambda: mp.Config(conf, **{head: section}))
+    assert said.startswith(f"Config(...): {'.'.join((head, *parts))}: "), said
+
+
+def files_with(backend, key, value):
+    """TOML texts that give a key a value, and the line of it, as tables and inline."""
+    literal = repr(value)
+    parts = ["millpond", *key.split(".")]
+    beside = [f'"{k}" = "{v}"' for k, v in chosen(backend, key).items()]
+    # The same last word elsewhere, before and after, must not be taken for it.
+    decoy = [f"# {parts[-1]} = 1", "[other]", f"{parts[-1]} = 1", f"text = '''\n{parts[-1]} = 2'''"]
+    for at in range(1, len(parts)):
+        table, rest = ".".join(parts[:at]), ".".join(parts[at:])
+        lines = [*decoy, "[millpond]", *beside]
+        lines += [f"[{table}]"] if at > 1 else []
+        text = "\n".join([*lines, f"{rest} = {literal}", "[after]", f"{parts[-1]} = 1", ""])
+        yield text, text.split("\n").index(f"{rest} = {literal}") + 1
+    inline = literal
+    for part in reversed(parts[2:]):
+        inline = f"{{ {part} = {inline} }}"
+    if not (beside and parts[1] == "state"):
+        text = "\n".join([*decoy, "[millpond]", *beside, f"{parts[1]} = {inline}", ""])
+        yield text, text.count("\n")
+
+
+@pytest.mark.parametrize(("backend", "key", "value"), CASES)
+def test_from_a_file(tmp_path, backend, key, value):
+    """The error names file, line and key, however the file is written."""
+    path = tmp_path / "millpond.toml"
+    for text, line in files_with(backend, key, value):
+        path.write_text(text)
+        said = refused(backend, lambda: mp.Config.from_toml(path))
+        assert said.startswith(f"{path}, line {line}: millpond.{key}: "), (text, said)
+
+
+@pytest.mark.parametrize("section", ["", "state.", "state.snapshot.", "backend.rocksdb."])
+def test_unknown_keys(tmp_path, section):
+    """A key that does not exist is told in the same way, the suggestion as it would be written."""
+    config = {"state.backend": "rocksdb"} if "rocksdb" in section else {}
+    spark = [(f"spark.millpond.{k}", v) for k, v in {**config, f"{section}zzz": "1"}.items()]
+    said = refused(section, lambda: mp.Config.from_spark_conf(spark))
+    assert said.startswith(f"Spark configuration: spark.millpond.{section}zzz: is not a known key")
+    path = tmp_path / "m.toml"
+    path.write_text(f"[millpond]\n'state.bakend' = 1\n{section}zzz = 1\n")
+    said = refused(section, lambda: mp.Config.from_toml(path))
+    assert "m.toml, line 2: millpond.state.bakend" in said
+    assert "Did you mean 'millpond.state.backend'?" in said
+
+
+@pytest.mark.parametrize("value", ["perhaps", "2"])
+def test_from_the_environment(value):
+    """A rule of the environment is told by the variable's name."""
+    rules = mp.Config().plugins
+    with pytest.raises(errors.ConfigError, match="^environment: MILLPOND_PLUGINS_DISABLE_ALL: "):
+        effective_rules(rules, {"MILLPOND_PLUGINS_DISABLE_ALL": value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("state.snapshot.strategy", "later"), ("backend.rocksdb.memory", "1kb")]
+)
+def test_what_only_an_opened_backend_refuses(tmp_path, key, value):
+    """It names the place, too."""
+    spark = mp.Config.from_spark_conf([(f"spark.millpond.{key}", value)])
+    with pytest.raises(errors.ConfigError, match=f"^Spark configuration: spark.millpond.{key}: "):
+        mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=spark)
+
+
+def test_a_value_that_is_given_twice():
+    """Neither of two spellings wins silently, nor a value over the section that it names."""
+    twice = {"max-parallelism": 64, "max_parallelism": 32}
+    with pytest.raises(errors.ConfigError, match=r"max_parallelism: is given twice"):
+        mp.Config(twice)
+    both = [{"state.backend.x": 1}, {"state.backend": "heap"}]
+    for first, second in itertools.permutations(both):
+        with pytest.raises(errors.ConfigError, match=r"state\.backend.*(section|value)"):
+            mp.Config({**first, **second})
+
+
+def test_options_of_a_backend_in_a_module_with_dots(monkeypatch):
+    """They reach it, and a wrong one names its key."""
+
+    class Store(HeapStateBackend):
+        MILLPOND_API = 1
+
+        def check_options(self, options):
+            if "size" in options:
+                raise errors.ConfigError("backend.my.store:Store.size", "is wrong")
+
+    module = types.ModuleType("my.store")
+    module.Store = Store
+    monkeypatch.setitem(sys.modules, "my", types.ModuleType("my"))
+    monkeypatch.setitem(sys.modules, "my.store", module)
+    name = "my.store:Store"
+    config = mp.Config({"state.backend": name, f"backend.{name}.size": 1})
+    assert config.backend_options(name) == {"size": 1}
+    with pytest.raises(errors.ConfigError, match=rf"backend\.{name}\.size: is wrong"):
+        configured_backend(config)
+
+
+JOB = """\
+[source]
+format = "json"
+schema = "k string"
+path = "in"
+[job]
+uid = "u"
+function = "m:F"
+key = ["k"]
+output = "k string"
+[sink]
+format = "json"
+checkpoint = "c"
+"""
+SECTIONS = {"source": SourceSection, "job": JobSection, "sink": SinkSection}
+JOB_KEYS = [f"{name}.{key}" for name, cls in SECTIONS.items() for key in attrs.fields_dict(cls)]
+
+
+@pytest.mark.parametrize("key", JOB_KEYS)
+def test_sections_of_a_job_file(tmp_path, key):
+    """A wrong value, an empty one and a missing one are told with line and key."""
+    path = tmp_path / "job.toml"
+    section, _, name = key.partition(".")
+    at = JOB.split("\n").index(f"[{section}]") + 1
+    without = [line for line in JOB.split("\n") if not line.startswith(f"{name} =")]
+    if name in ("format", "path"):
+        without = JOB.split("\n")
+        without = [*without[:at], *(x for x in without[at:] if not x.startswith(f"{name} ="))]
+    given = [f"{name} = 3.5", f'{name} = ""'] if name != "options" else [f"{name} = 3"]
+    for line in given:
+        path.write_text("\n".join([*without[:at], "# here", line, *without[at:]]))
+        with pytest.raises(errors.ConfigError) as caught:
+            JobFile.read(path)
+        assert str(caught.value).startswith(f"{path}, line {at + 2}: {key}: "), line
+    path.write_text(JOB.replace(f"[{section}]", f"[{section}]\nzzz = 1"))
+    with pytest.raises(errors.ConfigError, match=rf"line {at + 1}: {section}\.zzz: is not a known"):
+        JobFile.read(path)
+
+
+def test_what_spark_refuses_of_a_job_file(tmp_path):
+    """A key of Spark's configuration, and an argument, are told by the file's own line."""
+    path = tmp_path / "job.toml"
+    path.write_text(JOB + "[millpond]\nstate.snapshot.strategy = 'later'\n[spark]\nx = 1\n")
+    job = JobFile.read(path)
+    told = {
+        ("spark.millpond.state.snapshot.strategy", "Spark configuration"): (
+            "line 14: millpond.state.snapshot.strategy: why."
+        ),
+        ("null_keys", "key_by(...)"): "line 5: job.null_keys: why.",
+        ("nope", "key_by(...)"): "line 8: job.key: nope: why.",
+        ("uid", "process(...)"): "line 6: job.uid: why.",
+        ("job.function", "configuration"): "line 7: job.function: why.",
+    }
+    for (key, place), expected in told.items():
+        with pytest.raises(errors.ConfigError) as caught, job.placed():
+            raise errors.ConfigError(key, "why", place)
+        assert str(caught.value) == f"{path}, {expected}"
