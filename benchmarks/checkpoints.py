@@ -21,7 +21,7 @@ from typing import Any
 import lmdb
 import matplotlib as mpl
 import millpond as mp
-from millpond.checkpoint.rowfiles import read_rows
+from millpond.checkpoint.row_file_reader import read_rows
 from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions

@@ -17,7 +17,7 @@ from job import OUTPUT, CustomerSummary
 from millpond.checkpoint import KeyedStateHandle
 from millpond.plugins import get_registry
 from millpond.spark import configure, key_by
-from millpond.spark.figures import read_pointers
+from millpond.spark.metrics.batch_metrics import read_pointers
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery

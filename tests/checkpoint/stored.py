@@ -1,6 +1,6 @@
 """What tests look at stored state with: by path, with all installed plugins."""
 
-from millpond.checkpoint import inspect
+from millpond.checkpoint.inspection import inspector
 from millpond.plugins import get_registry
 
 
@@ -11,4 +11,4 @@ def locate_savepoint(place):
 
 def open_stored(place, checkpoint_id=None):
     """The operators of a savepoint or a checkpoint directory."""
-    return inspect.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
+    return inspector.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)

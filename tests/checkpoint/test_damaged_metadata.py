@@ -8,9 +8,9 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.catalog import read_catalog
+from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.sealed import write_sealed
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
 from stored import locate_savepoint, open_stored

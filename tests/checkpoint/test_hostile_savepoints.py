@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millpond import errors
-from millpond.checkpoint.savepoint.pages import check_statistics
-from millpond.checkpoint.savepoint.read import read_table
+from millpond.checkpoint.savepoint.page_headers import check_statistics
+from millpond.checkpoint.savepoint.table_reader import read_table
 from millpond.config import RestoreConfig
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)

@@ -8,7 +8,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import filesystem
+from millpond.storage import file_systems
 from stored import locate_savepoint
 
 
@@ -126,8 +126,10 @@ def test_a_read_takes_no_more_memory_than_the_file(tmp_path, offset, length):
 def test_a_store_that_does_not_answer_is_given_up(monkeypatch):
     """A remote store without a network is an error after a bounded time."""
     release = threading.Event()
-    monkeypatch.setattr(filesystem, "_ANSWER_SECONDS", 0.01)
-    monkeypatch.setattr(filesystem, "_named_filesystem", lambda uri: release.wait(60) and (uri, ""))
+    monkeypatch.setattr(file_systems, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(
+        file_systems, "_named_filesystem", lambda uri: release.wait(60) and (uri, "")
+    )
     with pytest.raises(errors.ConfigError, match="has not answered within"):
         mp.checkpoint_storage("gs://bucket/silent")
     release.set()

@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.contents import read_contents
+from millpond.checkpoint.inspection.rows_in_memory import read_contents
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
 from millpond.runtime.opening import create_backend

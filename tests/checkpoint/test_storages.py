@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import CheckpointStreamFactory, StreamStateHandle
-from millpond.checkpoint.memory import MemoryStorage
+from millpond.storage.memory import MemoryStorage
 from moto.server import ThreadedMotoServer
 
 TOTAL = mp.ValueStateDescriptor("total", int)

@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crash_model import FAULT, RETRIED, Case
-from millpond.checkpoint.catalog import read_catalog
-from millpond.checkpoint.local import open_local_storage
-from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.errors import CorruptSnapshotError
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.local_directory import open_local_storage
 
 SMALL_DISK = "size=8m"
 

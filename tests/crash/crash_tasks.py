@@ -9,9 +9,9 @@ import millpond as mp
 from crash_faults import damage
 from crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 from millpond.plugins import get_registry
-from millpond.spark.acquire import CommittedState, acquire_backend
-from millpond.spark.plan import OperatorPlan
-from millpond.spark.rows import RowCodec
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.worker.backend_source import CommittedState, acquire_backend
 from pyspark.sql.types import StringType, StructType
 
 SCHEMA = StructType().add("k", StringType())

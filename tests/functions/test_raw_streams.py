@@ -5,7 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import CheckpointStreamFactory
-from millpond.checkpoint.raw import KeyedRawOutputStream, OperatorRawOutputStream
+from millpond.checkpoint.raw_streams import KeyedRawOutputStream, OperatorRawOutputStream
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import attrs
 import make as corpus
 import millpond as mp
 import pyarrow as pa
-from millpond.checkpoint.catalog import read_catalog
-from millpond.checkpoint.inspect import open_stored
-from millpond.checkpoint.operatorstate import read_operator_state
-from millpond.checkpoint.sealed import write_sealed
+from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.inspection.inspector import open_stored
+from millpond.checkpoint.metadata_file import write_sealed
+from millpond.checkpoint.operator_state_snapshot import read_operator_state
 from millpond.checkpoint.segments import pack, unpack
 from millpond.plugins import get_registry
-from millpond.spark.layout import Layout, read_layout, write_layout
+from millpond.spark.driver.layout import Layout, read_layout, write_layout
 
 from fuzz.mutate import mutate_bytes, mutate_tree
 from fuzz.runner import CHANGED, EQUAL, WRONG

@@ -24,7 +24,7 @@ import os
 from fractions import Fraction
 
 import millpond
-from millpond.checkpoint.memory import MemoryStorage
+from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer
 from millpond_heap.factory import HeapStateBackend
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import millpond as mp
 import pytest
 from millpond.backend import KeyedBackendParameters
-from millpond.checkpoint.full import FullStrategy
-from millpond.checkpoint.memory import MemoryStorage
 from millpond.checkpoint.restore import RestoreOperation
+from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
 from millpond.state import ListState, ValueState
+from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for
 
 SPENT = mp.ValueStateDescriptor("spent", float)

@@ -3,8 +3,8 @@
 import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
-from millpond.spark.layout import Layout, write_layout
-from millpond.spark.past import Past
+from millpond.spark.driver.layout import Layout, write_layout
+from millpond.spark.driver.past import Past
 
 
 class Nothing(mp.KeyedProcessFunction):

@@ -15,7 +15,7 @@ import millpond as mp
 import pytest
 from millpond.checkpoint import KeyedStateHandle
 from millpond.spark import create_savepoint, subtask_figures
-from millpond.spark.figures import read_pointers
+from millpond.spark.metrics.batch_metrics import read_pointers
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent

@@ -8,8 +8,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.carriers import TextCarrier
-from millpond.spark.plan import key_codec_of, key_group_column
+from millpond.spark.carriers.carrier import TextCarrier
+from millpond.spark.driver.plan import key_codec_of, key_group_column
 from millpond.types import signed64
 
 pytestmark = pytest.mark.spark

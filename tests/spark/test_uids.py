@@ -6,11 +6,11 @@ import pytest
 from millpond import errors
 from millpond.plugins import get_registry
 from millpond.spark import create_savepoint, key_by
-from millpond.spark.layout import Layout, current_layout, write_layout
-from millpond.spark.plan import OperatorPlan
-from millpond.spark.pointer import Pointer
-from millpond.spark.rows import RowCodec
-from millpond.spark.worker import _own_pointer
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.driver.layout import Layout, current_layout, write_layout
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.pointer import Pointer
+from millpond.spark.worker.task import _own_pointer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 from streaming import RUNNING, Running, output, run

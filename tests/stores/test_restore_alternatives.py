@@ -8,9 +8,9 @@ import pytest
 from millpond import errors
 from millpond.checkpoint import restore_keyed
 from millpond.plugins import get_registry
-from millpond.spark.acquire import CommittedState, acquire_backend
-from millpond.spark.plan import OperatorPlan
-from millpond.spark.rows import RowCodec
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.worker.backend_source import CommittedState, acquire_backend
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
 
 TOTAL = mp.ValueStateDescriptor("total", int)

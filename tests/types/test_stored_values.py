@@ -4,7 +4,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint.files import SnapshotWriter
+from millpond.checkpoint.row_file import SnapshotWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
 NUMBERS = mp.ListStateDescriptor("numbers", float)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import type_language as tl
 from millpond import errors
-from millpond.backend.operatorstate import Mode, OperatorStateMeta
+from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.checkpoint.savepoint.operator_tables import OperatorTableCodec, _fitting_table
 from millpond.state import StateKind
 from millpond.types import key_codec_for, serializer_for

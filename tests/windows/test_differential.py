@@ -8,8 +8,8 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from flink_windows import EVENT, PROCESSING
-from millpond.backend.timers import TimerQueue
-from millpond.runtime.timers import TimerService
+from millpond.backend.timer_queue import TimerQueue
+from millpond.runtime.timer_service import TimerService
 from millpond.windows import (
     CountTrigger,
     EventTimeTrigger,

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 from millpond.backend import KeyedStateBackend
-from millpond.checkpoint.tasks import SnapshotTask
+from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
 from sabotage_tools import around, mutant, on_tables

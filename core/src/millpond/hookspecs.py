@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from millpond.backend.spi import StateBackend, StateContext
     from millpond.checkpoint.handles import KeyedStateHandle
     from millpond.checkpoint.restore import RestoreOperation
-    from millpond.checkpoint.storage import CheckpointStorage
-    from millpond.checkpoint.strategy import SnapshotStrategy
+    from millpond.checkpoint.strategies.base import SnapshotStrategy
     from millpond.config import Config
     from millpond.state.descriptors import StateDescriptor
+    from millpond.storage.checkpoint_storage import CheckpointStorage
     from millpond.types.base import TypeSerializer
     from millpond.types.keys import KeyCodec
 

@@ -1,5 +1,5 @@
 """``millpond.local.run``: a job in this process, without Spark."""
 
-from millpond.runtime.local import run
+from millpond.runtime.local_runner import run
 
 __all__ = ["run"]

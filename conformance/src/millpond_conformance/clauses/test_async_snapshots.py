@@ -8,7 +8,7 @@ from datetime import timedelta
 import millpond as mp
 import pytest
 from millpond.backend import Capability
-from millpond.checkpoint.memory import MemoryStorage
+from millpond.storage.memory import MemoryStorage
 
 from millpond_conformance.plugin import BackendOpener
 

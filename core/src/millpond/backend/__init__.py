@@ -3,8 +3,8 @@
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.spi import KeyedBackendParameters, StateBackend, StateContext, StateMeta
+from millpond.backend.state_view import StateView
 from millpond.backend.tables import ABSENT, CellTable, MapTable
-from millpond.backend.view import StateView
 
 __all__ = [
     "ABSENT",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from millpond.backend.cells import join_cells, split_cells
+from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.backend.spi import StateMeta
 from millpond.backend.stored import unreadable
 from millpond.state.descriptors import StateKind
-from millpond.state.ttl.config import CleanupStrategies
+from millpond.state.ttl.ttl_config import CleanupStrategies
 
 if TYPE_CHECKING:
     from millpond.backend.changes import Change

@@ -16,10 +16,10 @@ from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
-from millpond.backend.registration import RegisteredState, StateRegistry
 from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.state_registry import RegisteredState, StateRegistry
+from millpond.backend.state_view import StateView
 from millpond.backend.stored import unreadable
-from millpond.backend.view import StateView
 from millpond.closing import Closeable
 from millpond.errors import ConfigError
 from millpond.state.descriptors import StateDescriptor, StateKind
@@ -28,8 +28,8 @@ from millpond.types.key_columns import codec_from_snapshot
 
 if TYPE_CHECKING:
     from millpond.backend.ownership import WorkingDirectory
-    from millpond.checkpoint.storage import CheckpointStorage
-    from millpond.checkpoint.strategy import SnapshotResult, SnapshotStrategy
+    from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
+    from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["KeyedStateBackend", "RegisteredState", "addresses_of"]
 

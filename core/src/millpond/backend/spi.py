@@ -14,7 +14,7 @@ from millpond.clock import Clock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange, check_parallelism, check_range
 from millpond.state.descriptors import StateDescriptor, StateKind
-from millpond.state.metrics.registry import MetricRegistry
+from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import KeyCodec, SerializerSnapshot
 
 if TYPE_CHECKING:

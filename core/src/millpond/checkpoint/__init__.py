@@ -1,5 +1,6 @@
 """Snapshots: storages, files, handles, strategies and restore."""
 
+from millpond.checkpoint.file_writer import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.restore import catch_up, restore_keyed
 from millpond.checkpoint.savepoint import (
@@ -9,10 +10,9 @@ from millpond.checkpoint.savepoint import (
     rekey_savepoint,
     seal_savepoint,
 )
-from millpond.checkpoint.storage import CheckpointStorage, open_storage
-from millpond.checkpoint.strategy import SnapshotStrategy
-from millpond.checkpoint.streams import CheckpointStreamFactory, StreamStateHandle
-from millpond.checkpoint.tasks import SnapshotResult
+from millpond.checkpoint.snapshot_task import SnapshotResult
+from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 
 __all__ = [
     "CheckpointStorage",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from millpond.backend.operatorstate import Mode, OperatorStateMeta
+from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.errors import brief
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism

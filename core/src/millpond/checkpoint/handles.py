@@ -13,7 +13,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
-from millpond.backend.operatorstate import OperatorStateMeta
+from millpond.backend.operator_state import OperatorStateMeta
 from millpond.backend.spi import StateMeta
 from millpond.checkpoint.checks import (
     check_counts,
@@ -23,10 +23,10 @@ from millpond.checkpoint.checks import (
     plain,
 )
 from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
-from millpond.checkpoint.raw import OperatorRawHandle
-from millpond.checkpoint.storage import CheckpointStorage, check_path
+from millpond.checkpoint.raw_streams import OperatorRawHandle
 from millpond.checkpoint.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 from millpond.keygroups import KeyGroupRange
+from millpond.storage.checkpoint_storage import CheckpointStorage, check_path
 from millpond.types import SerializerSnapshot
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.checkpoint.metadata import adopt_metadata
-from millpond.checkpoint.rowfiles import read_rows
-from millpond.checkpoint.savepoint.metadata import SavepointHandle
+from millpond.checkpoint.row_file_reader import read_rows
+from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 

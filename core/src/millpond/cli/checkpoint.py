@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from millpond.checkpoint.catalog import Catalog, Subtask
-from millpond.checkpoint.inspect import StoredOperator, pick_operator
-from millpond.checkpoint.verify import files_of, verify_file
+from millpond.checkpoint.inspection.catalog import Catalog, Subtask
+from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
+from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import catalog_of, check_id, place_text, stored_operators
 from millpond.cli.plugins import tool_limits

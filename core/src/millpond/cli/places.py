@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import click
 
 from millpond.checkpoint import SavepointHandle
-from millpond.checkpoint.catalog import Catalog, Subtask, read_catalog
-from millpond.checkpoint.inspect import StoredOperator, open_stored
-from millpond.checkpoint.local import LocalStorage
-from millpond.checkpoint.savepoint.metadata import METADATA_FILE
+from millpond.checkpoint.inspection.catalog import Catalog, Subtask, read_catalog
+from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, PlaceError
+from millpond.storage.local_directory import LocalStorage
 
 __all__ = [
     "catalog_of",

@@ -11,7 +11,7 @@ from millpond.checkpoint import rekey_savepoint, seal_savepoint
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.savepoint.metadata import TableFile
+from millpond.checkpoint.savepoint.savepoint_file import TableFile
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import (
     is_savepoint,
@@ -101,7 +101,7 @@ def _from_spark(
 ) -> dict[str, list[KeyedStateHandle]]:
     query_checkpoint(checkpoint)
     with working("asking Spark for what is committed"), spark_words(checkpoint):
-        from millpond.spark.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
+        from millpond.spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
 
         spark = local_session()
         try:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from millpond.checkpoint.editing import Edit, edit_value
-from millpond.checkpoint.inspect import StoredOperator, pick_operator
-from millpond.checkpoint.plainvalues import key_value, parse_json, stored_as
+from millpond.checkpoint.inspection.editing import Edit, edit_value
+from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
+from millpond.checkpoint.inspection.plain_values import key_value, parse_json, stored_as
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show

@@ -15,8 +15,7 @@ import pluggy
 
 from millpond import hookspecs
 from millpond.checkpoint.savepoint.locate import locate_savepoint
-from millpond.checkpoint.savepoint.metadata import SavepointHandle
-from millpond.checkpoint.storage import CheckpointStorage, open_storage
+from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -35,6 +34,7 @@ from millpond.plugins.discovery import (
     effective_rules,
 )
 from millpond.plugins.resolution import Resolution, import_target
+from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 
 if TYPE_CHECKING:
     from millpond.backend.spi import StateBackend
@@ -46,11 +46,11 @@ __all__ = ["PluginRegistry", "get_registry"]
 
 # The core's own plugins, by module.
 BUILTIN_PLUGINS = (
-    "millpond.backend.plugin",
-    "millpond.state.ttl.plugin",
-    "millpond.state.metrics.plugin",
-    "millpond.checkpoint.plugin",
-    "millpond.reporters.plugin",
+    "millpond.plugins.builtin.states",
+    "millpond.plugins.builtin.ttl",
+    "millpond.plugins.builtin.metrics",
+    "millpond.plugins.builtin.checkpoints",
+    "millpond.plugins.builtin.reporters",
 )
 KNOWN_DISTRIBUTIONS = {
     "heap": "millpond-heap",

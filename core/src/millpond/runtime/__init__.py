@@ -8,14 +8,14 @@ from millpond.runtime.checkpointed import (
     StateInitializationContext,
 )
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.runtime.keyed_operator import KeyedOperator, SubtaskInfo
 from millpond.runtime.opening import (
     open_batch_backend,
     open_keyed_backend,
     open_operator_backend,
 )
-from millpond.runtime.operator import KeyedOperator, SubtaskInfo
 from millpond.runtime.queryable import QueryableStateClient
-from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 
 __all__ = [
     "MAX_TIMESTAMP",

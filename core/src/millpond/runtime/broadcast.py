@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from millpond.backend import KeyedStateBackend
-from millpond.backend.operatorstate import BroadcastState, OperatorStateBackend
+from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.functions import KeyedProcessFunction
-from millpond.runtime.timers import TimerService
+from millpond.runtime.timer_service import TimerService
 from millpond.state import MapStateDescriptor, StateDescriptor
 
 __all__ = ["BroadcastContext", "KeyedBroadcastProcessFunction"]

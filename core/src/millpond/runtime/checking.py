@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from millpond.backend import StateMeta
-from millpond.backend.compat import check_fixed_parts
+from millpond.backend.migration import check_fixed_parts
 from millpond.errors import MillpondError
 from millpond.plugins import PluginRegistry
 from millpond.runtime.functions import KeyedProcessFunction, RuntimeContext, SubtaskInfo

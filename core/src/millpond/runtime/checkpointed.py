@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from millpond.backend.operatorstate import OperatorStateBackend
+from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.functions import RuntimeContext

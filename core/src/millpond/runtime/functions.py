@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import attrs
 
 from millpond.backend import KeyedStateBackend
-from millpond.backend.operatorstate import BroadcastState, OperatorStateBackend
-from millpond.runtime.timers import TimeDomain, TimerService
+from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
+from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.state import (
     AggregatingState,
     AggregatingStateDescriptor,

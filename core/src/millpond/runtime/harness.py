@@ -14,8 +14,7 @@ from millpond.checkpoint import (
     SavepointHandle,
     SavepointStrategy,
 )
-from millpond.checkpoint.memory import MemoryStorage
-from millpond.checkpoint.shares import operator_state_share
+from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.clock import ManualClock
 from millpond.closing import Closeable
 from millpond.config import Config
@@ -23,14 +22,15 @@ from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.plugins import get_registry
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.opening import (
     Restorable,
     open_keyed_backend,
     open_operator_backend,
     restorable,
 )
-from millpond.runtime.operator import KeyedOperator
 from millpond.runtime.rows import as_row, selector
+from millpond.storage.memory import MemoryStorage
 
 __all__ = ["KeyedOperatorHarness"]
 

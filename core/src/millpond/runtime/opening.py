@@ -17,16 +17,15 @@ from millpond.backend import (
     KeyedStateBackend,
     StateBackend,
 )
-from millpond.backend.operatorstate import OperatorStateBackend
+from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
-from millpond.backend.singlekey import SingleKeyBackend
+from millpond.backend.single_key import SingleKeyBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
     restore_keyed,
 )
-from millpond.checkpoint.local import check_local_path
-from millpond.checkpoint.operatorstate import (
+from millpond.checkpoint.operator_state_snapshot import (
     OperatorStateHandle,
     read_operator_state,
     write_operator_state,
@@ -42,6 +41,7 @@ from millpond.errors import (
 )
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import PluginRegistry, Resolution, get_registry
+from millpond.storage.local_directory import check_local_path
 from millpond.types import key_codec_for
 
 __all__ = [

@@ -21,9 +21,8 @@ from millpond.arguments import INT64, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
-from millpond.checkpoint.committed import last_batch, query_id
-from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
-from millpond.checkpoint.storage import public_uri
+from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.errors import (
@@ -45,6 +44,7 @@ from millpond.state import (
     StateKind,
     ValueStateDescriptor,
 )
+from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import VOID_NAMESPACE, SerializerSnapshot, TypeSerializer, signed64
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot

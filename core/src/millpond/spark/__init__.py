@@ -1,8 +1,8 @@
 """Millpond on PySpark: ``key_by(df, …).process(function, …)``."""
 
-from millpond.spark.figures import SubtaskFigures, subtask_figures
-from millpond.spark.metrics import MetricsListener, OperatorFigures
-from millpond.spark.savepoints import create_savepoint
+from millpond.spark.driver.savepoints import create_savepoint
+from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
+from millpond.spark.metrics.listener import MetricsListener, OperatorFigures
 from millpond.spark.session import configure
 from millpond.spark.stream import KeyedStream, key_by
 

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millpond.spark.carriers import Carrier
+from millpond.spark.carriers.carrier import Carrier
+from millpond.spark.carriers.frames import nothing, nulls_first
+from millpond.spark.carriers.nested import carrier_for
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
-from millpond.spark.nested import carrier_for
-from millpond.spark.rows import nothing, nulls_first
+from millpond.spark.driver.timing import event_times, watermark_column
 from millpond.spark.schemas import position_of, time_position
-from millpond.spark.timing import event_times, watermark_column
 
 __all__ = ["BroadcastCodec"]
 

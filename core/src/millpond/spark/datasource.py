@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from millpond.checkpoint.committed import last_batch, query_id
-from millpond.checkpoint.inspect import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry

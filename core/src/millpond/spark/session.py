@@ -11,7 +11,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
-from millpond.spark.labels import SPREAD
+from millpond.spark.driver.group_labels import SPREAD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

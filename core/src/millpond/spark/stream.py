@@ -18,24 +18,24 @@ from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
 from millpond.runtime.opening import configured_backend
 from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
+from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
-from millpond.spark.labels import group_labels
-from millpond.spark.past import Past
-from millpond.spark.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
-from millpond.spark.pointer import POINTER_SCHEMA
-from millpond.spark.rescale import watch_operator
-from millpond.spark.rows import RowCodec
-from millpond.spark.schemas import output_schema, position_of, time_position
-from millpond.spark.session import spark_configuration
-from millpond.spark.timing import (
+from millpond.spark.driver.group_labels import group_labels
+from millpond.spark.driver.past import Past
+from millpond.spark.driver.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
+from millpond.spark.driver.pointer import POINTER_SCHEMA
+from millpond.spark.driver.query_start import watch_operator
+from millpond.spark.driver.timing import (
     TIMEOUTS,
     TimeMode,
     time_column,
     watermark_column,
     with_wake_ups,
 )
+from millpond.spark.schemas import output_schema, position_of, time_position
+from millpond.spark.session import spark_configuration
 from millpond.spark.windowed import WindowedStream
-from millpond.spark.worker import run_partition, run_subtask
+from millpond.spark.worker.task import run_partition, run_subtask
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState

@@ -18,8 +18,8 @@ from millpond.runtime.windows import (
     Windowing,
     WindowOperator,
 )
-from millpond.runtime.windows.contents import WindowFunction, as_window_function
-from millpond.spark.named import names_of, reader_of
+from millpond.runtime.windows.window_contents import WindowFunction, as_window_function
+from millpond.spark.carriers.named_rows import names_of, reader_of
 from millpond.spark.schemas import output_schema
 from millpond.state import AggregateFunction
 

@@ -22,7 +22,7 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
-from millpond.state.ttl.config import (
+from millpond.state.ttl.ttl_config import (
     CleanupStrategies,
     StateTtlConfig,
     StateVisibility,

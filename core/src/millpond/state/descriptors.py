@@ -19,7 +19,7 @@ from millpond.errors import (
     StateNameError,
     brief,
 )
-from millpond.state.ttl.config import StateTtlConfig
+from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import (
     FindSerializer,
     KeyCodec,

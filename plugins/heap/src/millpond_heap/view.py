@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millpond.backend.view import StateView
+from millpond.backend.state_view import StateView
 
 if TYPE_CHECKING:
     from millpond.backend.changes import Change

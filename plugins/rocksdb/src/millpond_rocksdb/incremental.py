@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from millpond.backend.failures import named
-from millpond.backend.view import EmptyView
+from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.checkpoint.storage import CheckpointStorage
-from millpond.checkpoint.strategy import SnapshotStrategy
-from millpond.checkpoint.tasks import SnapshotResult, SnapshotTask
+from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
+from millpond.storage.checkpoint_storage import CheckpointStorage
 
 from millpond_rocksdb.factory import NATIVE_FORMAT
 

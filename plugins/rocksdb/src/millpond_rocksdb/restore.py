@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.metadata import adopt_metadata
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend

@@ -1,7 +1,7 @@
 """The base of backends that keep their state in an ordered key-value store."""
 
-from millpond.backend.bytestore.backend import ByteStoreBackend
-from millpond.backend.bytestore.buffer import end_of_prefix
+from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore, StoreReader, WriteBatch
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Savepoints: Parquet tables that every backend writes and restores, and that people edit."""
 
 from millpond.checkpoint.savepoint.locate import locate_savepoint
-from millpond.checkpoint.savepoint.metadata import (
+from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
@@ -9,9 +9,9 @@ from millpond.checkpoint.savepoint.metadata import (
     read_savepoint,
     write_savepoint,
 )
-from millpond.checkpoint.savepoint.restore import SavepointRestore
+from millpond.checkpoint.savepoint.savepoint_restore import SavepointRestore
+from millpond.checkpoint.savepoint.savepoint_strategy import SavepointStrategy
 from millpond.checkpoint.savepoint.seal import rekey_savepoint, seal_savepoint
-from millpond.checkpoint.savepoint.strategy import SavepointStrategy
 
 __all__ = [
     "SavedOperator",

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from millpond.checkpoint.contents import read_contents
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.savepoint.metadata import (
+from millpond.checkpoint.inspection.rows_in_memory import read_contents
+from millpond.checkpoint.operator_state_assignment import frozen_operator_state
+from millpond.checkpoint.savepoint.operator_tables import save_operator_states
+from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
@@ -17,10 +19,8 @@ from millpond.checkpoint.savepoint.metadata import (
     require_empty,
     write_savepoint,
 )
-from millpond.checkpoint.savepoint.operator_tables import save_operator_states
-from millpond.checkpoint.savepoint.write import save_operator
-from millpond.checkpoint.shares import frozen_operator_state
-from millpond.checkpoint.tasks import SnapshotTask
+from millpond.checkpoint.savepoint.table_writer import save_operator
+from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange

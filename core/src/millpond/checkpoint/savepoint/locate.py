@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike, fspath
 
-from millpond.checkpoint.local import local_uri
-from millpond.checkpoint.savepoint.metadata import SavepointHandle
-from millpond.checkpoint.storage import CheckpointStorage
+from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.local_directory import local_uri
 
 __all__ = ["locate_savepoint"]
 

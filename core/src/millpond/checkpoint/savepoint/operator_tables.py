@@ -9,17 +9,22 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from millpond.backend.operatorstate import FrozenState, Mode, OperatorStateMeta
+from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta
 from millpond.backend.stored import unreadable
-from millpond.checkpoint.savepoint.metadata import (
+from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
     SavepointHandle,
     TableFile,
     state_folder,
 )
-from millpond.checkpoint.savepoint.read import checked_bytes, edited_bytes, named_files, read_table
-from millpond.checkpoint.savepoint.write import write_table
+from millpond.checkpoint.savepoint.table_reader import (
+    checked_bytes,
+    edited_bytes,
+    named_files,
+    read_table,
+)
+from millpond.checkpoint.savepoint.table_writer import write_table
 from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError

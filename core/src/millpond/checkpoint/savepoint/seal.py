@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import attrs
 import pyarrow as pa
 
-from millpond.checkpoint.savepoint.metadata import (
+from millpond.checkpoint.savepoint.operator_tables import (
+    read_operator_states,
+    save_operator_states,
+    seal_operator_states,
+)
+from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
@@ -19,20 +24,15 @@ from millpond.checkpoint.savepoint.metadata import (
     state_folder,
     write_savepoint,
 )
-from millpond.checkpoint.savepoint.operator_tables import (
-    read_operator_states,
-    save_operator_states,
-    seal_operator_states,
-)
-from millpond.checkpoint.savepoint.read import (
+from millpond.checkpoint.savepoint.table_reader import (
     edited_bytes,
     named_files,
     read_state,
     read_table,
     state_codec,
 )
-from millpond.checkpoint.savepoint.rows import TableCodec
-from millpond.checkpoint.savepoint.write import TableWriter, write_table
+from millpond.checkpoint.savepoint.table_rows import TableCodec
+from millpond.checkpoint.savepoint.table_writer import TableWriter, write_table
 from millpond.config import RestoreConfig
 from millpond.errors import MaxParallelismError
 from millpond.keygroups import KeyGroupRange, check_parallelism

@@ -11,8 +11,6 @@ from millpond.runtime.windows.assigners import (
     WindowAssigner,
 )
 from millpond.runtime.windows.builder import Windowing, window
-from millpond.runtime.windows.contents import ProcessWindowFunction, WindowContext
-from millpond.runtime.windows.operator import LateRow, WindowOperator
 from millpond.runtime.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
@@ -23,6 +21,8 @@ from millpond.runtime.windows.triggers import (
     TriggerResult,
 )
 from millpond.runtime.windows.window import TimeWindow
+from millpond.runtime.windows.window_contents import ProcessWindowFunction, WindowContext
+from millpond.runtime.windows.window_operator import LateRow, WindowOperator
 
 __all__ = [
     "CountTrigger",

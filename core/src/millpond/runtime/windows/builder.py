@@ -11,16 +11,16 @@ import attrs
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
 from millpond.runtime.windows.assigners import WindowAssigner
-from millpond.runtime.windows.contents import (
+from millpond.runtime.windows.triggers import Trigger
+from millpond.runtime.windows.window import milliseconds
+from millpond.runtime.windows.window_contents import (
     WindowContents,
     WindowFunction,
     aggregated,
     kept,
     reduced,
 )
-from millpond.runtime.windows.operator import LateRow, WindowOperator
-from millpond.runtime.windows.triggers import Trigger
-from millpond.runtime.windows.window import milliseconds
+from millpond.runtime.windows.window_operator import LateRow, WindowOperator
 from millpond.state import AggregateFunction
 
 __all__ = ["Windowing", "window"]

@@ -11,7 +11,7 @@ import attrs
 
 from millpond.arguments import checked
 from millpond.errors import ConfigError
-from millpond.runtime.timers import TimeDomain
+from millpond.runtime.timer_service import TimeDomain
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import ReducingStateDescriptor
 

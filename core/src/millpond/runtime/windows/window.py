@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from millpond.arguments import INT64, check_within
 from millpond.errors import ConfigError, brief
-from millpond.runtime.timers import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 __all__ = ["GLOBAL_WINDOW", "TimeWindow", "milliseconds", "window_of"]
 

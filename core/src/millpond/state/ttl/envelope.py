@@ -16,7 +16,7 @@ from millpond.state.descriptors import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from millpond.state.ttl.config import StateTtlConfig
+from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 __all__ = ["TtlSerializer", "stored_descriptor"]

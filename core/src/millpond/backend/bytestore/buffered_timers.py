@@ -1,0 +1,82 @@
+"""Timers over a byte store: rows in a family of their own, changes buffered until the flush."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.backend.changes import Change
+from millpond.backend.timer_queue import (
+    TIMESTAMP_BYTES,
+    TimerRows,
+    timestamp_bytes,
+    timestamp_from,
+)
+
+if TYPE_CHECKING:
+    from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
+
+__all__ = ["BufferedTimerRows"]
+
+_CHANGE_BYTES = 128
+
+
+class BufferedTimerRows(TimerRows):
+    """Looks at most at one place per key group for what is due."""
+
+    def __init__(self, backend: ByteStoreBackend, family: str, prefixes: list[bytes]) -> None:
+        self._backend = backend
+        self._family = family
+        self._prefixes = prefixes
+        self._changed: dict[bytes, bool] = {}
+
+    def add(self, row: bytes) -> None:
+        """See the base class."""
+        self._backend.make_room(_CHANGE_BYTES)
+        self._changed[row] = True
+
+    def discard(self, row: bytes) -> None:
+        """See the base class."""
+        self._backend.make_room(_CHANGE_BYTES)
+        self._changed[row] = False
+
+    def until(self, timestamp: int) -> list[bytes]:
+        """See the base class."""
+        stop = timestamp_bytes(timestamp)
+        rows: set[bytes] = set()
+        for prefix in self._prefixes:
+            end = end_of_prefix(prefix + stop)
+            with closing(self._backend.store.scan(self._family, prefix, end)) as scan:
+                rows.update(row for row, _ in scan)
+        start = len(self._prefixes[0])
+        for row, present in self._changed.items():
+            if present and row[start : start + TIMESTAMP_BYTES] <= stop:
+                rows.add(row)
+            elif not present:
+                rows.discard(row)
+        return list(rows)
+
+    def earliest(self) -> int | None:
+        """See the base class."""
+        start = len(self._prefixes[0])
+        stamps = [
+            row[start : start + TIMESTAMP_BYTES] for row, there in self._changed.items() if there
+        ]
+        for prefix in self._prefixes:
+            with closing(
+                self._backend.store.scan(self._family, prefix, end_of_prefix(prefix))
+            ) as scan:
+                kept = (row for row, _ in scan if self._changed.get(row, True))
+                stamps += [row[start : start + TIMESTAMP_BYTES] for row in islice(kept, 1)]
+        return timestamp_from(min(stamps)) if stamps else None
+
+    def changes(self) -> list[Change]:
+        """The changed rows, sorted."""
+        changed = self._changed
+        return [(row, b"" if changed[row] else None) for row in sorted(changed)]
+
+    def flushed(self) -> None:
+        """The changes are stored: the buffer is empty."""
+        self._changed = {}

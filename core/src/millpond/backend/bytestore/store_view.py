@@ -1,0 +1,45 @@
+"""A consistent picture of a byte store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.backend.bytestore.store import ByteStore, StoreReader
+from millpond.backend.changes import Change
+from millpond.backend.state_view import StateView
+from millpond.keygroups import key_group_prefix_bytes
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["ByteStoreView"]
+
+_CHUNK = 4096
+
+
+class ByteStoreView(StateView):
+    """Reads through the store's own snapshot; a store without one is read before work goes on."""
+
+    def __init__(self, backend: KeyedStateBackend, store: ByteStore) -> None:
+        super().__init__(backend)
+        self._reader = store.reader()
+        self._source: ByteStore | StoreReader = self._reader or store
+        self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
+
+    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+        """See the base class."""
+        prefix = key_group.to_bytes(self._prefix_bytes, "big")
+        for meta in self.metas:
+            with closing(self._source.scan(meta.name, prefix, end_of_prefix(prefix))) as scan:
+                while chunk := list[Change](islice(scan, _CHUNK)):
+                    yield meta.name, chunk
+
+    def close(self) -> None:
+        """See the base class."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

@@ -1,0 +1,113 @@
+"""Whether a declared state fits what is stored under its name, and what brings it there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from millpond.backend.list_encoding import join_cells, split_cells
+from millpond.backend.spi import StateMeta
+from millpond.backend.stored import stored_bytes
+from millpond.errors import StateConflictError, StateMigrationError
+from millpond.state.descriptors import StateKind
+from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+
+__all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]
+
+CellMigration = Callable[[bytes], bytes | None]
+"""From a stored cell to its new bytes; None where the entry is gone."""
+
+_STAMP = struct.Struct(">q")
+
+
+def check_fixed_parts(stored: StateMeta, declared: StateMeta) -> None:
+    """Raise unless kind, namespace and map-key type are what they were: these never migrate.
+
+    Raises:
+        StateConflictError: it is another kind of state.
+        StateMigrationError: a type differs.
+    """
+    if stored.kind is not declared.kind:
+        raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
+    for part, old, new in (
+        ("namespace", stored.namespace, declared.namespace),
+        ("map key", stored.map_key, declared.map_key),
+    ):
+        if old != new:
+            reason = "addresses are found by their bytes, so this type can never change"
+            raise StateMigrationError(stored.name, part, str(old), str(new), reason=reason)
+
+
+def cell_migration(
+    stored: StateMeta, declared: StateMeta, serializer: TypeSerializer[object], now: int
+) -> CellMigration | None:
+    """How stored cells become what the declared state reads; None where they are already.
+
+    Args:
+        stored: what the snapshot says of the state.
+        declared: what the descriptor says.
+        serializer: of the declared values, without TTL's envelope.
+        now: the time in ms that entries get where TTL is new, and by which they are expired
+            where TTL is gone.
+
+    Raises:
+        StateConflictError, StateMigrationError: there is no way.
+    """
+    check_fixed_parts(stored, declared)
+    with stored_bytes("its snapshot's metadata", stored.name):
+        verdict = serializer.compatibility(stored.value)
+    if verdict.outcome is Outcome.INCOMPATIBLE:
+        raise refusal(stored.name, stored.value, declared.value, verdict)
+    if verdict.migrate is None and stored.ttl == declared.ttl:
+        return None
+    element = _element_migration(stored, declared, verdict, now)
+    migrate = _per_element(element) if stored.kind is StateKind.LIST else element
+
+    def guarded(data: bytes) -> bytes | None:
+        with stored_bytes("", stored.name):
+            return migrate(data)
+
+    return guarded
+
+
+def refusal(
+    state: str, stored: SerializerSnapshot, declared: SerializerSnapshot, verdict: Compatibility
+) -> StateMigrationError:
+    """The error of an incompatible value type."""
+    return StateMigrationError(
+        state, "value", str(stored), str(declared), field=verdict.field, reason=verdict.reason
+    )
+
+
+def _element_migration(
+    stored: StateMeta, declared: StateMeta, verdict: Compatibility, now: int
+) -> CellMigration:
+    def convert(value: bytes) -> bytes:
+        if verdict.migrate is None:
+            return value
+        try:
+            return verdict.migrate(value)
+        except Exception as error:
+            raise StateMigrationError(
+                stored.name, "value", str(stored.value), str(declared.value), reason=str(error)
+            ) from error
+
+    def migrate(data: bytes) -> bytes | None:
+        stamp = now
+        if stored.ttl_ms is not None:
+            (stamp,) = _STAMP.unpack_from(data)
+            data = data[_STAMP.size :]
+            if declared.ttl_ms is None and stamp + stored.ttl_ms <= now:
+                return None
+        value = convert(data)
+        return value if declared.ttl_ms is None else _STAMP.pack(stamp) + value
+
+    return migrate
+
+
+def _per_element(element: CellMigration) -> CellMigration:
+    def migrate(data: bytes) -> bytes | None:
+        kept = [made for cell in split_cells(data) if (made := element(cell)) is not None]
+        return join_cells(kept) if kept else None
+
+    return migrate

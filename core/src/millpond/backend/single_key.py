@@ -1,0 +1,177 @@
+"""State for one key at a time: what a bounded, sorted input needs. Everything goes with the key.
+
+The idea is Flink's ``BatchExecutionStateBackend``: rows come sorted by key, so when the next key
+comes nothing of the one before is needed any more. There are no snapshots and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from millpond.backend.changes import Change
+from millpond.backend.cleanup import Expiry
+from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.migration import CellMigration
+from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.state_view import StateView
+from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
+from millpond.errors import UnsupportedCapabilityError
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.types import KeyCodec
+
+__all__ = ["SingleKeyBackend"]
+
+
+class _SingleKeyTable:
+    """What both tables share."""
+
+    def __init__(self, namespaces: KeyCodec) -> None:
+        self._namespaces = namespaces
+        self.entries: dict[bytes, Any] = {}
+
+    def prepare_namespace(self, namespace: Any) -> Any:
+        """The encoded namespace."""
+        return self._namespaces.encode(namespace)
+
+    def clear_all(self) -> None:
+        """Another key comes; an iteration that was begun keeps what it goes through."""
+        if self.entries:
+            self.entries = {}
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Nothing is ever restored."""
+        raise UnsupportedCapabilityError(SingleKeyBackend.name, "restore")
+
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        """Nothing lives long enough to be swept."""
+        return 0, 0, True
+
+    def changed_entries(self) -> int:
+        """See the base class."""
+        return 0
+
+
+class _Cells(_SingleKeyTable, CellTable):
+    def get(self, namespace: Any) -> Any:
+        return self.entries.get(namespace)
+
+    def put(self, namespace: Any, value: Any) -> None:
+        self.entries[namespace] = value
+
+    def remove(self, namespace: Any) -> None:
+        self.entries.pop(namespace, None)
+
+
+class _Maps(_SingleKeyTable, MapTable):
+    def __init__(self, namespaces: KeyCodec, map_keys: KeyCodec) -> None:
+        super().__init__(namespaces)
+        self._map_keys = map_keys
+
+    def prepare_key(self, key: Any) -> Any:
+        return self._map_keys.encode(key)
+
+    def get(self, namespace: Any, key: Any) -> Any:
+        return self.entries.get(namespace, {}).get(key, ABSENT)
+
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        self.entries.setdefault(namespace, {})[key] = value
+
+    def remove(self, namespace: Any, key: Any) -> None:
+        self.remove_at(self.place(namespace), key)
+
+    def place(self, namespace: Any) -> Any:
+        return self.entries, namespace
+
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        entries, namespace = place
+        for key in list(entries.get(namespace, ())):
+            value = entries.get(namespace, {}).get(key, ABSENT)
+            if value is not ABSENT:
+                yield self._map_keys.decode(key, 0)[0], value
+
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        entries, namespace = place
+        entries.setdefault(namespace, {})[key] = value
+
+    def remove_at(self, place: Any, key: Any) -> None:
+        entries, namespace = place
+        found = entries.get(namespace, {})
+        found.pop(key, None)
+        if not found:
+            entries.pop(namespace, None)
+
+    def is_empty(self, namespace: Any) -> bool:
+        return not self.entries.get(namespace)
+
+    def clear(self, namespace: Any) -> None:
+        self.entries.pop(namespace, None)
+
+
+class SingleKeyBackend(KeyedStateBackend):
+    """Keyed state that another current key empties."""
+
+    name: ClassVar[str] = "single-key"
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        super().__init__(parameters)
+        self._held: Any = None
+
+    def _select(self, key: Any, key_group: int) -> None:
+        if key is not self._held and not self._holds(key):
+            self._held = key
+            for table in self._tables.values():
+                if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
+                    table.clear_all()
+
+    def _holds(self, key: Any) -> bool:
+        if self._held is None or self.key_codec.exact:
+            return bool(key == self._held)
+        return self.key_codec.encode(key) == self.key_codec.encode(self._held)
+
+    def _unselect(self) -> None:
+        """What is held stays until another key comes."""
+
+    def flush(self, version: str | None = None) -> None:
+        """See the base class; nothing is buffered."""
+        self.require_open()
+        self.version = version
+
+    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+        if registered.map_key_codec is not None:
+            return _Maps(registered.namespace_codec, registered.map_key_codec)
+        return _Cells(registered.namespace_codec)
+
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
+        return MemoryTimerRows(prefix_bytes, (), track_changes=False)
+
+    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+        table: Any = self._tables[name]
+        for namespace in list(table.entries):
+            yield self._held, namespaces.decode(namespace, 0)[0]
+
+    def _count_entries(self) -> int:
+        tables = (t for t in self._tables.values() if isinstance(t, _SingleKeyTable))
+        return sum(
+            sum(map(len, table.entries.values()))
+            if isinstance(table, _Maps)
+            else len(table.entries)
+            for table in tables
+        )
+
+    def freeze(self) -> StateView:
+        """There are no snapshots."""
+        raise UnsupportedCapabilityError(self.name, "snapshot")
+
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """Nothing is ever restored."""
+        raise UnsupportedCapabilityError(self.name, "restore")
+
+    def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
+        """Nothing is ever restored."""
+        raise UnsupportedCapabilityError(self.name, "restore")
+
+    def _close(self) -> None:
+        self._tables.clear()

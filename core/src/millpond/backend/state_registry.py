@@ -1,0 +1,260 @@
+"""The states of a backend: requested by descriptors, checked against what was restored.
+
+This is the rare part of a keyed backend's work: it happens when a state is first asked for.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import attrs
+
+from millpond.arguments import check_type
+from millpond.backend.cleanup import Sweep
+from millpond.backend.current_key import KeyContext
+from millpond.backend.list_encoding import cell_serializer
+from millpond.backend.migration import CellMigration, cell_migration
+from millpond.backend.operator_state import OperatorStateBackend
+from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
+from millpond.backend.tables import CellTable, MapTable
+from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
+from millpond.errors import NullValueError, StateMigrationError, StateNameError
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.metrics.metric_registry import MetricRegistry
+from millpond.state.ttl.envelope import stored_descriptor
+from millpond.types import (
+    VOID_NAMESPACE,
+    KeyCodec,
+    TypeSerializer,
+    VoidNamespace,
+    infer_key_type,
+    key_codec_for,
+)
+
+__all__ = ["RegisteredState", "StateRegistry"]
+
+
+@attrs.define
+class RegisteredState:
+    """A state that was requested by its descriptor.
+
+    Attributes:
+        declared: the descriptor that was given.
+        descriptor: the same with the serializers of plugins in place of the types they are for.
+    """
+
+    meta: StateMeta
+    declared: StateDescriptor
+    descriptor: StateDescriptor
+    namespace_codec: KeyCodec
+    map_key_codec: KeyCodec | None
+    serializer: TypeSerializer[Any]
+    state: Any = None
+
+
+class StateRegistry(KeyContext):
+    """Makes states, timer queues and their wrappers, each once.
+
+    Attributes:
+        metrics: the figures of the states.
+        restored: what snapshots say of states, requested or not.
+        operator_state: the subtask's operator state, where it has some: part of every snapshot.
+    """
+
+    def __init__(self, parameters: KeyedBackendParameters) -> None:
+        super().__init__(parameters)
+        self.metrics = MetricRegistry()
+        self.restored: dict[str, StateMeta] = {}
+        self.operator_state: OperatorStateBackend | None = None
+        self._registered: dict[str, RegisteredState] = {}
+        self._tables: dict[str, CellTable | MapTable | TimerRows] = {}
+        self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}
+        self._sweeps: dict[str, Sweep] = {}
+
+    def get_partitioned_state(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Any = VOID_NAMESPACE,
+        namespace_type: Any = None,
+    ) -> Any:
+        """The state of a descriptor, set to a namespace; made at the first request.
+
+        Asking again with an equal descriptor gives the same object; another descriptor of the
+        same types gives one with its functions, over the same entries.
+
+        Raises:
+            StateConflictError: the name is used for another kind of state.
+            StateMigrationError: stored state has another type.
+            NullValueError: the namespace is None.
+        """
+        self.require_open()
+        try:
+            registered = self._registered.get(descriptor.name)
+        except AttributeError:
+            check_type("descriptor", descriptor, StateDescriptor)
+            raise
+        if namespace is None:
+            raise NullValueError("the namespace", f"state {descriptor.name!r}")
+        if registered is None or (
+            registered.declared is not descriptor and registered.declared != descriptor
+        ):
+            registered = self._register(descriptor, namespace, namespace_type, registered)
+        registered.state.set_current_namespace(namespace)
+        return registered.state
+
+    def _register(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Any,
+        namespace_type: Any,
+        known: RegisteredState | None,
+    ) -> RegisteredState:
+        check_type("descriptor", descriptor, StateDescriptor)
+        kind = infer_key_type(namespace) if namespace_type is None else namespace_type
+        find = self.parameters.registry.serializer
+        fresh = self._describe(descriptor, key_codec_for(kind, find).bound(self.pickles))
+        if known is not None:
+            self._check_redeclared(known.meta, fresh)
+            fresh.state = self._make_state(fresh)
+        else:
+            self._migrate_restored(fresh)
+            self._make_anew(fresh)
+        self._plan_cleanup(fresh)
+        self._registered[descriptor.name] = fresh
+        return fresh
+
+    def _make_anew(self, fresh: RegisteredState) -> None:
+        """Make table and state; where that fails, what was restored waits for the next request."""
+        name = fresh.meta.name
+        self._tables[name] = self._create_table(fresh)
+        try:
+            fresh.state = self._make_state(fresh)
+            self._claim_rows(name)
+        except BaseException:
+            del self._tables[name]
+            raise
+
+    def _plan_cleanup(self, fresh: RegisteredState) -> None:
+        name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
+        if ttl is None or not ttl.cleanup.entries_per_change:
+            self._sweeps.pop(name, None)
+        else:
+            table: Any = self._tables[name]
+            now = self.parameters.clock.now_ms
+            new = name not in self.restored and name not in self._registered
+            self._sweeps[name] = Sweep(fresh.meta, ttl.cleanup, now, table.sweep, fresh=new)
+
+    def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
+        """A state in use can be declared again with other functions, not with another type."""
+        if self._migration(known, fresh) is not None or known.value != fresh.meta.value:
+            old, new = str(known.value), str(fresh.meta.value)
+            reason = "the state is in use; a type changes across a restore only"
+            raise StateMigrationError(known.name, "value", old, new, reason=reason)
+
+    def _migrate_restored(self, fresh: RegisteredState) -> None:
+        """Bring all stored entries of a restored state to the declared type, at once.
+
+        So there is never a mixture: what the next snapshot says of the state holds for every
+        entry in it.
+        """
+        stored = self.restored.get(fresh.meta.name)
+        migrate = None if stored is None else self._migration(stored, fresh)
+        if migrate is not None:
+            self.migrate_rows(fresh.meta.name, migrate)
+            self.restored[fresh.meta.name] = fresh.meta
+
+    def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
+        serializer = fresh.descriptor.value_serializer()
+        return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now_ms)
+
+    def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
+        descriptor = declared.resolved(self.parameters.registry.serializer).bound(self.pickles)
+        map_key = descriptor.map_key_codec()
+        meta = StateMeta.of(descriptor, namespace_codec)
+        self._check_query_name(meta)
+        stored = stored_descriptor(descriptor, self.parameters.clock)
+        cells = cell_serializer(stored)
+        return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
+
+    def _check_query_name(self, meta: StateMeta) -> None:
+        for other in self._registered.values():
+            same = other.meta.query_name == meta.query_name != ""
+            if same and other.meta.name != meta.name:
+                raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
+
+    def _make_state(self, registered: RegisteredState) -> Any:
+        parameters = self.parameters
+        raw = parameters.registry.hook.millpond_create_state(
+            backend=self,
+            descriptor=stored_descriptor(registered.descriptor, parameters.clock),
+            namespace_serializer=registered.namespace_codec,
+        )
+        backend: Any = self  # the whole backend, of which this class is a part
+        context = StateContext(backend, parameters.clock, parameters.config, self.metrics)
+        return parameters.registry.wrap_state(
+            raw, descriptor=registered.descriptor, context=context
+        )
+
+    def timer_queue(self, domain: str, namespace_type: Any = VoidNamespace) -> TimerQueue:
+        """The timers of a time domain, made at the first request; part of every snapshot.
+
+        Args:
+            domain: the time domain's name.
+            namespace_type: the type of what timers are set under, the same at each request.
+
+        Raises:
+            StateMigrationError: they were stored in another form.
+        """
+        self.require_open()
+        name = timer_state(domain)
+        if name not in self._timers:
+            codec = key_codec_for(namespace_type, self.parameters.registry.serializer)
+            codec = codec.bound(self.pickles)
+            meta = timer_meta(domain, codec)
+            stored = self.restored.get(name, meta)
+            if stored != meta:
+                old, new = str(stored.namespace), str(meta.namespace)
+                raise StateMigrationError(name, "namespace", old, new)
+            rows = self._create_timer_rows(name)
+            self._tables[name] = rows
+            self._timers[name] = (meta, TimerQueue(self, codec, rows))
+        return self._timers[name][1]
+
+    def has_timers(self, domain: str) -> bool:
+        """Whether there is a queue of a domain, requested or restored."""
+        name = timer_state(domain)
+        return name in self._timers or name in self.restored
+
+    def table_of(self, name: str) -> Any:
+        """The table of a state under registration; for ``millpond_create_state``."""
+        return self._tables[name]
+
+    def registered_state(self, name: str) -> RegisteredState:
+        """What is known of a state that was requested; KeyError where it was not."""
+        return self._registered[name]
+
+    def state_metas(self) -> list[StateMeta]:
+        """All states that a snapshot holds: registered, and restored but not yet requested."""
+        metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
+        metas.update({name: meta for name, (meta, _) in self._timers.items()})
+        return [metas[name] for name in sorted(metas)]
+
+    @abstractmethod
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """Rewrite all stored values of a restored state that was not requested yet.
+
+        The state is at no named version afterwards, and the change listeners are told. A value
+        that ``migrate`` refuses leaves all values as they were.
+        """
+
+    @abstractmethod
+    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+        """The table of a new state."""
+
+    def _claim_rows(self, name: str) -> None:
+        """Restored rows become the content of a new table, where they are not yet."""
+
+    @abstractmethod
+    def _create_timer_rows(self, name: str) -> TimerRows:
+        """The rows of a timer queue; restored rows of that name become its content."""

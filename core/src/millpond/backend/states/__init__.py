@@ -1,0 +1,1 @@
+"""The raw states, written once against tables."""

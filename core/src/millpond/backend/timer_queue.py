@@ -1,0 +1,285 @@
+"""Timers: a set of (timestamp, key, namespace), ordered by time, part of the keyed state.
+
+A timer's physical row is key group, timestamp (8 bytes that sort as numbers do), key, namespace,
+so that the due ones of a key group lie together; it has no value. How rows are kept is the
+backend's affair (:class:`TimerRows`), the rest is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from millpond.backend.changes import Change
+from millpond.backend.spi import StateMeta
+from millpond.backend.stored import unreadable
+from millpond.errors import StateTypeError, brief
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.state.descriptors import StateKind
+from millpond.types import KeyCodec, SerializerSnapshot
+
+if TYPE_CHECKING:
+    from millpond.backend.current_key import KeyContext
+
+__all__ = [
+    "MemoryTimerRows",
+    "Timer",
+    "TimerQueue",
+    "TimerRows",
+    "timer_meta",
+    "timer_state",
+    "timestamp_bytes",
+    "timestamp_from",
+]
+
+TIMESTAMP_BYTES = 8
+_OFFSET = 1 << 63
+_INT64 = range(-_OFFSET, _OFFSET)
+
+
+_STATE_PREFIX = "_millpond_timers_"
+
+
+def timer_state(domain: str) -> str:
+    """The name under which snapshots hold the timers of a domain."""
+    return _STATE_PREFIX + domain
+
+
+def timer_meta(domain: str, namespaces: KeyCodec) -> StateMeta:
+    """What snapshots say of the timers of a domain."""
+    return StateMeta(
+        name=timer_state(domain),
+        kind=StateKind.TIMER,
+        namespace=namespaces.snapshot(),
+        value=SerializerSnapshot("timer"),
+    )
+
+
+def timestamp_bytes(timestamp: int) -> bytes:
+    """A timestamp in ms as bytes that sort as the numbers do."""
+    return (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
+
+
+def timestamp_from(data: bytes) -> int:
+    """The inverse of :func:`timestamp_bytes`."""
+    return int.from_bytes(data, "big") - _OFFSET
+
+
+@attrs.frozen
+class Timer:
+    """A timer that is due."""
+
+    timestamp: int
+    key: Any
+    namespace: Any
+    key_group: int
+
+
+class TimerRows(ABC):
+    """Keeps the rows of one timer queue; takes part in flushes as tables do."""
+
+    @abstractmethod
+    def add(self, row: bytes) -> None:
+        """Add a row; nothing happens where it is there."""
+
+    @abstractmethod
+    def discard(self, row: bytes) -> None:
+        """Remove a row; nothing happens where there is none."""
+
+    @abstractmethod
+    def until(self, timestamp: int) -> list[bytes]:
+        """All rows up to a timestamp, of all key groups, in no order."""
+
+    @abstractmethod
+    def earliest(self) -> int | None:
+        """The smallest timestamp, or None."""
+
+
+class TimerQueue:
+    """The timers of one time domain of a backend; works on its current key."""
+
+    def __init__(self, backend: KeyContext, namespaces: KeyCodec, rows: TimerRows) -> None:
+        self._backend = backend
+        self._namespaces = namespaces
+        self._rows = rows
+        self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
+        self._limit: int | None = None
+        self._firing: list[tuple[int, bytes]] = []
+        self._alive: set[bytes] = set()
+
+    def register(self, timestamp: int, namespace: Any) -> None:
+        """Set a timer of the current key; the same one again is the same timer."""
+        row = self._row(timestamp, namespace)
+        self._rows.add(row)
+        if self._limit is not None and timestamp <= self._limit and row not in self._alive:
+            self._alive.add(row)
+            heapq.heappush(self._firing, (timestamp, row))
+
+    def delete(self, timestamp: int, namespace: Any) -> None:
+        """Remove a timer of the current key; nothing happens where there is none."""
+        row = self._row(timestamp, namespace)
+        self._rows.discard(row)
+        self._alive.discard(row)
+
+    def _row(self, timestamp: int, namespace: Any) -> bytes:
+        if type(timestamp) is not int:
+            raise StateTypeError("a timestamp in ms, exactly an int", brief(timestamp))
+        if timestamp not in _INT64:
+            raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
+        group, key = self._backend.current_address()
+        return b"".join(
+            (
+                group.to_bytes(self._prefix_bytes, "big"),
+                timestamp_bytes(timestamp),
+                key,
+                self._namespaces.encode(self._namespaces.check(namespace)),
+            )
+        )
+
+    def due(self, timestamp: int) -> Iterator[Timer]:
+        """The timers up to a timestamp, in their order, each removed before it is handed out.
+
+        Timers that are set or deleted meanwhile are taken into account.
+        """
+        self._backend.require_open()
+        self._limit = timestamp
+        rows = self._rows.until(timestamp)
+        self._alive = set(rows)
+        self._firing = [(self._timestamp(row), row) for row in rows]
+        heapq.heapify(self._firing)
+        try:
+            while self._firing:
+                when, row = heapq.heappop(self._firing)
+                if row in self._alive:
+                    self._alive.discard(row)
+                    self._rows.discard(row)
+                    yield self._timer(when, row)
+        finally:
+            self._limit = None
+            self._firing, self._alive = [], set()
+
+    def take_all(self) -> Iterator[Timer]:
+        """All timers that are set now, in their order, each removed before it is handed out.
+
+        Those that are set meanwhile stay, those that are deleted are left out.
+        """
+        self._backend.require_open()
+        rows = sorted(self._rows.until(_OFFSET - 1), key=self._timestamp)
+        self._alive = set(rows)
+        for row in rows:
+            if row in self._alive:
+                self._alive.discard(row)
+                self._rows.discard(row)
+                yield self._timer(self._timestamp(row), row)
+
+    def earliest(self) -> int | None:
+        """The timestamp of the first timer, or None."""
+        self._backend.require_open()
+        return self._rows.earliest()
+
+    def _timestamp(self, row: bytes) -> int:
+        start = self._prefix_bytes
+        return timestamp_from(row[start : start + TIMESTAMP_BYTES])
+
+    def _timer(self, timestamp: int, row: bytes) -> Timer:
+        try:
+            key, end = self._backend.key_codec.decode(row, self._prefix_bytes + TIMESTAMP_BYTES)
+            namespace, _ = self._namespaces.decode(row, end)
+        except Exception as error:
+            raise unreadable(self._backend.parameters.place, "timers", row, error) from error
+        return Timer(timestamp, key, namespace, int.from_bytes(row[: self._prefix_bytes], "big"))
+
+
+class MemoryTimerRows(TimerRows):
+    """Rows in memory: a set, and a heap from which removed rows are dropped when they come up."""
+
+    def __init__(self, prefix_bytes: int, rows: Iterable[bytes], *, track_changes: bool) -> None:
+        self._prefix_bytes = prefix_bytes
+        self._rows = set(rows)
+        self._heap = [self._entry(row) for row in self._rows]
+        heapq.heapify(self._heap)
+        self.changed: set[bytes] | None = set() if track_changes else None
+
+    def _entry(self, row: bytes) -> tuple[bytes, bytes]:
+        start = self._prefix_bytes
+        return row[start : start + TIMESTAMP_BYTES], row
+
+    def add(self, row: bytes) -> None:
+        """See the base class."""
+        if row not in self._rows:
+            self._rows.add(row)
+            heapq.heappush(self._heap, self._entry(row))
+            self._note(row)
+
+    def discard(self, row: bytes) -> None:
+        """See the base class."""
+        if row in self._rows:
+            self._rows.discard(row)
+            self._note(row)
+
+    def _note(self, row: bytes) -> None:
+        if self.changed is not None:
+            self.changed.add(row)
+
+    def until(self, timestamp: int) -> list[bytes]:
+        """See the base class; the rows stay in the heap until they are removed."""
+        limit = timestamp_bytes(timestamp)
+        found = set()
+        while self._heap and self._heap[0][0] <= limit:
+            entry = heapq.heappop(self._heap)
+            if entry[1] in self._rows:
+                found.add(entry)
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [row for _, row in found]
+
+    def earliest(self) -> int | None:
+        """See the base class."""
+        while self._heap and self._heap[0][1] not in self._rows:
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return None
+        return timestamp_from(self._heap[0][0])
+
+    def clear_all(self) -> None:
+        """Forget all rows, without telling anybody."""
+        self._rows.clear()
+        self._heap.clear()
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Take over a portable row."""
+        if value is None:
+            self._rows.discard(key)
+        elif key not in self._rows:
+            self._rows.add(key)
+            heapq.heappush(self._heap, self._entry(key))
+
+    def changes(self) -> list[Change]:
+        """The changed rows, sorted."""
+        return [(row, b"" if row in self._rows else None) for row in sorted(self.changed or ())]
+
+    def flushed(self) -> None:
+        """The changes are known to the listeners: report later ones only."""
+        self.changed = set()
+
+    def rows(self, frozen: dict[bytes, list[Change]], group: int) -> list[Change]:
+        """The rows of a frozen key group."""
+        return frozen.get(group.to_bytes(self._prefix_bytes, "big"), [])
+
+    def thaw(self) -> None:
+        """Frozen rows are a copy: nothing is shared."""
+
+    def count(self) -> int:
+        """Timers are no entries of a state."""
+        return 0
+
+    def freeze(self) -> dict[bytes, list[Change]]:
+        """All rows by key-group prefix; a copy."""
+        frozen: dict[bytes, list[Change]] = {}
+        for row in sorted(self._rows):
+            frozen.setdefault(row[: self._prefix_bytes], []).append((row, b""))
+        return frozen

@@ -1,0 +1,300 @@
+"""What lies in a checkpoint directory: operators, subtasks, snapshots, and files nobody needs.
+
+A catalog is made from the metadata files beside the snapshots. Which of two attempts of the
+same batch Spark has committed, only the pointers in Spark's checkpoint say.
+
+Metadata that cannot be read is never passed over: what it may stand for is neither deleted nor
+replaced by something older.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.metadata_file import read_sealed
+from millpond.checkpoint.untrusted import decoding, parse_json
+from millpond.errors import (
+    CorruptSnapshotError,
+    IncompleteCheckpointError,
+    MillpondError,
+    RestoreError,
+)
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
+
+_LOG = logging.getLogger("millpond.restore")
+_SNAPSHOT_FILE = re.compile(
+    r"(?P<folder>(?:.*/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
+    r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
+)
+_METADATA = ".handle.json"
+
+
+@attrs.frozen
+class Subtask:
+    """One folder of snapshots: an operator's place and key groups.
+
+    Attributes:
+        folder: ``<place>/kg-<first>-<last>``.
+        handles: its snapshots by ascending checkpoint id.
+        key_group_range: those in its name.
+        files: all files in the folder, with the checkpoint id in their names.
+        broken: metadata files that cannot be read, with the reason.
+    """
+
+    folder: str
+    key_group_range: KeyGroupRange
+    handles: tuple[KeyedStateHandle, ...]
+    files: dict[str, int]
+    broken: dict[str, str]
+
+    @property
+    def place(self) -> str:
+        """The operator's place: on Spark the query's id and the operator's uid."""
+        return self.folder.rpartition("/")[0]
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self.place.rpartition("/")[2]
+
+    def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
+        """The newest snapshots up to an id; several where attempts have raced."""
+        known = [
+            h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
+        ]
+        return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
+
+    def unnamed(self, checkpoint_id: int | None) -> int:
+        """The newest id up to another of files that are newer than all metadata; -1 for none.
+
+        A subtask without any metadata is a gap, and not told here.
+        """
+        known = self.at(checkpoint_id)
+        numbers = self.files.values()
+        newest = max(
+            (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
+        )
+        return newest if known and newest > known[-1].checkpoint_id else -1
+
+
+@attrs.frozen
+class Catalog:
+    """All subtasks below a checkpoint directory.
+
+    Attributes:
+        layouts: the layout files in force: of each operator on Spark the one with the highest
+            number, with the paths that its sources need.
+        broken: metadata files that cannot be read, with the reason.
+    """
+
+    storage: CheckpointStorage
+    subtasks: tuple[Subtask, ...]
+    layouts: dict[str, frozenset[str]]
+    broken: dict[str, str]
+
+    def select(self, uid: str | None) -> tuple[Subtask, ...]:
+        """The subtasks of an operator; all of them for None."""
+        return tuple(each for each in self.subtasks if uid in (None, each.uid))
+
+    def orphans(self, retained: int) -> list[str]:
+        """Files that no snapshot within the retained number needs: lost attempts, and old ones.
+
+        Files of an operator's newest checkpoint id are left alone, for an attempt may still be
+        at work on them; so is what subtasks that are idle, or have not run since a rescale,
+        would restore.
+
+        Raises:
+            CorruptSnapshotError: some metadata cannot be read, so that nobody knows what it needs.
+        """
+        for path, reason in self.broken.items():
+            cure = (
+                "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
+            )
+            raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
+        by_place: dict[str, list[Subtask]] = {}
+        for subtask in self.subtasks:
+            by_place.setdefault(subtask.place, []).append(subtask)
+        needed = frozenset[str]().union(*self.layouts.values())
+        for mine in by_place.values():
+            needed |= _needed(mine, retained)
+        return [path for mine in by_place.values() for path in _orphans(mine, needed)]
+
+
+def _newest_id(subtasks: Sequence[Subtask]) -> int | None:
+    return max((h.checkpoint_id for each in subtasks for h in each.handles), default=None)
+
+
+def _needed(subtasks: Sequence[Subtask], retained: int) -> frozenset[str]:
+    newest = _newest_id(subtasks)
+    if newest is None:
+        return frozenset()
+    oldest = newest - retained + 1
+    recent = [h for each in subtasks for h in each.handles if h.checkpoint_id >= oldest]
+    in_force = [*recent, *newest_parts(subtasks, oldest)]
+    return frozenset[str]().union(*(handle.all_paths for handle in in_force))
+
+
+def _orphans(subtasks: Sequence[Subtask], needed: frozenset[str]) -> list[str]:
+    newest = _newest_id(subtasks)
+    if newest is None:
+        return []
+    files = {path: number for each in subtasks for path, number in each.files.items()}
+    return sorted(p for p, number in files.items() if p not in needed and number < newest)
+
+
+def complete_parts(
+    catalog: Catalog, place: str, checkpoint_id: int | None = None
+) -> list[KeyedStateHandle]:
+    """The snapshots that together are an operator's newest checkpoint up to an id.
+
+    Raises:
+        CorruptSnapshotError: metadata of this checkpoint cannot be read.
+        IncompleteCheckpointError: files of it have no metadata.
+        RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
+            had a row has nothing, and is no gap; a warning in the log says what is not there.
+    """
+    subtasks = [subtask for subtask in catalog.subtasks if subtask.place == place]
+    parts = newest_parts(subtasks, checkpoint_id)
+    covered = {group: part.checkpoint_id for part in parts for group in part.key_group_range}
+    for subtask in subtasks:
+        for path in subtask.broken:
+            number = subtask.files[path]
+            counts = checkpoint_id is None or number <= checkpoint_id
+            if counts and any(covered.get(g, -1) <= number for g in subtask.key_group_range):
+                raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
+        number = subtask.unnamed(checkpoint_id)
+        if any(covered.get(g, -1) < number for g in subtask.key_group_range):
+            what = f"Checkpoint {parts[0].checkpoint_id} of {place}"
+            raise IncompleteCheckpointError(what, subtask.folder, number)
+    if parts:
+        everything = set(range(_key_groups(parts)))
+        files = {path for each in subtasks for path in each.files}
+        folder = f"{place}/layout/"
+        layouts = [paths for path, paths in catalog.layouts.items() if path.startswith(folder)]
+        wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
+        what = f"checkpoint {parts[0].checkpoint_id} of {place}"
+        if missing := _as_text(wanted - covered.keys()):
+            raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
+        if absent := _as_text(everything - covered.keys()):
+            reason = "no row has had one of them yet, or the folder of their subtask is gone"
+            _LOG.warning("%s: no snapshot holds the key groups %s: %s", what, absent, reason)
+    return parts
+
+
+def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
+    """How many there are."""
+    total = parts[0].max_parallelism
+    if any(part.max_parallelism != total for part in parts):
+        numbers = sorted({part.max_parallelism for part in parts})
+        raise RestoreError("a checkpoint", (f"its parts are of {numbers} key groups",))
+    return total
+
+
+def _named(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
+    """The key groups of the folders of snapshots up to an id, whether they are there or not."""
+    found = set[int]()
+    for match in filter(None, map(_SNAPSHOT_FILE.fullmatch, paths)):
+        if checkpoint_id is None or int(match["id"]) <= checkpoint_id:
+            found.update(range(int(match["first"]), int(match["last"]) + 1))
+    return found
+
+
+def _as_text(groups: set[int]) -> str:
+    return ", ".join(str(run) for run in _runs(sorted(groups)))
+
+
+def newest_parts(
+    subtasks: Sequence[Subtask], checkpoint_id: int | None = None
+) -> list[KeyedStateHandle]:
+    """For each key group the newest snapshot that covers it, newest first.
+
+    So subtasks of another parallelism, before a rescale, give only what newer ones do not have.
+    Of operator state, which goes by subtask, they give nothing once a newer one has taken over a
+    key group of theirs; until all subtasks have run, only Spark's pointers tell whose it is.
+    """
+    newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
+    newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
+    taken: set[int] = set()
+    parts: list[KeyedStateHandle] = []
+    for handle in newest:
+        free = [group for group in handle.key_group_range if group not in taken]
+        taken.update(free)
+        if len(free) == len(handle.key_group_range):
+            parts.append(handle)
+        else:
+            cut = attrs.evolve(handle, operator_state=())
+            parts += [attrs.evolve(cut, key_group_range=run) for run in _runs(free)]
+    return parts
+
+
+def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
+    start = 0
+    for at in range(1, len(groups) + 1):
+        if at == len(groups) or groups[at] != groups[at - 1] + 1:
+            yield KeyGroupRange(groups[start], groups[at - 1])
+            start = at
+
+
+def read_catalog(storage: CheckpointStorage) -> Catalog:
+    """Read the metadata of all snapshots below a storage's root."""
+    folders: dict[str, dict[str, int]] = {}
+    ranges: dict[str, KeyGroupRange] = {}
+    newest_layouts: dict[str, str] = {}
+    for path in storage.list(""):
+        folder = path.rpartition("/")[0]
+        match = _SNAPSHOT_FILE.fullmatch(path)
+        if match and int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
+            folders.setdefault(folder, {})[path] = int(match["id"])
+            ranges[folder] = KeyGroupRange(int(match["first"]), int(match["last"]))
+        elif folder.endswith("/layout"):
+            newest_layouts[folder] = max(newest_layouts.get(folder, ""), path)
+    subtasks = tuple(
+        _subtask(storage, folder, ranges[folder], files)
+        for folder, files in sorted(folders.items())
+    )
+    broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
+    layouts: dict[str, frozenset[str]] = {}
+    for path in newest_layouts.values():
+        try:
+            layouts[path] = frozenset(_source_paths(storage, path))
+        except MillpondError as error:
+            broken[path] = _reason(error)
+            layouts[path] = frozenset()
+    return Catalog(storage, subtasks, layouts, broken)
+
+
+def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
+    with decoding(layout, "it is no layout"):
+        for text in parse_json(read_sealed(storage, layout))["sources"]:
+            yield from KeyedStateHandle.from_json(text, storage).all_paths
+
+
+def _subtask(
+    storage: CheckpointStorage, folder: str, groups: KeyGroupRange, files: dict[str, int]
+) -> Subtask:
+    found: list[KeyedStateHandle] = []
+    broken: dict[str, str] = {}
+    for path in (path for path in files if path.endswith(_METADATA)):
+        try:
+            handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
+        except MillpondError as error:
+            broken[path] = _reason(error)
+            continue
+        if (handle.key_group_range, handle.checkpoint_id) == (groups, files[path]):
+            found.append(handle)
+        else:
+            broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
+    found.sort(key=lambda handle: handle.checkpoint_id)
+    return Subtask(folder, groups, tuple(found), files, broken)
+
+
+def _reason(error: MillpondError) -> str:
+    return error.reason if isinstance(error, CorruptSnapshotError) else str(error)

@@ -1,0 +1,279 @@
+"""Looking into checkpoint directories and savepoints: one view of both, for tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+
+from millpond.backend.cleanup import live_rows
+from millpond.backend.operator_state import FrozenState, OperatorStateMeta
+from millpond.backend.spi import StateMeta
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.catalog import Catalog, Subtask, complete_parts, read_catalog
+from millpond.checkpoint.inspection.rows_in_memory import Contents, read_contents
+from millpond.checkpoint.operator_state_assignment import frozen_operator_state
+from millpond.checkpoint.savepoint.operator_tables import (
+    OperatorTableCodec,
+    read_operator_states,
+)
+from millpond.checkpoint.savepoint.savepoint_file import (
+    METADATA_FILE,
+    SavedOperator,
+    SavepointHandle,
+    read_savepoint,
+)
+from millpond.checkpoint.savepoint.table_rows import TableCodec
+from millpond.checkpoint.untrusted import decoding
+from millpond.config import RestoreConfig
+from millpond.errors import RestoreError
+from millpond.keygroups import KeyGroupRange
+from millpond.storage.checkpoint_storage import public_uri
+from millpond.types import SerializerSnapshot
+from millpond.types.columns import UnfitError
+
+if TYPE_CHECKING:
+    from millpond.plugins import PluginRegistry
+
+__all__ = ["StoredOperator", "open_stored", "pick_operator"]
+
+_SLICE = 1 << 15
+
+
+@attrs.frozen
+class StoredOperator:
+    """An operator as it is stored.
+
+    Attributes:
+        place: where it lies; on Spark the query's id and the uid.
+        checkpoint_id: of its newest part.
+        parts: the snapshots, or the savepoint, that hold it.
+        registry: the plugins that may restore.
+        limits: what the files may ask for.
+    """
+
+    uid: str
+    place: str
+    checkpoint_id: int
+    max_parallelism: int
+    key: SerializerSnapshot
+    states: tuple[StateMeta, ...]
+    parts: tuple[KeyedStateHandle | SavepointHandle, ...]
+    registry: PluginRegistry = attrs.field(eq=False, repr=False)
+    _shape: KeyedStateHandle | SavedOperator
+    limits: RestoreConfig = RestoreConfig()
+
+    def operator_states(self) -> list[list[FrozenState]]:
+        """The operator state of each subtask."""
+        if isinstance(self._shape, SavedOperator):
+            (handle,) = self.parts
+            assert isinstance(handle, SavepointHandle)
+            return read_operator_states(handle, self._shape, self.limits)
+        parts = [part for part in self.parts if isinstance(part, KeyedStateHandle)]
+        return [frozen_operator_state(part) for part in parts if part.operator_state]
+
+    def operator_metas(self) -> list[OperatorStateMeta]:
+        """What is known of each operator state."""
+        metas = {s.meta.name: s.meta for states in self.operator_states() for s in states}
+        return [metas[name] for name in sorted(metas)]
+
+    def state_names(self) -> list[str]:
+        """The names of all states, those of the operator last."""
+        own = [meta.name for meta in self.operator_metas()]
+        return [*(meta.name for meta in self.states), *own]
+
+    def schema(self, name: str) -> pa.Schema:
+        """The columns of a state's table; RestoreError where there is none of that name."""
+        for meta in self.operator_metas():
+            if meta.name == name:
+                return OperatorTableCodec(meta, exact=False).schema
+        return self.codec(name).schema
+
+    def state(self, name: str) -> StateMeta:
+        """What is known of a keyed state, by its name or its query name.
+
+        Raises:
+            RestoreError: there is none of that name.
+        """
+        for meta in self.states:
+            if name in (meta.name, meta.query_name):
+                return meta
+        known = ", ".join(map(repr, self.state_names())) or "none"
+        raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
+
+    def contents(self, groups: KeyGroupRange | None = None) -> Contents:
+        """All its rows, or those of some key groups, in memory."""
+        return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
+
+    def count(self, state: str, now: int) -> tuple[int, int]:
+        """How many rows a keyed state has, and how many of them have expired at a time in ms.
+
+        Of a list state with TTL a row counts as expired when no element of it is alive.
+        """
+        meta = self.state(state)
+        with self.contents() as contents:
+            rows = [row for group in contents.state_rows(meta.name) for row in group]
+        return len(rows), len(rows) - len(live_rows(meta, rows, now))
+
+    def codec(self, state: str, *, exact: bool = False) -> TableCodec:
+        """What turns a state's rows into a table's."""
+        meta = self.state(state)
+        with decoding(self.place, f"the types of state {meta.name!r} make no sense"):
+            return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
+
+    def part(self, number: int) -> StoredOperator:
+        """The operator as one of its parts holds it."""
+        part = self.parts[number]
+        if isinstance(part, SavepointHandle):
+            return attrs.evolve(self, parts=(part,))
+        return attrs.evolve(self, parts=(part,), shape=part)
+
+    def table(
+        self, state: str, groups: KeyGroupRange | None = None, *, exact: bool | None = None
+    ) -> pa.Table:
+        """A keyed or operator state with typed columns.
+
+        Args:
+            state: its name.
+            groups: the key groups to read; all by default.
+            exact: whether ints are digits and datetimes ISO texts; by default only where a
+                value does not fit the natural types.
+
+        Raises:
+            RestoreError: ``exact`` is False and a value does not fit.
+        """
+        for meta in self.operator_metas():
+            if meta.name == state:
+                return self._in_form(state, partial(self._operator_table, meta), exact=exact)
+        with self.contents(groups) as contents:
+            rows = list(contents.state_rows(state))
+        return self._in_form(state, partial(self._table, state, rows), exact=exact)
+
+    def _in_form(
+        self, state: str, make: Callable[..., pa.Table], *, exact: bool | None
+    ) -> pa.Table:
+        if exact:
+            return make(exact=True)
+        try:
+            return make(exact=False)
+        except (UnfitError, pa.ArrowInvalid) as error:
+            if exact is False:
+                cause = f"state {state!r} has a value that fits no 64-bit int or UTC timestamp"
+                raise RestoreError(f"operator {self.uid!r}", (cause,)) from error
+            return make(exact=True)
+
+    def _operator_table(self, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
+        partitions = {
+            number: state.partitions
+            for number, states in enumerate(self.operator_states())
+            for state in states
+            if state.meta.name == meta.name
+        }
+        return OperatorTableCodec(meta, exact=exact).to_table(partitions)
+
+    def _table(self, state: str, rows: Sequence[list[Any]], *, exact: bool) -> pa.Table:
+        codec = self.codec(state, exact=exact)
+        batches = [
+            codec.to_batch(group[at : at + _SLICE])
+            for group in rows
+            for at in range(0, len(group), _SLICE)
+        ]
+        return pa.Table.from_batches(batches, codec.schema)
+
+
+def open_stored(
+    where: SavepointHandle,
+    registry: PluginRegistry,
+    checkpoint_id: int | None = None,
+    limits: RestoreConfig = RestoreConfig(),
+) -> list[StoredOperator]:
+    """The operators in a savepoint or a checkpoint directory.
+
+    Args:
+        where: its root.
+        registry: the plugins that may restore.
+        checkpoint_id: of a checkpoint directory, the snapshots up to this one.
+        limits: what the files may ask for.
+
+    Raises:
+        CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
+        RestoreError: there is nothing of the kind, or the checkpoint is not complete.
+    """
+    if METADATA_FILE in where.storage.list(""):
+        savepoint = read_savepoint(where)
+        return [
+            StoredOperator(
+                uid=operator.uid,
+                place=operator.uid,
+                checkpoint_id=savepoint.checkpoint_id,
+                max_parallelism=operator.max_parallelism,
+                key=operator.key,
+                states=operator.metas,
+                parts=(where,),
+                registry=registry,
+                shape=operator,
+                limits=limits,
+            )
+            for operator in savepoint.operators
+        ]
+    found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id, limits))
+    if not found:
+        cause = "it holds neither a savepoint nor snapshots"
+        raise RestoreError(public_uri(where.storage.uri), (cause,))
+    return found
+
+
+def _from_checkpoint(
+    catalog: Catalog,
+    registry: PluginRegistry,
+    checkpoint_id: int | None,
+    limits: RestoreConfig,
+) -> Iterator[StoredOperator]:
+    for place in sorted({subtask.place for subtask in catalog.subtasks}):
+        for subtask in catalog.subtasks:
+            if subtask.place == place:
+                _refuse_rivals(subtask, checkpoint_id)
+        parts = complete_parts(catalog, place, checkpoint_id)
+        if not parts:
+            continue
+        newest = parts[0]
+        metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
+        yield StoredOperator(
+            uid=place.rpartition("/")[2],
+            place=place,
+            checkpoint_id=newest.checkpoint_id,
+            max_parallelism=newest.max_parallelism,
+            key=newest.key,
+            states=tuple(metas[name] for name in sorted(metas)),
+            parts=tuple(parts),
+            registry=registry,
+            shape=newest,
+            limits=limits,
+        )
+
+
+def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
+    """Two attempts of one batch: only Spark's pointers say which was committed."""
+    rivals = subtask.at(checkpoint_id)
+    if len({handle.version for handle in rivals}) > 1:
+        number = rivals[0].checkpoint_id
+        cause = (
+            f"{len(rivals)} attempts have written checkpoint {number} of {subtask.folder}; read "
+            "an earlier one, or create a savepoint with Spark, which knows the one that counts"
+        )
+        raise RestoreError(f"checkpoint {number}", (cause,))
+
+
+def pick_operator(
+    operators: Sequence[StoredOperator], uid: str | None, place: str
+) -> StoredOperator:
+    """The operator of a uid or a place, or the only one; RestoreError where that is unclear."""
+    found = [each for each in operators if uid in (None, each.uid, each.place)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(each.place for each in operators)
+    cause = "several operators fit" if found else f"there is no operator {uid!r}"
+    raise RestoreError(place, (f"{cause}; name one with --operator: {known}",))

@@ -1,0 +1,48 @@
+"""Checking a snapshot's files without restoring them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from millpond.checkpoint.file_writer import StreamStateHandle
+from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
+from millpond.checkpoint.row_file_reader import verify_rows
+from millpond.checkpoint.untrusted import decoding
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.keygroups import key_group_prefix_bytes
+
+__all__ = ["files_of", "verify_file"]
+
+
+def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:
+    """The files of a snapshot, those of its operator state too."""
+    streams = [part.raw.stream for part in handle.operator_state if part.raw is not None]
+    return [*handle.files, *streams]
+
+
+def verify_file(
+    handle: KeyedStateHandle,
+    file: SnapshotFile | StreamStateHandle,
+    limits: RestoreConfig = RestoreConfig(),
+) -> None:
+    """Read one file of a snapshot and check size and digests.
+
+    Raises:
+        CorruptSnapshotError: it is damaged, missing or foreign.
+    """
+    if handle.storage is None:
+        raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
+    if isinstance(file, StreamStateHandle):
+        file.read(handle.storage)
+    elif handle.format == PORTABLE:
+        prefix_bytes = key_group_prefix_bytes(handle.max_parallelism)
+        verify_rows(handle.storage, file, prefix_bytes, limits)
+    elif file.inline:
+        with decoding(file.path, "its bytes in the handle make no sense"):
+            data = base64.b64decode(file.inline, validate=True)
+        if hashlib.sha256(data).hexdigest() != file.digest:
+            raise CorruptSnapshotError(file.path, "its digest is wrong")
+    else:
+        StreamStateHandle(file.path, file.size, file.digest).read(handle.storage)

@@ -1,0 +1,202 @@
+"""Snapshots of operator state, and how they are given out at another parallelism."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+import attrs
+
+from millpond.arguments import check_type, check_within, checked
+from millpond.backend.operator_state import FrozenState, Mode, RestoredState
+from millpond.checkpoint.file_writer import CheckpointOutputStream, CheckpointStreamFactory
+from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
+from millpond.checkpoint.raw_streams import OperatorRawOutputStream
+from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.errors import RestoreError
+from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = [
+    "OperatorStateHandle",
+    "holds",
+    "read_operator_state",
+    "redistribute_operator_state",
+    "write_operator_state",
+    "write_partitions",
+]
+
+
+def write_operator_state(
+    place: str, checkpoint_id: int, storage: CheckpointStorage, states: Sequence[FrozenState]
+) -> Future[SnapshotResult]:
+    """Write frozen states in the background, as a snapshot of their own."""
+    factory = CheckpointStreamFactory(storage, f"{place}/operator", checkpoint_id)
+
+    def work(task: SnapshotTask) -> SnapshotResult:
+        if not states:
+            return SnapshotResult(None)
+        with factory.create("operator.bin") as stream:
+            handle = write_partitions(stream, checkpoint_id, storage, states, task)
+        count = sum(len(state.partitions) for state in states)
+        return SnapshotResult(handle, handle.raw.stream.size if handle.raw else 0, count)
+
+    return run_snapshot(work, lambda: None, background=True)
+
+
+def write_partitions(
+    stream: CheckpointOutputStream,
+    checkpoint_id: int,
+    storage: CheckpointStorage,
+    states: Sequence[FrozenState],
+    task: SnapshotTask,
+) -> OperatorStateHandle:
+    """Write frozen states to a stream, a partition for each element."""
+    stored, number = [], 0
+    raw = OperatorRawOutputStream(stream)
+    for state in states:
+        for data in state.partitions:
+            task.check()
+            raw.start_new_partition()
+            raw.write(data)
+        end = number + len(state.partitions)
+        stored.append(StoredOperatorState(state.meta, tuple(range(number, end))))
+        number = end
+    written = raw.close_and_get_handle()
+    return OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
+
+
+def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
+    """Whether a snapshot holds exactly some frozen states, so that none has to be written."""
+    counts = [(each.meta, len(each.partitions)) for each in handle.states]
+    if counts != [(each.meta, len(each.partitions)) for each in states]:
+        return False
+    digest = hashlib.sha256()
+    offsets, position = [], 0
+    for state in states:
+        for data in state.partitions:
+            offsets.append(position)
+            position += len(data)
+            digest.update(data)
+    if handle.raw is None:
+        return position == 0
+    known = handle.raw
+    return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
+
+
+def read_operator_state(
+    handles: Iterable[OperatorStateHandle | None],
+) -> dict[str, RestoredState]:
+    """The states of some handles, the parts of each joined in the given order.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing or foreign.
+        RestoreError: one state has two modes or types.
+    """
+    found: dict[str, RestoredState] = {}
+    for handle in handles:
+        if handle is None:
+            continue
+        partitions = _partitions(handle)
+        for stored in handle.states:
+            known = found.setdefault(stored.meta.name, FrozenState(stored.meta, ()))
+            if known.meta != stored.meta:
+                cause = f"state {stored.meta.name!r} has two types or modes in its snapshots"
+                raise RestoreError("operator state", (cause,))
+            if stored.meta.mode is Mode.BROADCAST and known.partitions:
+                continue
+            parts = tuple(partitions[number] for number in stored.partitions)
+            joined = (*known.partitions, *parts)
+            found[stored.meta.name] = FrozenState(stored.meta, joined)
+    return found
+
+
+def _partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
+    wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
+    if not wanted:
+        return {}
+    if handle.raw is None:  # nothing was written: elements without bytes, as an empty text
+        return dict.fromkeys(wanted, b"")
+    if handle.storage is None:
+        raise RestoreError("operator state", ("its handle has no storage",))
+    raw = attrs.evolve(handle.raw, partitions=wanted)
+    return dict(zip(wanted, raw.read(handle.storage), strict=True))
+
+
+@checked
+def redistribute_operator_state(
+    handles_by_subtask: Sequence[OperatorStateHandle | None], new_parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    """What each subtask restores at a new parallelism; the rules are Flink's.
+
+    Args:
+        handles_by_subtask: the handle of each old subtask, None where it had no state.
+        new_parallelism: how many subtasks there will be.
+
+    Returns:
+        A list of handles for each new subtask. At the old parallelism every split list stays
+        where it was. Otherwise the elements of each split list, in the order of the old
+        subtasks, are cut into consecutive chunks, and which subtask gets the first of uneven
+        ones rotates between the states. Union lists go to all; of a broadcast map, new subtask
+        *i* gets the copy of old subtask ``i % old``.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: an argument cannot be used.
+    """
+    check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
+    for handle in handles_by_subtask:
+        check_type("handles_by_subtask", handle, OperatorStateHandle | None)
+    given = [handle for handle in handles_by_subtask if handle is not None]
+    result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
+    same = len(handles_by_subtask) == new_parallelism
+    names = sorted({state.meta.name: state.meta for h in given for state in h.states})
+    chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
+    first = 0
+    for name in names:
+        parts = [(at, _state(handle, name)) for at, handle in enumerate(handles_by_subtask)]
+        stored = [(at, state) for at, state in parts if state is not None]
+        mode = stored[0][1].meta.mode
+        if mode is Mode.UNION:
+            shares = [stored] * new_parallelism
+        elif mode is Mode.BROADCAST:
+            shares = [[stored[index % len(stored)]] for index in range(new_parallelism)]
+        elif same:
+            shares = [[part for part in stored if part[0] == at] for at in range(new_parallelism)]
+        else:
+            shares, first = _split(stored, new_parallelism, first)
+        for subtask, share in enumerate(shares):
+            for at, state in share:
+                chosen[subtask].setdefault(at, []).append(state)
+    for subtask, by_handle in enumerate(chosen):
+        for at, states in sorted(by_handle.items()):
+            handle = handles_by_subtask[at]
+            assert handle is not None
+            result[subtask].append(attrs.evolve(handle, states=tuple(states)))
+    return result
+
+
+def _state(handle: OperatorStateHandle | None, name: str) -> StoredOperatorState | None:
+    states = handle.states if handle is not None else ()
+    return next((state for state in states if state.meta.name == name), None)
+
+
+def _split(
+    stored: Sequence[tuple[int, StoredOperatorState]], parallelism: int, first: int
+) -> tuple[list[list[tuple[int, StoredOperatorState]]], int]:
+    """Consecutive chunks of all elements, and who gets the first chunk of the next state."""
+    elements = [(at, number) for at, state in stored for number in state.partitions]
+    meta = stored[0][1].meta
+    size, rest = divmod(len(elements), parallelism)
+    shares: list[list[tuple[int, StoredOperatorState]]] = [[] for _ in range(parallelism)]
+    start = 0
+    for turn in range(parallelism):
+        end = start + size + (turn < rest)
+        chunk: dict[int, list[int]] = {}
+        for at, number in elements[start:end]:
+            chunk.setdefault(at, []).append(number)
+        shares[(first + turn) % parallelism] = [
+            (at, StoredOperatorState(meta, tuple(numbers))) for at, numbers in chunk.items()
+        ]
+        start = end
+    return shares, (first + rest) % parallelism

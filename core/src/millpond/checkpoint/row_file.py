@@ -1,0 +1,201 @@
+"""The file format of portable snapshots.
+
+A file is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC stream,
+compressed as one LZ4 block, of the columns ``state`` (index into the footer's list), ``key``
+(the physical key, which begins with the key group) and ``value`` (null: removed). The footer is
+JSON and says of each segment where it lies, its size when unpacked, its SHA-256 and the key
+groups it spans, so that a part of a file can be read and checked by itself, and nothing is
+unpacked beyond what was announced. The trailer is the footer's length and a magic word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import attrs
+
+from millpond.backend.changes import Change
+from millpond.checkpoint.formats import SNAPSHOT_FILE
+from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.segments import pack
+from millpond.errors import SnapshotTooLargeError
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = [
+    "TRAILER",
+    "Entry",
+    "Footer",
+    "Segment",
+    "SegmentBuilder",
+    "SnapshotWriter",
+    "write_segments",
+]
+
+MAGIC = b"MILLPOND"
+TRAILER = 4 + len(MAGIC)
+_SEGMENT_BYTES = 1 << 20
+
+
+@attrs.frozen
+class Segment:
+    """An encoded segment, not yet placed in a file."""
+
+    data: bytes
+    rows: int
+    stream_bytes: int
+    first_group: int
+    last_group: int
+    digest: str
+
+
+class SegmentBuilder:
+    """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
+
+    def __init__(self, prefix_bytes: int, emit: Callable[[Segment], object]) -> None:
+        self._prefix_bytes = prefix_bytes
+        self._emit = emit
+        self.states: list[str] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._indexes: list[int] = []
+        self._keys: list[bytes] = []
+        self._values: list[bytes | None] = []
+        self._raw_bytes = 0
+
+    def add(self, state: str, rows: Sequence[Change]) -> None:
+        """Add rows of a state."""
+        if state not in self.states:
+            self.states.append(state)
+        index = self.states.index(state)
+        start = 0
+        while start < len(rows):
+            end, size = _slice_end(rows, start, _SEGMENT_BYTES - self._raw_bytes)
+            keys, values = zip(*rows[start:end], strict=True)
+            self._indexes += [index] * len(keys)
+            self._keys += keys
+            self._values += values
+            self._raw_bytes += size
+            if self._raw_bytes >= _SEGMENT_BYTES:
+                self.cut()
+            start = end
+
+    def cut(self) -> None:
+        """End the current segment, if it has rows."""
+        if not self._keys:
+            return
+        data, stream_bytes = pack(self._indexes, self._keys, self._values)
+        size = self._prefix_bytes
+        first, last = min(self._keys)[:size], max(self._keys)[:size]
+        segment = Segment(
+            data=data,
+            rows=len(self._keys),
+            stream_bytes=stream_bytes,
+            first_group=int.from_bytes(first, "big"),
+            last_group=int.from_bytes(last, "big"),
+            digest=hashlib.sha256(data).hexdigest(),
+        )
+        self._clear()
+        self._emit(segment)
+
+
+def _slice_end(rows: Sequence[Change], start: int, room: int) -> tuple[int, int]:
+    """Where rows that fill the room end, at least one; and their bytes."""
+    size = 0
+    for at in range(start, len(rows)):
+        key, value = rows[at]
+        size += len(key) + len(value or b"")
+        if size >= room:
+            return at + 1, size
+    return len(rows), size
+
+
+@attrs.frozen
+class Entry:
+    """What the footer says of a segment."""
+
+    rows: int
+    stream_bytes: int
+    first_group: int
+    last_group: int
+    digest: str
+    offset: int
+    length: int
+
+
+@attrs.frozen
+class Footer:
+    """What stands behind the segments."""
+
+    format_version: int
+    states: list[str]
+    segments: list[Entry]
+
+
+class SnapshotWriter:
+    """Writes one file, segment by segment; a context manager that leaves no half file."""
+
+    def __init__(self, storage: CheckpointStorage, path: str, prefix_bytes: int) -> None:
+        self._path = path
+        self._sink = storage.open_sink(path)
+        self._entries: list[Entry] = []
+        self._offset = 0
+        self._done = False
+        self.builder = SegmentBuilder(prefix_bytes, self.place)
+
+    def place(self, segment: Segment) -> None:
+        """Append a segment."""
+        fields = attrs.asdict(segment, filter=attrs.filters.exclude("data"))
+        self._entries.append(Entry(**fields, offset=self._offset, length=len(segment.data)))
+        self._write(segment.data)
+        self._offset += len(segment.data)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._sink.write(data)
+        except SnapshotTooLargeError as error:
+            raise attrs.evolve(error, state=", ".join(self.builder.states[-1:])) from None
+
+    def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
+        """Write the footer, make the file visible and describe it."""
+        self.builder.cut()
+        names = list(self.builder.states if states is None else states)
+        body = attrs.asdict(Footer(SNAPSHOT_FILE.version, names, self._entries))
+        text = json.dumps(body, separators=(",", ":")).encode()
+        footer = text + len(text).to_bytes(4, "big") + MAGIC
+        self._write(footer)
+        self._sink.commit()
+        self._done = True
+        return SnapshotFile(
+            path=self._path,
+            size=self._offset + len(footer),
+            footer=len(footer),
+            digest=hashlib.sha256(footer).hexdigest(),
+            kind=kind,
+            version=version,
+            rows=sum(entry.rows for entry in self._entries),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._done:
+            self._sink.abort()
+
+
+def write_segments(
+    storage: CheckpointStorage,
+    path: str,
+    states: Sequence[str],
+    segments: Sequence[Segment],
+    version: str,
+) -> SnapshotFile:
+    """Write encoded segments as a new delta."""
+    with SnapshotWriter(storage, path, 1) as writer:
+        for segment in segments:
+            writer.place(segment)
+        return writer.finish("delta", version, states)

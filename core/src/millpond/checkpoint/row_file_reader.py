@@ -1,0 +1,161 @@
+"""Reading portable snapshots: nothing in a file is believed before it is checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import cattrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.backend.changes import Change
+from millpond.checkpoint.formats import SNAPSHOT_FILE
+from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.row_file import TRAILER, Entry, Footer
+from millpond.checkpoint.segments import unpack
+from millpond.checkpoint.untrusted import decoding, exact_int, exact_text, parse_json
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError
+from millpond.keygroups import KeyGroupRange
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["read_rows", "verify_rows"]
+
+_SLICE = 1 << 16
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+_CONVERTER.register_structure_hook(int, exact_int)
+_CONVERTER.register_structure_hook(str, exact_text)
+
+
+def read_rows(
+    storage: CheckpointStorage,
+    file: SnapshotFile,
+    groups: KeyGroupRange,
+    prefix_bytes: int,
+    states: Collection[str] | None = None,
+    limits: RestoreConfig = RestoreConfig(),
+) -> Iterator[tuple[str, list[Change]]]:
+    """The rows of some key groups, checked, in the order they were written.
+
+    Args:
+        storage: where the file is.
+        file: what its handle says of it.
+        groups: the key groups to read.
+        prefix_bytes: how many bytes of a physical key hold its key group.
+        states: the states that the handle names; a file with others is refused.
+        limits: how much memory may be needed.
+
+    Yields:
+        A state's name and consecutive rows of it.
+
+    Raises:
+        CorruptSnapshotError: the file is damaged, missing or foreign.
+        ApiVersionError: it was written by a newer Millpond.
+    """
+    footer = _read_footer(storage, file)
+    unknown = [] if states is None else [name for name in footer.states if name not in states]
+    if unknown:
+        reason = f"it holds the state {unknown[0]!r}, which its handle does not name"
+        raise CorruptSnapshotError(file.path, reason)
+    for entry in footer.segments:
+        if entry.last_group < groups.start or entry.first_group > groups.end:
+            continue
+        batch = _read_segment(storage, file, entry, prefix_bytes, limits)
+        if entry.first_group < groups.start or entry.last_group > groups.end:
+            batch = _inside(batch, groups, prefix_bytes)
+        for index, rows in _split_by_state(batch):
+            if index >= len(footer.states):
+                raise CorruptSnapshotError(file.path, "a row belongs to no state")
+            yield footer.states[index], rows
+
+
+def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, prefix_bytes: int) -> pa.RecordBatch:
+    """The rows of some key groups; filtered before Python sees them."""
+    keys = batch.column(1)
+    inside = pc.greater_equal(keys, groups.start.to_bytes(prefix_bytes, "big"))
+    if groups.end + 1 < 1 << (8 * prefix_bytes):
+        end = (groups.end + 1).to_bytes(prefix_bytes, "big")
+        inside = pc.and_(inside, pc.less(keys, end))
+    return batch.filter(inside)
+
+
+def verify_rows(
+    storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int, limits: RestoreConfig
+) -> None:
+    """Read a whole file and check it; raises what :func:`read_rows` raises."""
+    if storage.size(file.path) != file.size:
+        raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
+    for entry in _read_footer(storage, file).segments:
+        _read_segment(storage, file, entry, prefix_bytes, limits)
+
+
+def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
+    if not TRAILER < file.footer <= file.size:
+        raise CorruptSnapshotError(file.path, "its sizes make no sense")
+    data = storage.read(file.path, file.size - file.footer, file.footer)
+    if hashlib.sha256(data).hexdigest() != file.digest:
+        raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
+    with decoding(file.path, "its footer makes no sense"):
+        body: dict[str, Any] = parse_json(data[:-TRAILER])
+        SNAPSHOT_FILE.check(body["format_version"], file.path)
+        footer = _CONVERTER.structure(body, Footer)
+    position = 0
+    for entry in footer.segments:
+        if entry.offset != position or entry.length <= 0:
+            reason = f"a segment at {entry.offset} lies outside of the file or within another"
+            raise CorruptSnapshotError(file.path, reason)
+        position += entry.length
+    if position != file.size - file.footer:
+        raise CorruptSnapshotError(file.path, "its segments lie outside of the file")
+    return footer
+
+
+def _read_segment(
+    storage: CheckpointStorage,
+    file: SnapshotFile,
+    entry: Entry,
+    prefix_bytes: int,
+    limits: RestoreConfig,
+) -> pa.RecordBatch:
+    offset = entry.offset
+    data = storage.read(file.path, offset, entry.length)
+    if hashlib.sha256(data).hexdigest() != entry.digest:
+        raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
+    batch = unpack(file.path, data, entry.stream_bytes, limits.max_unpacked_bytes)
+    if batch.num_rows != entry.rows or batch.column(0).null_count or not entry.rows:
+        raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
+    _check_extent(file, entry, batch.column(1), prefix_bytes)
+    return batch
+
+
+def _check_extent(
+    file: SnapshotFile, entry: Entry, keys: pa.BinaryArray, prefix_bytes: int
+) -> None:
+    """The key groups must be those that the footer says: by them segments are skipped."""
+    if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < prefix_bytes:
+        raise CorruptSnapshotError(file.path, f"a row at {entry.offset} has no key")
+    extent = pc.min_max(keys)
+    first, last = (
+        int.from_bytes(extent[end].as_py()[:prefix_bytes], "big") for end in ("min", "max")
+    )
+    if (first, last) != (entry.first_group, entry.last_group):
+        reason = f"the rows at {entry.offset} are not of the key groups that the footer says"
+        raise CorruptSnapshotError(file.path, reason)
+
+
+def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]:
+    """Consecutive rows of one state; of many small rows not all are made objects at once."""
+    for at in range(0, batch.num_rows, _SLICE):
+        part = batch.slice(at, _SLICE)
+        indexes = part.column(0).to_pylist()
+        keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()
+        start = 0
+        while start < len(indexes):
+            end = start
+            while end < len(indexes) and indexes[end] == indexes[start]:
+                end += 1
+            yield indexes[start], list(zip(keys[start:end], values[start:end], strict=True))
+            start = end

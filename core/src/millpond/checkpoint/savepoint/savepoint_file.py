@@ -1,0 +1,222 @@
+"""What a savepoint says of itself: ``savepoint.json`` at its root."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from millpond.backend.operator_state import OperatorStateMeta
+from millpond.backend.spi import StateMeta
+from millpond.checkpoint.checks import (
+    check_counts,
+    check_key_groups,
+    check_operator_states,
+    check_states,
+    check_subtasks,
+)
+from millpond.checkpoint.formats import SAVEPOINT
+from millpond.checkpoint.handles import snapshot_converter
+from millpond.checkpoint.untrusted import decoding, parse_json
+from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, RestoreError
+from millpond.keygroups import KeyGroupRange
+from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
+from millpond.types import SerializerSnapshot
+
+__all__ = [
+    "METADATA_FILE",
+    "SAVEPOINT_FORMAT",
+    "SavedOperator",
+    "SavedOperatorState",
+    "SavedState",
+    "Savepoint",
+    "SavepointHandle",
+    "TableFile",
+    "read_savepoint",
+    "require_empty",
+    "state_folder",
+    "write_savepoint",
+]
+
+METADATA_FILE = "savepoint.json"
+SAVEPOINT_FORMAT = "savepoint"
+
+
+@attrs.frozen
+class TableFile:
+    """One Parquet file of a state: path below the savepoint's root, bytes, SHA-256, extent."""
+
+    path: str
+    size: int
+    digest: str
+    rows: int
+    first_group: int
+    last_group: int
+
+
+@attrs.frozen
+class SavedState:
+    """A state's table.
+
+    Attributes:
+        exact: ints are written as digits and datetimes as ISO texts, because some value does
+            not fit the natural column type.
+    """
+
+    meta: StateMeta
+    files: tuple[TableFile, ...]
+    exact: bool = False
+
+
+@attrs.frozen
+class SavedOperatorState:
+    """An operator state's table.
+
+    Attributes:
+        subtasks: how many there were.
+        file: None where the state is empty.
+        exact: see ``SavedState``.
+    """
+
+    meta: OperatorStateMeta
+    subtasks: int
+    file: TableFile | None
+    exact: bool = False
+
+
+@attrs.frozen
+class SavedOperator:
+    """The states of one operator, of some or all of its key groups."""
+
+    uid: str
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    key: SerializerSnapshot
+    states: tuple[SavedState, ...]
+    operator_states: tuple[SavedOperatorState, ...] = ()
+
+    @property
+    def files(self) -> tuple[TableFile, ...]:
+        """The files of all tables."""
+        of_operator = [state.file for state in self.operator_states if state.file is not None]
+        return (*(file for state in self.states for file in state.files), *of_operator)
+
+    @property
+    def metas(self) -> tuple[StateMeta, ...]:
+        """What is known of each state."""
+        return tuple(state.meta for state in self.states)
+
+
+@attrs.frozen
+class Savepoint:
+    """A whole savepoint."""
+
+    checkpoint_id: int
+    operators: tuple[SavedOperator, ...]
+    format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
+
+    def operator(self, uid: str, place: str) -> SavedOperator:
+        """The operator of a uid, or the only one there is; RestoreError where that is unclear."""
+        named = [operator for operator in self.operators if operator.uid == uid]
+        found = named or self.operators
+        if len(found) != 1:
+            known = ", ".join(repr(operator.uid) for operator in self.operators) or "none"
+            raise RestoreError(place, (f"no operator {uid!r} in it; there are: {known}",))
+        return found[0]
+
+
+@attrs.frozen
+class SavepointHandle:
+    """A savepoint: where it is, relative to its storage."""
+
+    checkpoint_id: int
+    folder: str
+    storage: CheckpointStorage = attrs.field(repr=False)
+    format: str = SAVEPOINT_FORMAT
+
+    def path(self, name: str) -> str:
+        """A file's path from the storage's root; CorruptSnapshotError for one that leaves it."""
+        check_path(name)
+        return f"{self.folder}/{name}" if self.folder else name
+
+
+def state_folder(uid: str, state: str) -> str:
+    """Where a state's table lies; readers of datasets skip folders that begin with _ or a dot."""
+    name = quote(state, safe=" +=@,").removeprefix("_millpond_")
+    if name[0] in "_.":
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    return f"{uid}/{name}"
+
+
+_CONVERTER = snapshot_converter()
+
+
+def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
+    """Write the metadata, which makes the savepoint complete."""
+    current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
+    text = json.dumps(_CONVERTER.unstructure(current), indent=1)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    data = json.dumps({"sha256": seal, "savepoint": json.loads(text)}, indent=1)
+    handle.storage.write(handle.path(METADATA_FILE), [data.encode()])
+
+
+def _metadata(handle: SavepointHandle, path: str) -> bytes:
+    try:
+        return handle.storage.read_all(handle.path(METADATA_FILE))
+    except CorruptSnapshotError as error:
+        raise CorruptSnapshotError(path, error.reason) from error
+
+
+def read_savepoint(handle: SavepointHandle) -> Savepoint:
+    """Read and check the metadata.
+
+    Raises:
+        CorruptSnapshotError: it is missing, damaged, or names a path outside of the savepoint.
+        ApiVersionError: a newer Millpond wrote it.
+    """
+    path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
+    data = _metadata(handle, path)
+    with decoding(path, "it is no savepoint"):
+        tree: dict[str, Any] = parse_json(data)
+        body = tree["savepoint"]
+        SAVEPOINT.check(body["format_version"], path)
+        text = json.dumps(body, indent=1)
+        if hashlib.sha256(text.encode()).hexdigest() != tree["sha256"]:
+            raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")
+        savepoint = _CONVERTER.structure(body, Savepoint)
+        _check(savepoint)
+    return savepoint
+
+
+def _check(savepoint: Savepoint) -> None:
+    """Refuse what makes no sense; each table belongs to one state, in the operator's folder."""
+    check_counts([savepoint.checkpoint_id])
+    uids = [operator.uid for operator in savepoint.operators]
+    paths = [file.path for operator in savepoint.operators for file in operator.files]
+    if len(set(uids)) < len(uids) or len(set(paths)) < len(paths):
+        raise ValueError("an operator or a file is named twice")
+    for operator in savepoint.operators:
+        check_key_groups(operator.max_parallelism, operator.key_group_range)
+        check_states(operator.metas)
+        check_operator_states([state.meta for state in operator.operator_states])
+        for state in operator.operator_states:
+            check_subtasks(state.subtasks)
+        for file in operator.files:
+            check_path(file.path)
+            check_counts([file.size, file.rows, file.first_group, file.last_group])
+
+
+def require_empty(handle: SavepointHandle) -> None:
+    """Refuse a place that holds files: a savepoint must not be mixed with what lay there.
+
+    Raises:
+        DirectoryNotEmptyError: it holds some.
+    """
+    found = handle.storage.list(handle.folder)
+    if found:
+        shown = (*found[:3], "…") if len(found) > 3 else tuple(found)  # noqa: PLR2004
+        place = "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))
+        raise DirectoryNotEmptyError(place, shown)

@@ -1,0 +1,47 @@
+"""Filling a backend from savepoints, whichever backend wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from millpond.checkpoint.adoption import adopt_metadata
+from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
+from millpond.checkpoint.savepoint.table_reader import read_state
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["SavepointRestore"]
+
+
+@attrs.frozen
+class SavepointRestore:
+    """Reads the rows of the backend's key groups from savepoints."""
+
+    backend: KeyedStateBackend
+    handles: Sequence[SavepointHandle]
+
+    def run(self) -> None:
+        """Load everything.
+
+        Raises:
+            CorruptSnapshotError: a file is damaged, missing, edited but not sealed, or foreign.
+            RestoreError: the savepoint does not hold this operator.
+            MaxParallelismError, StateMigrationError: it does not fit the backend.
+        """
+        backend = self.backend
+        uid = backend.parameters.place.rpartition("/")[2]
+        limits = backend.parameters.config.restore
+        for handle in self.handles:
+            savepoint = read_savepoint(handle)
+            operator = savepoint.operator(uid, backend.parameters.place or "keyed state")
+            adopt_metadata(backend, operator.max_parallelism, operator.key, operator.metas)
+            groups = operator.key_group_range.intersection(backend.key_group_range)
+            if groups is None:
+                continue
+            for state in operator.states:
+                for rows in read_state(handle, operator, state, groups, limits):
+                    backend.load_rows(state.meta.name, rows)

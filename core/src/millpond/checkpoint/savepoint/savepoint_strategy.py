@@ -1,0 +1,70 @@
+"""The savepoint strategy: portable, complete, and never a base of anything."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from typing import ClassVar
+
+import attrs
+
+from millpond.arguments import check_type
+from millpond.checkpoint.savepoint.operator_tables import save_operator_states
+from millpond.checkpoint.savepoint.savepoint_file import (
+    Savepoint,
+    SavepointHandle,
+    require_empty,
+    write_savepoint,
+)
+from millpond.checkpoint.savepoint.table_writer import save_operator
+from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["SavepointStrategy"]
+
+
+class SavepointStrategy(SnapshotStrategy):
+    """Writes Parquet tables that every backend restores."""
+
+    name: ClassVar[str] = "savepoint"
+
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """See the base class; the savepoint gets a folder of its own."""
+        folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
+        return self.save(checkpoint_id, storage, folder)
+
+    def save(
+        self, checkpoint_id: int, storage: CheckpointStorage, folder: str
+    ) -> Future[SnapshotResult]:
+        """Write a savepoint into a folder of a storage; '' is its root.
+
+        Raises:
+            DirectoryNotEmptyError: the folder holds files.
+        """
+        backend = self._backend
+        check_type("storage", storage, CheckpointStorage)
+        require_empty(SavepointHandle(checkpoint_id, folder, storage))
+        backend.flush(uuid.uuid4().hex)
+        frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
+        uid = backend.parameters.place.rpartition("/")[2] or "operator"
+        view = backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if not view.metas and not frozen:
+                return SnapshotResult(None)
+            handle = SavepointHandle(checkpoint_id, folder, storage)
+            operator_states = save_operator_states(handle, uid, [frozen])
+            keyed = save_operator(view, handle, uid, task)
+            operator = attrs.evolve(keyed, operator_states=operator_states)
+            write_savepoint(handle, Savepoint(checkpoint_id, (operator,)))
+            files = operator.files
+            size = sum(file.size for file in files)
+            return SnapshotResult(handle, size, sum(file.rows for file in files))
+
+        return self.launch(checkpoint_id, work, view)
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """Nothing builds on a savepoint."""

@@ -1,0 +1,179 @@
+"""Writing a savepoint: a Parquet table per state, in files of consecutive key groups."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millpond.backend.changes import Change
+from millpond.backend.spi import StateMeta
+from millpond.backend.state_view import StateView
+from millpond.checkpoint.savepoint.savepoint_file import (
+    SavedOperator,
+    SavedState,
+    SavepointHandle,
+    TableFile,
+    state_folder,
+)
+from millpond.checkpoint.savepoint.table_rows import TableCodec
+from millpond.checkpoint.snapshot_task import SnapshotTask
+from millpond.types.columns import UnfitError
+
+__all__ = ["TableWriter", "save_operator"]
+
+_FILE_BYTES = 48 << 20
+_MAX_RATIO = 128
+_ROW_GROUP = 1 << 16
+_GROUP_BYTES = 8 << 20
+_MAX_GAIN = 16 << 20
+
+
+@attrs.define
+class TableWriter:
+    """Collects the batches of one state and writes a file whenever there are enough."""
+
+    handle: SavepointHandle
+    folder: str
+    schema: pa.Schema
+    files: list[TableFile] = attrs.field(factory=list)
+    _batches: list[pa.RecordBatch] = attrs.field(factory=list)
+    _bytes: int = 0
+    _first: int | None = None
+    _last: int = 0
+
+    def add(self, batch: pa.RecordBatch, key_group: int) -> None:
+        """Add a batch of rows of one key group; groups come in ascending order."""
+        if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
+            half = batch.num_rows // 2
+            self.add(batch.slice(0, half), key_group)
+            self.add(batch.slice(half), key_group)
+            return
+        if self._bytes + batch.nbytes > _FILE_BYTES:
+            self.cut()
+        self._first = key_group if self._first is None else self._first
+        self._last = key_group
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def cut(self) -> None:
+        """Write what there is as a file."""
+        if self._first is None:
+            return
+        table = pa.Table.from_batches(self._batches, self.schema)
+        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}"
+        # A large key group takes several files.
+        same = sum(file.path.startswith(name) for file in self.files)
+        name += f"-{same}.parquet" if same else ".parquet"
+        self.files.append(write_table(self.handle, name, table, first=self._first, last=self._last))
+        self._batches, self._bytes, self._first = [], 0, None
+
+
+def write_table(
+    handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
+) -> TableFile:
+    """Write one Parquet file, sorted by key group, and describe it."""
+    pieces = list(_row_groups(table))
+    data = _parquet(table.schema, pieces, "zstd")
+    giant = any(piece.nbytes > _MAX_GAIN for piece in pieces)
+    if giant or table.nbytes > _FILE_BYTES + _MAX_RATIO * len(data):
+        # What compresses too well could not be told from a file made to exhaust memory.
+        data = _parquet(table.schema, pieces, "none")
+    handle.storage.write(handle.path(name), [data])
+    digest = hashlib.sha256(data).hexdigest()
+    return TableFile(name, len(data), digest, table.num_rows, first, last)
+
+
+def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=False) as writer:
+        for piece in pieces:
+            writer.write_table(piece)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
+    if table.num_rows > _ROW_GROUP or (table.num_rows > 1 and _unpacked(table) > _GROUP_BYTES):
+        half = min((table.num_rows + 1) // 2, _ROW_GROUP)
+        yield from _row_groups(table.slice(0, half))
+        yield from _row_groups(table.slice(half))
+    else:
+        yield table
+
+
+def _unpacked(table: pa.Table) -> int:
+    lists = [column for column in table.columns if pa.types.is_list(column.type)]
+    return int(table.nbytes) + sum(32 * len(pc.list_flatten(column)) for column in lists)
+
+
+def save_operator(
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    task: SnapshotTask,
+    exact: frozenset[str] = frozenset(),
+) -> SavedOperator:
+    """Write the tables of all states of a view; those in ``exact`` in the exact form.
+
+    Another state with a value that does not fit its natural column types is written anew in the
+    exact form.
+    """
+    while True:
+        try:
+            states = tuple(_save_states(view, handle, uid, exact, task))
+            break
+        except _UnfitStateError as error:
+            exact |= {error.state}
+    return SavedOperator(uid, view.max_parallelism, view.key_group_range, view.key, states)
+
+
+@attrs.define(eq=False, slots=False)
+class _UnfitStateError(Exception):
+    state: str
+
+
+def _save_states(
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    exact: frozenset[str],
+    task: SnapshotTask,
+) -> Iterator[SavedState]:
+    codecs = {
+        meta.name: TableCodec(view.key, meta, view.max_parallelism, exact=meta.name in exact)
+        for meta in view.metas
+    }
+    writers = {
+        name: TableWriter(handle, state_folder(uid, name), codec.schema)
+        for name, codec in codecs.items()
+    }
+    for group in view.key_group_range:
+        for name, rows in view.live_rows(group):
+            task.check()
+            for part in _parts(rows):
+                writers[name].add(_batch(codecs[name], part), group)
+    for meta in view.metas:
+        writers[meta.name].cut()
+        yield _saved(meta, writers[meta.name], exact)
+
+
+def _saved(meta: StateMeta, writer: TableWriter, exact: frozenset[str]) -> SavedState:
+    return SavedState(meta, tuple(writer.files), meta.name in exact)
+
+
+def _parts(rows: list[Change]) -> Iterator[list[Change]]:
+    for start in range(0, len(rows), _ROW_GROUP):
+        yield rows[start : start + _ROW_GROUP]
+
+
+def _batch(codec: TableCodec, rows: list[Change]) -> pa.RecordBatch:
+    try:
+        return codec.to_batch(rows)
+    except (UnfitError, pa.ArrowInvalid) as error:
+        raise _UnfitStateError(codec.meta.name) from error

@@ -1,0 +1,1 @@
+"""How snapshots are taken: in full, or as a base and what has changed since."""

@@ -1,0 +1,268 @@
+"""The contract of a snapshot strategy, and what all of them share."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import closing
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from millpond.backend.capabilities import Capability
+from millpond.backend.operator_state import FrozenState
+from millpond.backend.state_view import StateView
+from millpond.checkpoint.file_writer import CheckpointOutputStream
+from millpond.checkpoint.handles import (
+    PORTABLE,
+    KeyedStateHandle,
+    OperatorStateHandle,
+    RetiredFile,
+    SnapshotFile,
+)
+from millpond.checkpoint.metadata_file import write_sealed
+from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
+from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["SnapshotResult", "SnapshotStrategy"]
+
+_LOG = logging.getLogger("millpond.checkpoint")
+
+
+@attrs.frozen
+class _Running:
+    """A snapshot that is neither confirmed nor aborted, and the confirmed one it builds on."""
+
+    task: SnapshotTask
+    base: KeyedStateHandle | None
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The files that this snapshot may refer to."""
+        return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
+
+
+class SnapshotStrategy(ABC):
+    """One way to take snapshots of one opened backend.
+
+    A snapshot has a short part on the caller's thread, which freezes the state, and a part
+    that :meth:`launch` runs by itself. Several may run at once. ``confirmed`` is the last
+    snapshot that is known to count; only on that one may another build. It may change while a
+    snapshot runs, which goes on with the one of its beginning; that one's files stay so long.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, backend: KeyedStateBackend) -> None:
+        self._backend = backend
+        self._running: dict[int, _Running] = {}
+        self._unfinished: set[SnapshotTask] = set()
+        self._operator_state: dict[int, list[FrozenState]] = {}
+        self.confirmed: KeyedStateHandle | None = None
+
+    # ---------------------------------------------------------------- what a subclass adds
+
+    @abstractmethod
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
+
+    # ---------------------------------------------------------------- life cycle
+
+    def start(self, restored: KeyedStateHandle | None) -> None:
+        """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
+        self.confirmed = restored
+        self._running.clear()
+        self._operator_state.clear()
+        self._drop_outdated()
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """A snapshot is confirmed: later ones may build on it, and older ones are subsumed."""
+        running = self._running.get(checkpoint_id)
+        if running is None:
+            return
+        result = running.task.result()
+        self._running = {n: r for n, r in self._running.items() if n > checkpoint_id}
+        if result.handle is not None:
+            self.confirmed = self._with_retired(result.handle, self.confirmed)
+            self._drop_outdated()
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A snapshot will never count: cancel it, and delete what it has written by itself."""
+        running = self._running.pop(checkpoint_id, None)
+        self._operator_state.pop(checkpoint_id, None)
+        if running is None:
+            return
+        if running.task.done():
+            self._delete_aborted(running)
+        else:
+            # It may be too late for it to notice, and then there are files to delete.
+            running.task.cancel()
+            running.task.add_done_callback(lambda _: self._delete_aborted(running))
+
+    def _delete_aborted(self, running: _Running) -> None:
+        task = running.task
+        if task.cancelled() or task.exception() is not None:
+            return
+        handle = task.result().handle
+        if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
+            for path in sorted((handle.paths | {handle.metadata}) - running.needed):
+                handle.storage.delete(path)
+
+    def notify_subsumed(self, checkpoint_id: int) -> None:
+        """A confirmed snapshot and those before it are not needed: delete what only they use."""
+        self._delete_retired(checkpoint_id + 1)
+
+    def close(self) -> None:
+        """Cancel what runs, aborted or not, and wait until it has released what it read from."""
+        unfinished = list(self._unfinished)
+        for task in unfinished:
+            task.cancel()
+        wait(unfinished)
+        self._running.clear()
+
+    # ---------------------------------------------------------------- for subclasses
+
+    def launch(
+        self, checkpoint_id: int, work: Callable[[SnapshotTask], SnapshotResult], view: StateView
+    ) -> SnapshotTask:
+        """Run the second part of a snapshot over a frozen view, which is closed at its end."""
+        background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
+        task = run_snapshot(work, view.close, background=background)
+        self._running[checkpoint_id] = _Running(task, self.confirmed)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        return task
+
+    def new_path(self, checkpoint_id: int, suffix: str) -> str:
+        """A path that no other attempt uses."""
+        return f"{self._folder()}/{checkpoint_id}-{uuid.uuid4().hex}.{suffix}"
+
+    def _folder(self) -> str:
+        """Where all snapshots of this place and these key groups lie."""
+        place = self._backend.parameters.place.strip("/") or "state"
+        groups = self._backend.key_group_range
+        return f"{place}/kg-{groups.start}-{groups.end}"
+
+    def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
+        """The handle of the flushed backend, with no files yet; freezes the operator state."""
+        backend = self._backend
+        frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
+        if frozen:
+            self._operator_state[checkpoint_id] = frozen
+        return KeyedStateHandle(
+            checkpoint_id=checkpoint_id,
+            version=backend.version or "",
+            key_group_range=backend.key_group_range,
+            max_parallelism=backend.max_parallelism,
+            key=backend.key_codec.snapshot(),
+            states=tuple(backend.state_metas()),
+            files=(),
+            storage=storage,
+        )
+
+    def is_empty(self, blank: KeyedStateHandle) -> bool:
+        """Whether the subtask has no state of any kind, so that there is nothing to write."""
+        return not blank.states and blank.checkpoint_id not in self._operator_state
+
+    def with_files(
+        self,
+        blank: KeyedStateHandle,
+        before: KeyedStateHandle | None,
+        files: tuple[SnapshotFile, ...],
+        history: tuple[SnapshotFile, ...] = (),
+        native_format: str = PORTABLE,
+    ) -> KeyedStateHandle:
+        """The complete handle; what ``before``, its base, has beyond its files is retired."""
+        operator_state = self._written_operator_state(blank, before)
+        made = attrs.evolve(
+            blank,
+            files=files,
+            history=history,
+            format=native_format,
+            operator_state=operator_state,
+        )
+        unchanged = (
+            before is not None
+            and before.files == files
+            and before.storage == blank.storage
+            and before.operator_state == operator_state
+        )
+        if before is not None and unchanged:
+            return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
+        path = self.new_path(blank.checkpoint_id, "handle.json")
+        complete = attrs.evolve(self._with_retired(made, before), metadata=path)
+        assert blank.storage is not None
+        write_sealed(blank.storage, path, complete.to_json())
+        return complete
+
+    def _written_operator_state(
+        self, blank: KeyedStateHandle, before: KeyedStateHandle | None
+    ) -> tuple[OperatorStateHandle, ...]:
+        """The frozen operator state in the storage; that of the base if unchanged."""
+        frozen = self._operator_state.pop(blank.checkpoint_id, [])
+        storage = blank.storage
+        if not frozen or storage is None:
+            return ()
+        if before is not None and before.storage == storage and len(before.operator_state) == 1:
+            (known,) = before.operator_state
+            if holds(known, frozen):
+                return before.operator_state
+        path = self.new_path(blank.checkpoint_id, "operator.bin")
+        with closing(CheckpointOutputStream(storage, path)) as stream:
+            number = blank.checkpoint_id
+            return (write_partitions(stream, number, storage, frozen, SnapshotTask()),)
+
+    def _with_retired(
+        self, made: KeyedStateHandle, before: KeyedStateHandle | None
+    ) -> KeyedStateHandle:
+        """``made``, whose list of retired files has what ``before`` has beyond its files."""
+        if before is None or before.storage != made.storage:
+            return made
+        used = made.paths | {made.metadata, ""}
+        retired = {file.path: file for file in (*made.retired, *before.retired)}
+        for path in sorted(before.paths | {before.metadata}):
+            retired.setdefault(path, RetiredFile(path, made.checkpoint_id))
+        return attrs.evolve(
+            made, retired=tuple(file for path, file in retired.items() if path not in used)
+        )
+
+    def _drop_outdated(self) -> None:
+        """Delete what no snapshot within the retained number needs any more."""
+        if self.confirmed is not None:
+            retained = self._backend.parameters.config.checkpoint.retained
+            self._delete_retired(self.confirmed.checkpoint_id - retained + 1)
+
+    def _delete_retired(self, limit: int) -> None:
+        """Delete files that the snapshot with this number, and all after it, do without.
+
+        The list comes from a file, so only what lies in our own folder, and is not in use, goes.
+        What a running snapshot builds on stays in the list until a later call.
+        """
+        before = self.confirmed
+        if before is None or before.storage is None:
+            return
+        needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
+        outdated = {file.path for file in before.retired if file.checkpoint_id <= limit}
+        gone = outdated - needed
+        history = {file.path for file in before.history}
+        in_use = (before.paths - history) | {before.metadata}
+        for path in sorted(gone - in_use):
+            if path.rpartition("/")[0] == self._folder():
+                before.storage.delete(path)
+            else:
+                _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
+        if gone:
+            self.confirmed = attrs.evolve(
+                before,
+                retired=tuple(file for file in before.retired if file.path not in gone),
+                history=tuple(file for file in before.history if file.path not in gone),
+            )

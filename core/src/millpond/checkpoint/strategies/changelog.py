@@ -1,0 +1,174 @@
+"""The changelog strategy: a base and deltas of what changed since.
+
+A delta is what the flushes since the last confirmed snapshot have reported, so a snapshot
+costs what the changes cost. The base is written anew when the deltas outgrow it or become
+too many to read at a restore.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from millpond.backend.changes import Change
+from millpond.backend.state_view import EmptyView
+from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle
+from millpond.checkpoint.row_file import Segment, SegmentBuilder, write_segments
+from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.checkpoint.strategies.full import write_base
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+__all__ = ["ChangelogStrategy"]
+
+_HISTORY = 8
+
+
+@attrs.frozen
+class _Delta:
+    """What has changed since the confirmed snapshot, as it was when the snapshot was taken."""
+
+    states: tuple[str, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(segment.data) for segment in self.segments)
+
+
+class ChangelogStrategy(SnapshotStrategy):
+    """Snapshots that cost what the changes cost."""
+
+    name: ClassVar[str] = "changelog"
+
+    def __init__(self, backend: KeyedStateBackend) -> None:
+        super().__init__(backend)
+        self._config = backend.parameters.config.state.snapshot
+        self._covered: dict[int, int] = {}
+        self._listening = False
+        self._recording = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._log: list[Segment] = []
+        prefix_bytes = key_group_prefix_bytes(self._backend.max_parallelism)
+        self._builder = SegmentBuilder(prefix_bytes, self._log.append)
+        self._covered.clear()
+
+    def start(self, restored: KeyedStateHandle | None) -> None:
+        """See the base class."""
+        portable = restored is not None and restored.format == PORTABLE
+        super().start(restored if portable else None)
+        self._recording = portable
+        self._forget()
+        self._listen()
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._backend.add_change_listener(self._record)
+            self._listening = True
+
+    def _record(self, batch: Mapping[str, Sequence[Change]]) -> None:
+        if self._recording:
+            for state, changes in batch.items():
+                self._builder.add(state, changes)
+            self._builder.cut()
+
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """See the base class."""
+        backend = self._backend
+        self._listen()
+        backend.flush(version or uuid.uuid4().hex)
+        self._recording = True
+        delta = _Delta(tuple(self._builder.states), tuple(self._log))
+        blank = self.blank_handle(checkpoint_id, storage)
+        covered = len(self._log)
+        before = self.confirmed
+        if before is None or before.storage != storage:
+            task = self._base_only(before, blank, storage)
+        elif delta.segments and self._outgrown(before, delta):
+            task = self._delta_and_base(before, delta, blank, storage)
+        else:
+            task = self._delta_only(before, delta, blank, storage)
+        self._covered[checkpoint_id] = covered
+        return task
+
+    def _base_only(
+        self, before: KeyedStateHandle | None, blank: KeyedStateHandle, storage: CheckpointStorage
+    ) -> Future[SnapshotResult]:
+        path = self.new_path(blank.checkpoint_id, "base.arrow")
+        view = self._backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if self.is_empty(blank):
+                return SnapshotResult(None)
+            base = write_base(view, storage, path, blank.version, task)
+            return SnapshotResult(self.with_files(blank, before, (base,)), base.size, base.rows)
+
+        return self.launch(blank.checkpoint_id, work, view)
+
+    def _delta_only(
+        self,
+        before: KeyedStateHandle,
+        delta: _Delta,
+        blank: KeyedStateHandle,
+        storage: CheckpointStorage,
+    ) -> Future[SnapshotResult]:
+        path = self.new_path(blank.checkpoint_id, "delta.arrow")
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if not delta.segments:
+                made = self.with_files(blank, before, before.files, before.history)
+                return SnapshotResult(made)
+            task.check()
+            file = write_segments(storage, path, delta.states, delta.segments, blank.version)
+            made = self.with_files(blank, before, (*before.files, file), before.history)
+            return SnapshotResult(made, file.size, file.rows)
+
+        return self.launch(blank.checkpoint_id, work, EmptyView(self._backend))
+
+    def _delta_and_base(
+        self,
+        before: KeyedStateHandle,
+        delta: _Delta,
+        blank: KeyedStateHandle,
+        storage: CheckpointStorage,
+    ) -> Future[SnapshotResult]:
+        """The delta too, for copies that are only a little behind to catch up by."""
+        delta_path = self.new_path(blank.checkpoint_id, "delta.arrow")
+        base_path = self.new_path(blank.checkpoint_id, "base.arrow")
+        view = self._backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            file = write_segments(storage, delta_path, delta.states, delta.segments, blank.version)
+            base = write_base(view, storage, base_path, blank.version, task)
+            history = (*before.files[1:], file)[-_HISTORY:]
+            made = self.with_files(blank, before, (base,), history)
+            return SnapshotResult(made, file.size + base.size, file.rows + base.rows)
+
+        return self.launch(blank.checkpoint_id, work, view)
+
+    def _outgrown(self, before: KeyedStateHandle, delta: _Delta) -> bool:
+        base, *deltas = before.files
+        size = sum(file.size for file in deltas) + delta.size
+        return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """See the base class."""
+        super().notify_complete(checkpoint_id)
+        confirmed = self.confirmed is not None and self.confirmed.checkpoint_id == checkpoint_id
+        covered = self._covered.get(checkpoint_id)
+        if confirmed and covered is not None:
+            del self._log[:covered]
+            later = {n: count for n, count in self._covered.items() if n > checkpoint_id}
+            self._covered = {n: count - covered for n, count in later.items()}

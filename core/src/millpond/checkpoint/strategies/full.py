@@ -1,0 +1,55 @@
+"""The full strategy: all rows of all states, every time."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from typing import ClassVar
+
+from millpond.backend.state_view import StateView
+from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.row_file import SnapshotWriter
+from millpond.checkpoint.snapshot_task import SnapshotTask
+from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
+from millpond.keygroups import key_group_prefix_bytes
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["FullStrategy", "write_base"]
+
+
+def write_base(
+    view: StateView, storage: CheckpointStorage, path: str, version: str, task: SnapshotTask
+) -> SnapshotFile:
+    """Write all rows of a view, sorted by key group, a segment at a time."""
+    prefix_bytes = key_group_prefix_bytes(view.max_parallelism)
+    with SnapshotWriter(storage, path, prefix_bytes) as writer:
+        for group in view.key_group_range:
+            for state, rows in view.live_rows(group):
+                task.check()
+                writer.builder.add(state, rows)
+        return writer.finish("base", version)
+
+
+class FullStrategy(SnapshotStrategy):
+    """Writes everything; needs nothing from snapshots before."""
+
+    name: ClassVar[str] = "full"
+
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """See the base class."""
+        backend = self._backend
+        backend.flush(version or uuid.uuid4().hex)
+        blank = self.blank_handle(checkpoint_id, storage)
+        path = self.new_path(checkpoint_id, "base.arrow")
+        before = self.confirmed
+        view = backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            if self.is_empty(blank):
+                return SnapshotResult(None)
+            file = write_base(view, storage, path, blank.version, task)
+            return SnapshotResult(self.with_files(blank, before, (file,)), file.size, file.rows)
+
+        return self.launch(checkpoint_id, work, view)

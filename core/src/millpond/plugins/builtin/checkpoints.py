@@ -1,0 +1,59 @@
+"""The core's own strategies, storages and restore, as a built-in plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millpond.checkpoint.handles import PORTABLE
+from millpond.checkpoint.restore import RestoreOperation
+from millpond.checkpoint.savepoint.savepoint_file import SAVEPOINT_FORMAT
+from millpond.checkpoint.savepoint.savepoint_restore import SavepointRestore
+from millpond.checkpoint.savepoint.savepoint_strategy import SavepointStrategy
+from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.checkpoint.strategies.changelog import ChangelogStrategy
+from millpond.checkpoint.strategies.full import FullStrategy
+from millpond.hookspecs import hookimpl
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.file_systems import (
+    PYARROW_SCHEMES,
+    fsspec_schemes,
+    open_file_storage,
+    open_fsspec_storage,
+)
+from millpond.storage.local_directory import open_local_storage
+from millpond.storage.memory import MemoryStorage
+
+if TYPE_CHECKING:
+    from millpond.backend.keyed import KeyedStateBackend
+
+MILLPOND_API = 1
+
+
+@hookimpl
+def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[SnapshotStrategy]:
+    """Provide ``full``, ``changelog`` and ``savepoint`` for every backend."""
+    return [FullStrategy(backend), ChangelogStrategy(backend), SavepointStrategy(backend)]
+
+
+@hookimpl(trylast=True)
+def millpond_restore_operation(
+    backend: KeyedStateBackend, handles: Sequence[Any]
+) -> RestoreOperation | SavepointRestore | None:
+    """Read portable snapshots and savepoints."""
+    if handles[0].format == PORTABLE:
+        return RestoreOperation(backend, handles)
+    if handles[0].format == SAVEPOINT_FORMAT:
+        return SavepointRestore(backend, handles)
+    return None
+
+
+@hookimpl
+def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:
+    """Provide memory, local directories, what pyarrow knows, and fsspec where it is installed."""
+    return {
+        **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
+        **dict.fromkeys(PYARROW_SCHEMES, open_file_storage),
+        "file": open_local_storage,
+        "memory": MemoryStorage,
+    }

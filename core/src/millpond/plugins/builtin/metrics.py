@@ -1,0 +1,20 @@
+"""State metrics as a built-in plugin: the outermost wrapper. Off, no wrapper is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.hookspecs import hookimpl
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.metrics.metered_states import wrap_with_metrics
+
+MILLPOND_API = 1
+
+
+@hookimpl(trylast=True)
+def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -> Any:
+    """Wrap every state where latencies or sizes are tracked."""
+    config = context.config.state
+    if not config.latency_track.enabled and not config.size_track.enabled:
+        return None
+    return wrap_with_metrics(state, descriptor, context)

@@ -1,0 +1,102 @@
+"""A job in this process, without Spark: for trying a function out and for small data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from typing import Any
+
+from millpond.arguments import check_type, checked
+from millpond.clock import Clock
+from millpond.config import Config
+from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
+from millpond.runtime.functions import (
+    KeyedProcessFunction,
+    SubtaskInfo,
+)
+from millpond.runtime.keyed_operator import KeyedOperator
+from millpond.runtime.opening import open_keyed_backend, open_operator_backend
+from millpond.runtime.rows import as_row, selector
+from millpond.runtime.timer_service import MAX_TIMESTAMP
+from millpond.types import infer_key_type
+
+__all__ = ["run"]
+
+
+@checked
+def run(
+    function: KeyedProcessFunction,
+    rows: Iterable[Any],
+    *,
+    key: str | Callable[[Any], Any],
+    backend: str = "heap",
+    key_type: Any = None,
+    config: Config | None = None,
+    clock: Clock | None = None,
+    event_time: str | Callable[[Any], Any] | None = None,
+    watermark_delay: int | None = None,
+    broadcast: Iterable[Any] = (),
+    broadcast_event_time: str | Callable[[Any], Any] | None = None,
+) -> list[Any]:
+    """Run a keyed function over rows and return what it yielded.
+
+    Processing-time timers fire before the next row, and after the last one, where the clock has
+    passed their time by then; event-time timers when the watermark reaches theirs, and at the end
+    of the rows, when no further one can come.
+
+    Args:
+        function: the function.
+        rows: named tuples, objects with attributes, or mappings.
+        key: a field's name, or a function of the row.
+        backend: an installed backend's name.
+        key_type: the type of the keys; taken from the first row's key where it is None.
+        config: further configuration.
+        clock: the source of processing time.
+        event_time: a field with the row's event time in ms, or a function of the row.
+        watermark_delay: by how many ms rows may be out of order: after each row the watermark is
+            the highest event time so far less this delay less 1, as Flink has it. By default
+            there is no watermark until the end.
+        broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
+        broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
+    """
+    select = selector(key, "key")
+    moment = _no_time if event_time is None else selector(event_time, "event_time")
+    sent: Callable[[Any], Any] = _no_time
+    if broadcast_event_time is not None:
+        sent = selector(broadcast_event_time, "broadcast_event_time")
+    output: list[Any] = []
+    iterator = iter(rows)
+    first = list(islice(iterator, 1))
+    kind = key_type
+    if kind is None:  # without a row there is no key, whatever its type
+        kind = infer_key_type(select(as_row(first[0]))) if first else str
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-") as directory,
+        open_keyed_backend(
+            backend, key_type=kind, directory=directory, config=config, clock=clock
+        ) as opened,
+        open_operator_backend(config=config) as operator_state,
+    ):
+        operator = KeyedOperator(function, opened, SubtaskInfo("local"), operator_state)
+        operator.open()
+        try:
+            for row in map(as_row, broadcast):
+                check_type("function", function, KeyedBroadcastProcessFunction)
+                operator.process_broadcast(row, sent(row), output)
+            for row in map(as_row, chain(first, iterator)):
+                operator.fire_processing_time(output)
+                timestamp = moment(row)
+                check_type("event_time", timestamp, int | None)
+                operator.process(select(row), row, timestamp, output)
+                if watermark_delay is not None and timestamp is not None:
+                    operator.advance_watermark(timestamp - watermark_delay - 1, output)
+            operator.fire_processing_time(output)
+            operator.advance_watermark(MAX_TIMESTAMP, output)
+        finally:
+            operator.close()
+    return output
+
+
+def _no_time(_: Any) -> None:
+    return None

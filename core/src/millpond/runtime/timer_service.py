@@ -1,0 +1,117 @@
+"""Time as a keyed function sees it: the watermark, processing time, and timers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any
+
+from millpond.backend import KeyedStateBackend
+from millpond.backend.timer_queue import Timer, TimerQueue
+from millpond.clock import Clock
+from millpond.types import VOID_NAMESPACE, VoidNamespace
+
+__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
+
+MIN_TIMESTAMP = -(1 << 63)
+"""The watermark before the first one."""
+
+MAX_TIMESTAMP = (1 << 63) - 1
+"""The watermark after the last row of bounded input."""
+
+
+class TimeDomain(enum.Enum):
+    """What a timer goes by."""
+
+    EVENT_TIME = "event-time"
+    PROCESSING_TIME = "processing-time"
+
+
+class TimerService:
+    """The timers of the current key; the names are PyFlink's.
+
+    A timer is known by its time and key: set twice, it fires once. Timers fire in the order of
+    their times; one that is set in ``on_timer`` for a time already due fires at once. As in Flink,
+    an event-time timer is due once the watermark has reached its time, for no earlier row can
+    come; a processing-time timer once the clock has passed its time, for until then one can.
+    """
+
+    def __init__(
+        self, backend: KeyedStateBackend, clock: Clock, namespace_type: Any = None
+    ) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._namespace_type = VoidNamespace if namespace_type is None else namespace_type
+        self._watermark = MIN_TIMESTAMP
+        self._key_has_ended = False
+
+    def _queue(self, domain: TimeDomain) -> TimerQueue:
+        return self._backend.timer_queue(domain.value, self._namespace_type)
+
+    def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
+        if self._backend.has_timers(domain.value):
+            yield from self._queue(domain).due(timestamp)
+
+    def current_watermark(self) -> int:
+        """The watermark in ms; MIN_TIMESTAMP before the first."""
+        return self._watermark
+
+    def current_processing_time(self) -> int:
+        """The processing time in ms since the epoch; on Spark the batch's own."""
+        return self._clock.now_ms
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called once the watermark reaches a time in ms."""
+        self.register(TimeDomain.EVENT_TIME, timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have ``on_timer`` called once the processing time has passed a time in ms."""
+        self.register(TimeDomain.PROCESSING_TIME, timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Remove an event-time timer; nothing happens where there is none."""
+        self.delete(TimeDomain.EVENT_TIME, timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Remove a processing-time timer; nothing happens where there is none."""
+        self.delete(TimeDomain.PROCESSING_TIME, timestamp)
+
+    def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
+        """Set a timer of a namespace."""
+        if not self._key_has_ended:
+            self._queue(domain).register(timestamp, namespace)
+
+    def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
+        """Remove a timer of a namespace; nothing happens where there is none."""
+        self._queue(domain).delete(timestamp, namespace)
+
+    def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
+        """Raise the watermark and hand out what is due; a lower one changes nothing."""
+        if timestamp > self._watermark:
+            self._watermark = timestamp
+            yield from self._due(TimeDomain.EVENT_TIME, timestamp)
+
+    def next_due(self) -> tuple[int | None, int | None]:
+        """The times in ms of the first event-time and the first processing-time timer."""
+        event, clock = (
+            self._queue(domain).earliest() if self._backend.has_timers(domain.value) else None
+            for domain in TimeDomain
+        )
+        return event, clock
+
+    def end_key(self, domain: TimeDomain) -> Iterator[Timer]:
+        """Hand out what is left of a key whose last row was seen, in batch execution.
+
+        The watermark is at its end meanwhile, and timers that are set are ignored, of either
+        kind: one that sets itself anew would fire for ever. The rules are Flink's.
+        """
+        self._watermark, self._key_has_ended = MAX_TIMESTAMP, True
+        try:
+            if self._backend.has_timers(domain.value):
+                yield from self._queue(domain).take_all()
+        finally:
+            self._watermark, self._key_has_ended = MIN_TIMESTAMP, False
+
+    def due_by_processing_time(self) -> Iterator[Timer]:
+        """Hand out the processing-time timers whose time has passed."""
+        yield from self._due(TimeDomain.PROCESSING_TIME, self._clock.now_ms - 1)

@@ -1,0 +1,279 @@
+"""The window operator: a keyed function whose state lies under windows as namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+import attrs
+
+from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
+from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.runtime.windows.assigners import WindowAssigner
+from millpond.runtime.windows.merging import MergingWindowSet
+from millpond.runtime.windows.triggers import Trigger, TriggerResult
+from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
+from millpond.runtime.windows.window_contents import WindowContents, WindowContext
+from millpond.state import ListStateDescriptor, StateDescriptor
+
+__all__ = ["LateRow", "WindowOperator"]
+
+_MERGING = ListStateDescriptor("merging-windows", tuple[int, int, int, int])
+
+
+@attrs.frozen
+class LateRow:
+    """A row that came after all its windows were over; what a side output for such rows gets."""
+
+    row: Any
+
+
+@attrs.define
+class _TriggerContext:
+    """The current key and one of its windows, as triggers see them."""
+
+    _operator: WindowOperator
+    timers: TimerService
+    window: TimeWindow = GLOBAL_WINDOW
+
+    def current_watermark(self) -> int:
+        return self.timers.current_watermark()
+
+    def current_processing_time(self) -> int:
+        return self.timers.current_processing_time()
+
+    def register(self, domain: TimeDomain, timestamp: int) -> None:
+        self.timers.register(domain, timestamp, self.window)
+
+    def delete(self, domain: TimeDomain, timestamp: int) -> None:
+        # A window's last clean-up falls on the same time and must stay.
+        if not self._operator.cleans_up_at(domain, self.window, timestamp):
+            self.timers.delete(domain, timestamp, self.window)
+
+    def state(self, descriptor: StateDescriptor) -> Any:
+        return self._operator.namespaced(descriptor, self.window)
+
+
+class WindowOperator(KeyedProcessFunction):
+    """Assigns rows to windows, fires them, and drops them when they are over.
+
+    Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
+    window is over once the time reaches its end plus the allowed lateness; a row all of whose
+    windows are over is late.
+
+    Raises:
+        ConfigError: the windows merge, and the trigger cannot.
+    """
+
+    timer_namespace: ClassVar[Any] = TimeWindow
+
+    def __init__(
+        self,
+        assigner: WindowAssigner,
+        trigger: Trigger,
+        contents: WindowContents,
+        allowed_lateness: int = 0,
+        late: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if assigner.is_merging and not trigger.can_merge():
+            reason = f"{trigger!r} cannot merge, {type(assigner).__name__} do: define on_merge"
+            raise ConfigError("trigger", reason, "windows")
+        self._assigner = assigner
+        self._trigger = trigger
+        self._contents = contents
+        self._lateness = allowed_lateness
+        self._late = late
+        self._event_time = assigner.is_event_time
+        self._domain = TimeDomain.EVENT_TIME if self._event_time else TimeDomain.PROCESSING_TIME
+
+    def open(self, context: RuntimeContext) -> None:
+        """Get the states."""
+        self._runtime = context
+        self._state = self.namespaced(self._contents.descriptor, GLOBAL_WINDOW)
+        self._merging = context.get_list_state(_MERGING) if self._assigner.is_merging else None
+        self._at: _TriggerContext | None = None
+        own = (self._contents.descriptor.name, _MERGING.name)
+        self._uses = dict.fromkeys(own, "what the windows keep")
+
+    def namespaced(self, descriptor: StateDescriptor, window: TimeWindow) -> Any:
+        """A state under a window."""
+        return self._runtime.get_namespaced_state(descriptor, window, TimeWindow)
+
+    # ---------------------------------------------------------------- rows
+
+    def process_element(self, row: Any, context: Context) -> Iterable[Any]:
+        """Add a row to its windows; yields what those that fire give."""
+        at = self._context(context)
+        timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
+        if self._event_time and context.timestamp is None:
+            raise NullValueError("the event time of a row", "a window")
+        moment = timestamp if self._event_time else at.current_processing_time()
+        assigned = self._assigner.assign_windows(row, moment)
+        if self._merging is not None:
+            output, late = self._add_merging(row, timestamp, assigned, at, context)
+        else:
+            output, late = self._add(row, timestamp, assigned, at, context)
+        if late and self._is_late(timestamp, at) and self._late is not None:
+            output.append(self._late(row))
+        return output
+
+    def _context(self, context: Context) -> _TriggerContext:
+        if self._at is None:
+            self._at = _TriggerContext(self, context.timer_service())
+        return self._at
+
+    def _add(
+        self,
+        row: Any,
+        timestamp: int,
+        assigned: Iterable[TimeWindow],
+        at: _TriggerContext,
+        context: Context,
+    ) -> tuple[list[Any], bool]:
+        output: list[Any] = []
+        skipped = True
+        for window in assigned:
+            if not self._is_over(window, at):
+                skipped = False
+                at.window = window
+                output += self._added(row, timestamp, window, at, context)
+        return output, skipped
+
+    def _add_merging(
+        self,
+        row: Any,
+        timestamp: int,
+        assigned: Iterable[TimeWindow],
+        at: _TriggerContext,
+        context: Context,
+    ) -> tuple[list[Any], bool]:
+        windows = MergingWindowSet(self._merging)
+        output: list[Any] = []
+        skipped = True
+        for window in assigned:
+            merged = windows.add(window, self._on_merge(at))
+            if self._is_over(merged, at):
+                windows.retire(merged)
+                continue
+            skipped = False
+            at.window = merged
+            namespace = windows.namespace_of(merged)
+            assert namespace is not None
+            output += self._added(row, timestamp, namespace, at, context)
+        windows.persist()
+        return output, skipped
+
+    def _on_merge(self, at: _TriggerContext) -> Any:
+        def on_merge(
+            merged: TimeWindow,
+            parts: list[TimeWindow],
+            namespace: TimeWindow,
+            sources: list[TimeWindow],
+        ) -> None:
+            at.window = merged
+            self._trigger.on_merge(parts, at)
+            for part in parts:
+                if part != merged:
+                    at.window = part
+                    self._forget(part, at)
+            self._state.merge_namespaces(namespace, sources)
+
+        return on_merge
+
+    def _added(
+        self,
+        row: Any,
+        timestamp: int,
+        namespace: TimeWindow,
+        at: _TriggerContext,
+        context: Context,
+    ) -> list[Any]:
+        """Add a row to the context's window, whose state lies under a namespace."""
+        state = self._state
+        state.set_current_namespace(namespace)
+        state.add(self._contents.select(row))
+        result = self._trigger.on_element(row, timestamp, at)
+        output = list(self._fired(result, namespace, at, context))
+        cleanup = self._cleanup_time(at.window)
+        if cleanup < MAX_TIMESTAMP:
+            at.timers.register(self._domain, cleanup, at.window)
+        return output
+
+    # ---------------------------------------------------------------- time
+
+    def on_timer(self, timestamp: int, context: Context) -> Iterable[Any]:
+        """Fire or drop the window that a timer was set for."""
+        at = self._context(context)
+        window = context.namespace
+        windows = None if self._merging is None else MergingWindowSet(self._merging)
+        namespace = window if windows is None else windows.namespace_of(window)
+        if namespace is None or context.time_domain is None:
+            return []
+        at.window = window
+        domain = context.time_domain
+        result = self._trigger.on_time(domain, timestamp, at)
+        output = list(self._fired(result, namespace, at, context))
+        if self.cleans_up_at(domain, window, timestamp):
+            self._state.set_current_namespace(namespace)
+            self._state.clear()
+            self._forget(window, at)
+            self._contents.function.clear(self._window_context(at))
+            if windows is not None:
+                windows.retire(window)
+                windows.persist()
+        return output
+
+    def _forget(self, window: TimeWindow, at: _TriggerContext) -> None:
+        """Drop what the trigger keeps of the context's window, and its clean-up."""
+        self._trigger.clear(at)
+        at.timers.delete(self._domain, self._cleanup_time(window), window)
+
+    def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
+        """Whether a time is the one at which a window is dropped."""
+        return domain is self._domain and timestamp == self._cleanup_time(window)
+
+    def _cleanup_time(self, window: TimeWindow) -> int:
+        lateness = self._lateness if self._event_time else 0
+        return min(window.max_timestamp() + lateness, MAX_TIMESTAMP)
+
+    def _is_over(self, window: TimeWindow, at: _TriggerContext) -> bool:
+        return self._event_time and self._cleanup_time(window) <= at.current_watermark()
+
+    def _is_late(self, timestamp: int, at: _TriggerContext) -> bool:
+        return self._event_time and timestamp + self._lateness <= at.current_watermark()
+
+    # ---------------------------------------------------------------- firing
+
+    def _fired(
+        self,
+        result: TriggerResult,
+        namespace: TimeWindow,
+        at: _TriggerContext,
+        context: Context,
+    ) -> Iterator[Any]:
+        if result is TriggerResult.CONTINUE:
+            return
+        self._state.set_current_namespace(namespace)
+        if TriggerResult.FIRE in result:
+            held = self._state.get()
+            if not self._contents.is_empty(held):
+                key, window = context.current_key, self._window_context(at)
+                yield from self._contents.function.process(key, window, held)
+                self._state.set_current_namespace(namespace)
+        if TriggerResult.PURGE in result:
+            self._state.clear()
+
+    def _window_context(self, at: _TriggerContext) -> WindowContext:
+        window = at.window
+
+        def state(descriptor: StateDescriptor, of_window: bool) -> Any:  # noqa: FBT001 - internal
+            if of_window and self._merging is not None:
+                raise WindowStateError(descriptor.name, type(self._assigner).__name__)
+            use = "window_state" if of_window else "global_state"
+            known = self._uses.setdefault(descriptor.name, use)
+            if known != use:  # one state object, whose namespace the other use would change
+                raise StateConflictError(descriptor.name, known, use)
+            return self.namespaced(descriptor, window if of_window else GLOBAL_WINDOW)
+
+        return WindowContext(window, at.timers, state)

@@ -1,0 +1,86 @@
+"""Which carrier a type without parts has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+    YearMonthIntervalType,
+)
+
+from millpond.errors import UnsupportedColumnError
+from millpond.spark.carriers.carrier import (
+    BinaryCarrier,
+    BooleanCarrier,
+    Carrier,
+    DecimalCarrier,
+    FloatingCarrier,
+    IntegralCarrier,
+    NullCarrier,
+    TextCarrier,
+)
+from millpond.spark.carriers.temporal import (
+    DateCarrier,
+    IntervalCarrier,
+    MonthsCarrier,
+    TimeCarrier,
+    TimestampCarrier,
+    TimestampNtzCarrier,
+)
+
+__all__ = ["scalar_carrier"]
+
+_BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
+    BooleanType: BooleanCarrier,
+    StringType: TextCarrier,
+    CharType: TextCarrier,
+    VarcharType: TextCarrier,
+    BinaryType: BinaryCarrier,
+    DateType: DateCarrier,
+    TimestampType: TimestampCarrier,
+    TimestampNTZType: TimestampNtzCarrier,
+    NullType: NullCarrier,
+}
+
+
+def scalar_carrier(name: str, declared: DataType) -> Carrier:  # noqa: PLR0911 - a table
+    """The carrier of a type without parts.
+
+    Raises:
+        UnsupportedColumnError: it cannot be carried without loss.
+    """
+    kind = type(declared)
+    if kind in _BITS:
+        return IntegralCarrier(declared, _BITS[kind])
+    if kind in _PLAIN:
+        return _PLAIN[kind]()
+    if isinstance(declared, (FloatType, DoubleType)):
+        return FloatingCarrier(declared)
+    if isinstance(declared, DecimalType):
+        return DecimalCarrier(declared)
+    if isinstance(declared, DayTimeIntervalType):
+        return IntervalCarrier(declared)
+    if isinstance(declared, YearMonthIntervalType):
+        return MonthsCarrier(declared)
+    if kind.__name__ == "TimeType":  # by name: Spark has it from 4.1 on
+        return TimeCarrier(declared)
+    raise UnsupportedColumnError(name, declared.simpleString())

@@ -1,0 +1,213 @@
+"""Carriers of dates, timestamps, times and intervals: whole numbers, or text for times."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    StringType,
+    YearMonthIntervalType,
+)
+
+from millpond.spark.carriers.carrier import Carrier, IntegralCarrier, refuse
+from millpond.types.scalars import EPOCH, NAIVE_EPOCH, micros_from_datetime
+
+__all__ = [
+    "DateCarrier",
+    "IntervalCarrier",
+    "MonthsCarrier",
+    "TimeCarrier",
+    "TimestampCarrier",
+    "TimestampNtzCarrier",
+]
+
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
+_MICROS = 1_000_000
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class DateCarrier(Carrier):
+    """date, as days since 1970."""
+
+    carried = LongType()
+    filler = 0
+    python_name = "date"
+
+    def encode(self, column: Column) -> Column:
+        """See the base class."""
+        return F.unix_date(column).cast("bigint")
+
+    def decode(self, value: Any) -> Any:
+        """See the base class."""
+        return date.fromordinal(value + _EPOCH_ORDINAL)
+
+    def pack(self, value: Any) -> Any:
+        """See the base class."""
+        if not isinstance(value, date) or isinstance(value, datetime):
+            raise refuse(value)
+        return value.toordinal() - _EPOCH_ORDINAL
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return F.date_from_unix_date(column.cast("int"))
+
+
+class TimestampCarrier(Carrier):
+    """timestamp, as microseconds; an aware datetime in UTC."""
+
+    carried = LongType()
+    filler = 0
+    python_name = "datetime"
+
+    def encode(self, column: Column) -> Column:
+        """See the base class."""
+        return F.unix_micros(column)
+
+    def decode(self, value: Any) -> Any:
+        """See the base class."""
+        return EPOCH + timedelta(microseconds=value)
+
+    def pack(self, value: Any) -> Any:
+        """See the base class; a naive datetime means UTC."""
+        if not isinstance(value, datetime):
+            raise refuse(value)
+        return micros_from_datetime(value)
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return F.timestamp_micros(column)
+
+
+class TimestampNtzCarrier(TimestampCarrier):
+    """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
+
+    def encode(self, column: Column) -> Column:
+        """See the base class; no session time zone takes part."""
+        parts = [F.year, F.month, F.day, F.hour, F.minute]
+        seconds = F.extract(F.lit("SECOND"), column)
+        year, month, day, hour, minute = (part(column) for part in parts)
+        return F.unix_micros(
+            F.make_timestamp_ltz(year, month, day, hour, minute, seconds, F.lit("UTC"))
+        )
+
+    def decode(self, value: Any) -> Any:
+        """See the base class."""
+        return NAIVE_EPOCH + timedelta(microseconds=value)
+
+    def pack(self, value: Any) -> Any:
+        """See the base class."""
+        if not isinstance(value, datetime) or value.tzinfo is not None:
+            raise refuse(value)
+        return micros_from_datetime(value)
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return F.expr(_NTZ_EPOCH) + _interval(column)
+
+
+class IntervalCarrier(Carrier):
+    """interval day to second, as microseconds; a timedelta."""
+
+    carried = LongType()
+    filler = 0
+    python_name = "timedelta"
+
+    def __init__(self, declared: DayTimeIntervalType) -> None:
+        self._declared = declared
+
+    def encode(self, column: Column) -> Column:
+        """See the base class."""
+        full = column.cast(DayTimeIntervalType())
+        days, hours, minutes, seconds = (
+            F.extract(F.lit(part), full) for part in ("DAY", "HOUR", "MINUTE", "SECOND")
+        )
+        whole = ((days.cast("bigint") * 24 + hours) * 60 + minutes) * 60
+        return whole * _MICROS + (seconds * _MICROS).cast("bigint")
+
+    def decode(self, value: Any) -> Any:
+        """See the base class."""
+        return timedelta(microseconds=value)
+
+    def pack(self, value: Any) -> Any:
+        """See the base class."""
+        if not isinstance(value, timedelta):
+            raise refuse(value)
+        return value // _MICROSECOND
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return _interval(column).cast(self._declared)
+
+
+def _interval(micros: Column) -> Column:
+    """An interval of so many microseconds.
+
+    Days apart from seconds: ``make_dt_interval`` takes no more than 12 digits of seconds.
+    """
+    day = F.lit(86_400 * _MICROS).cast("bigint")
+    days = F.call_function("div", micros, day)
+    seconds = ((micros - days * day).cast("decimal(18,0)") / _MICROS).cast("decimal(18,6)")
+    return F.make_dt_interval(days.cast("int"), F.lit(0), F.lit(0), seconds)
+
+
+class MonthsCarrier(Carrier):
+    """interval year to month, as months; an int, for Python has no such type."""
+
+    carried = LongType()
+    filler = 0
+    identity = True
+    python_name = "int"
+    low, high = -(1 << 31), (1 << 31) - 1
+
+    def __init__(self, declared: YearMonthIntervalType) -> None:
+        self._declared = declared
+
+    def encode(self, column: Column) -> Column:
+        """See the base class."""
+        full = column.cast(YearMonthIntervalType())
+        years, months = (F.extract(F.lit(part), full) for part in ("YEAR", "MONTH"))
+        return years.cast("bigint") * 12 + months
+
+    def pack(self, value: Any) -> Any:
+        """See the base class."""
+        return IntegralCarrier(IntegerType(), 32).pack(value)
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return F.make_ym_interval(F.lit(0), column.cast("int")).cast(self._declared)
+
+
+class TimeCarrier(Carrier):
+    """time, as text with microseconds."""
+
+    carried = StringType()
+    python_name = "time"
+
+    def __init__(self, declared: DataType) -> None:
+        self._declared = declared
+
+    def encode(self, column: Column) -> Column:
+        """See the base class."""
+        return column.cast("string")
+
+    def decode(self, value: Any) -> Any:
+        """See the base class."""
+        return time.fromisoformat(value)
+
+    def pack(self, value: Any) -> Any:
+        """See the base class."""
+        if not isinstance(value, time) or value.tzinfo is not None:
+            raise refuse(value)
+        return value.isoformat()
+
+    def restore(self, column: Column) -> Column:
+        """See the base class."""
+        return column.cast(self._declared)

@@ -1,0 +1,1 @@
+"""The driver's part: an operator's plan, layouts, pointers, savepoints."""

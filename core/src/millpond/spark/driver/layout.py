@@ -1,0 +1,239 @@
+"""Layouts: how an operator's key groups are divided among subtasks, from some batch on.
+
+A layout is a small file that the driver writes before a run's first batch when the operator is
+new, its parallelism has changed, or the query's operators are others or stand elsewhere. It names
+what the subtasks of before have left, so that the new ones restore from whatever intersects with
+their key groups. Pointers carry the number of the layout they were written under; one of an
+earlier layout no longer counts, wherever Spark has kept it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from millpond.checkpoint import (
+    CheckpointStorage,
+    KeyedStateHandle,
+    SavepointHandle,
+)
+from millpond.checkpoint.formats import LAYOUT
+from millpond.checkpoint.metadata_file import read_sealed, write_sealed
+from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.untrusted import (
+    decoding,
+    exact_bool,
+    exact_int,
+    exact_text,
+    parse_json,
+)
+from millpond.config import PluginsConfig
+from millpond.errors import MaxParallelismError, MillpondError, RestoreError
+from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
+from millpond.plugins import PluginRegistry, get_registry
+from millpond.spark.driver.pointer import Pointer
+
+__all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
+
+
+@attrs.frozen
+class Layout:
+    """One division of an operator's key groups.
+
+    Attributes:
+        number: counts from 0; the highest one is in force.
+        sources: what was committed under the layouts before, together all key groups.
+        savepoint: the URI of a savepoint that the operator starts from; empty where it does not.
+        roster: the uids of the query's operators in the order of its plan.
+        timed: whether Spark keeps a timeout beside each pointer.
+        dropped_after: the last batch before the operator was left out of its query, -1 if there
+            was none; None while it is part of it. Its state is given up with the next batch.
+    """
+
+    number: int
+    parallelism: int
+    max_parallelism: int
+    sources: tuple[KeyedStateHandle, ...] = ()
+    savepoint: str = ""
+    roster: tuple[str, ...] = ()
+    timed: bool = False
+    dropped_after: int | None = None
+
+    def key_groups(self, index: int) -> KeyGroupRange:
+        """The key groups of a subtask."""
+        return key_group_range(self.max_parallelism, self.parallelism, index)
+
+    def sources_of(self, index: int) -> list[KeyedStateHandle]:
+        """The sources' parts that belong to a subtask now, a last one for its operator state."""
+        groups = self.key_groups(index)
+        parts = [source.intersection(groups) for source in self.sources]
+        found = [part for part in parts if part is not None]
+        share = tuple(operator_state_share(self.sources, "", index, self.parallelism))
+        if share:
+            bare = self.sources[0].without_files()
+            found.append(attrs.evolve(bare, key_group_range=groups, operator_state=share))
+        return found
+
+    def starting_points(
+        self, index: int, registry: PluginRegistry
+    ) -> list[KeyedStateHandle | SavepointHandle]:
+        """What a subtask that has not run under this layout restores."""
+        saved = [registry.savepoint(self.savepoint)] if self.savepoint else []
+        return [*saved, *self.sources_of(index)]
+
+    def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
+        """Raise unless a plan divides the key groups in this way."""
+        if max_parallelism != self.max_parallelism:
+            raise MaxParallelismError(self.max_parallelism, max_parallelism)
+        if parallelism != self.parallelism:
+            cause = f"layout {self.number} is for {self.parallelism} subtasks, not {parallelism}"
+            raise RestoreError(f"operator {uid!r}", (cause,))
+
+
+def _folder(query: str, uid: str) -> str:
+    return f"{query}/{uid}/layout"
+
+
+def _path(query: str, uid: str, number: int) -> str:
+    return f"{_folder(query, uid)}/{number:08d}.json"
+
+
+def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layout) -> None:
+    """Write a layout's file; sources are named relative to the storage, like all else."""
+    body = {
+        "format_version": LAYOUT.version,
+        "number": layout.number,
+        "parallelism": layout.parallelism,
+        "max_parallelism": layout.max_parallelism,
+        "sources": [source.to_json() for source in layout.sources],
+        "savepoint": layout.savepoint,
+        "roster": layout.roster,
+        "timed": layout.timed,
+        "dropped_after": layout.dropped_after,
+    }
+    write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
+
+
+def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -> Layout:
+    """Read a layout by its number.
+
+    Raises:
+        CorruptSnapshotError: the file is missing or damaged.
+        ApiVersionError: a newer Millpond wrote it.
+    """
+    path = _path(query, uid, number)
+    text = read_sealed(storage, path)
+    with decoding(path, "it is no layout"):
+        body: dict[str, Any] = parse_json(text)
+        LAYOUT.check(body["format_version"], path)
+        check_parallelism(body["max_parallelism"], body["parallelism"])
+        after = body.get("dropped_after")
+        layout = Layout(
+            number=exact_int(body["number"], int),
+            parallelism=exact_int(body["parallelism"], int),
+            max_parallelism=exact_int(body["max_parallelism"], int),
+            sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
+            savepoint=exact_text(body["savepoint"], str),
+            # Earlier ones had no roster and kept a timeout only where there were timers.
+            roster=tuple(exact_text(each, str) for each in body.get("roster", [uid])),
+            timed=exact_bool(body.get("timed", False), bool),
+            dropped_after=None if after is None else exact_int(after, int),
+        )
+        if layout.number != number:
+            raise ValueError(f"it says that its number is {layout.number}")
+    return layout
+
+
+def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout | None:
+    """The layout in force; None before an operator's first run."""
+    files = storage.list(_folder(query, uid))
+    names = [file.rpartition("/")[2].removesuffix(".json") for file in files]
+    numbers = [int(name) for name in names if re.fullmatch("[0-9]{8,18}", name)]
+    return read_layout(storage, query, uid, max(numbers)) if numbers else None
+
+
+def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
+    """The layouts in force of all queries that have kept state of this uid in a storage.
+
+    Damaged ones are left out: they are other queries' affair, and the start looks at its own.
+    """
+    pattern = re.compile(rf"([^/]+)/{re.escape(uid)}/layout/\d+\.json")
+    queries = {match[1] for path in storage.list("") if (match := pattern.fullmatch(path))}
+    found = []
+    for query in sorted(queries):
+        with suppress(MillpondError):
+            found.append(current_layout(storage, query, uid))
+    return [layout for layout in found if layout is not None]
+
+
+def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
+    """The operators that have a layout in a query."""
+    found = (re.match(r"[^/]+/([^/]+)/layout/", path) for path in storage.list(query))
+    return {match[1] for match in found if match}
+
+
+def _note(query: str, uid: str, run: str) -> str:
+    return f"{query}/{uid}/failed/{run}.txt"
+
+
+def note_failure(storage: CheckpointStorage, query: str, uid: str, run: str, reason: str) -> None:
+    """Leave word for a run's tasks why there is no layout for them."""
+    storage.write(_note(query, uid, run), [reason.encode()])
+
+
+def failure_of_run(storage: CheckpointStorage, query: str, uid: str, run: str) -> str | None:
+    """Why the driver could not settle the layout of a run; None where it could."""
+    path = _note(query, uid, run)
+    return (
+        storage.read_all(path).decode() if path in storage.list(path.rpartition("/")[0]) else None
+    )
+
+
+@lru_cache(maxsize=64)
+def layout_of_run(storage_uri: str, rules: PluginsConfig, query: str, uid: str, run: str) -> Layout:
+    """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
+
+    Raises:
+        RestoreError: the driver could not settle it.
+    """
+    storage = get_registry(rules).storage(storage_uri)
+    failure = failure_of_run(storage, query, uid, run)
+    layout = None if failure else current_layout(storage, query, uid)
+    if layout is None:
+        reason = failure or "the driver has settled no layout; see its log for the reason"
+        raise RestoreError(f"operator {uid!r}", (reason,))
+    return layout
+
+
+def committed_handles(
+    pointers: Iterable[Pointer], layout: Layout, storage: CheckpointStorage
+) -> list[KeyedStateHandle]:
+    """What is committed of an operator, by the pointers of one of its batches.
+
+    These are the layout's own pointers, and for subtasks that have not run under it yet, their
+    parts of its sources.
+
+    Raises:
+        RestoreError: a subtask has not run since the operator was started from a savepoint.
+    """
+    own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
+    handles: list[KeyedStateHandle] = []
+    for index in range(layout.parallelism):
+        groups = layout.key_groups(index)
+        if groups not in own:
+            if layout.savepoint:
+                cause = (
+                    f"subtask {index} has had no row since the start from {layout.savepoint}: "
+                    f"run the query as it was until each of the {layout.parallelism} has had one"
+                )
+                raise RestoreError("what the subtasks have left", (cause,))
+            handles += layout.sources_of(index)
+        elif own[groups].handle:
+            handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
+    return handles

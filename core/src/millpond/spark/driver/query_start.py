@@ -1,0 +1,112 @@
+"""The driver's part at a query's start: settling its layouts before the first batch.
+
+Spark calls ``onQueryStarted`` in the query's own thread and waits for it, so what is written
+here is there before the first task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import attrs
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from millpond.spark.driver.layout import note_failure
+from millpond.spark.driver.settling import DeclaredOperator, Start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millpond.spark.driver.plan import OperatorPlan
+
+__all__ = ["watch_operator"]
+
+_LOG = logging.getLogger("millpond.spark")
+_NODE = re.compile(r"FlatMapGroupsInPandasWithState (millpond\[[^\]]+\]@[0-9a-f]{12})\(")
+"""An operator in the text of a plan, by its function's name."""
+
+_declared: dict[str, DeclaredOperator] = {}
+_watched: WeakSet[Any] = WeakSet()
+
+
+def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
+    """See to it that the operator's layout is settled whenever a query with it starts.
+
+    Returns:
+        The name that the operator's function must have, to be found in the query's plan.
+    """
+    restore = plan.config.checkpoint.restore
+    declared = DeclaredOperator(
+        uid=plan.uid,
+        parallelism=plan.parallelism,
+        max_parallelism=plan.max_parallelism,
+        storage=plan.storage(),
+        savepoint=plan.config.checkpoint.restore or "",
+        restore=plan.registry.savepoint(restore) if restore else None,
+        ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
+        time_mode=plan.time_mode,
+        timed=plan.timed,
+    )
+    said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
+    name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
+    _declared[name] = declared
+    if spark not in _watched:
+        spark.streams.addListener(_LayoutListener(spark))
+        _watched.add(spark)
+    return name
+
+
+class _LayoutListener(StreamingQueryListener):
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Settle the layouts of a query that is about to begin."""
+        query, run = str(event.id), str(event.runId)
+        running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
+        stream = running.streamingQuery()
+        names = _NODE.findall(stream.analyzedPlan().toString())
+        operators = [_declared[name] for name in names if name in _declared]
+        if any(declared.time_mode == "processing-time" for declared in operators):
+            _let_it_end(stream)
+        if not operators:
+            return
+        try:
+            Start(self._spark, stream, query, operators).settle()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
+            # Spark swallows a listener's errors: the tasks find this note and say so.
+            _LOG.exception("query %s cannot start", query)
+            for uid, storage in {each.uid: each.storage for each in operators}.items():
+                note_failure(storage, query, uid, run, str(error))
+            _let_it_tell(stream)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to do."""
+
+
+def _let_it_tell(stream: Any) -> None:
+    """Have the first batch of a query that cannot start come to its tasks, which say why.
+
+    Spark's own checks of the state come before them, and may fail the query in other words.
+    """
+    conf = stream.sparkSessionForStream().conf()
+    for check in ("stateSchemaCheck", "formatValidation.enabled"):
+        conf.set(f"spark.sql.streaming.stateStore.{check}", "false")
+
+
+def _let_it_end(stream: Any) -> None:
+    """Have a query that is to end at the end of its input do so.
+
+    With processing-time timers Spark always wants another batch without rows, so that
+    ``availableNow`` would never end. What is not due by then fires in the next run.
+    """
+    if stream.trigger().toString().startswith(("AvailableNow", "OneTime")):
+        conf = stream.sparkSessionForStream().conf()
+        conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")

@@ -1,0 +1,1 @@
+"""Figures of batches and of workers, and the driver's view of them."""

@@ -1,0 +1,104 @@
+"""The driver's view of metrics: the figures of all subtasks, summed for each micro-batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from millpond.reporters import prometheus_text
+from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
+from millpond.spark.metrics.worker_metrics import numbers_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["MetricsListener", "OperatorFigures", "sum_figures"]
+
+_LOG = logging.getLogger("millpond.metrics")
+_NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
+
+
+@attrs.frozen
+class OperatorFigures:
+    """The figures of one operator in one micro-batch.
+
+    Attributes:
+        batch_id: the micro-batch.
+        subtasks: how many ran in it.
+        figures: counts are summed over these; of times and quantiles it is the largest.
+        by_subtask: what each subtask has reported.
+    """
+
+    operator_uid: str
+    batch_id: int
+    subtasks: int
+    figures: dict[str, float]
+    by_subtask: tuple[SubtaskFigures, ...]
+
+    def prometheus(self) -> str:
+        """Each subtask's figures in Prometheus' text format."""
+        return prometheus_text(
+            (
+                numbers_of(dict(each.figures)),
+                {
+                    "operator": self.operator_uid,
+                    "groups": f"{each.first_group}-{each.last_group}",
+                },
+            )
+            for each in self.by_subtask
+        )
+
+
+def sum_figures(subtasks: Iterable[SubtaskFigures], batch_id: int) -> list[OperatorFigures]:
+    """The figures of the subtasks that ran in a batch, by operator."""
+    by_operator: dict[str, list[SubtaskFigures]] = {}
+    for each in subtasks:
+        if each.checkpoint_id == batch_id + 1:
+            by_operator.setdefault(each.operator_uid, []).append(each)
+    found = []
+    for uid, mine in sorted(by_operator.items()):
+        figures: dict[str, float] = {}
+        for each in mine:
+            for name, value in numbers_of(dict(each.figures)).items():
+                known = figures.get(name, 0.0)
+                largest = name.endswith(_NOT_SUMMED)
+                figures[name] = max(known, value) if largest else known + value
+        found.append(OperatorFigures(uid, batch_id, len(mine), figures, tuple(mine)))
+    return found
+
+
+class MetricsListener(StreamingQueryListener):
+    """Hands the figures of each micro-batch of Millpond's operators to a function.
+
+    Reads the committed pointers after each batch, which is a small Spark job, so the figures are
+    those of the attempts that count. Register it with ``spark.streams.addListener``.
+    """
+
+    def __init__(self, spark: SparkSession, report: Callable[[OperatorFigures], None]) -> None:
+        self._spark = spark
+        self._report = report
+        self._checkpoints: dict[str, str] = {}
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
+        running: Any = self._spark._jsparkSession.streams().get(str(event.id))  # noqa: SLF001
+        self._checkpoints[str(event.id)] = running.streamingQuery().resolvedCheckpointRoot()
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Read and report; what goes wrong is logged, the query goes on."""
+        try:
+            progress = event.progress
+            checkpoint = self._checkpoints[str(progress.id)]
+            subtasks = subtask_figures(self._spark, checkpoint, progress.batchId)
+            for figures in sum_figures(subtasks, progress.batchId):
+                self._report(figures)
+        except Exception:  # noqa: BLE001 - metrics never fail a query
+            _LOG.warning("the figures of a batch could not be read", exc_info=True)
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Forget the query; all its batches were told of before."""
+        self._checkpoints.pop(str(event.id), None)

@@ -1,0 +1,1 @@
+"""The worker's part: the life of one task."""

@@ -1,0 +1,170 @@
+"""The metrics wrapper: the methods of a state counted, and every n-th call looked at."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millpond.config import TrackConfig
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import MapState, State, ValueState
+from millpond.state.metrics.metered_iteration import ITERATIONS, Steps, metered_steps, step_recorder
+from millpond.state.metrics.metered_values import calls_so_far, metered_value_methods
+from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
+from millpond.state.metrics.sizes import Sizer, StateSizes
+
+__all__ = ["wrap_with_metrics"]
+
+_FORWARDED = frozenset({"set_current_namespace"})
+
+Method = Callable[..., Any]
+
+
+def _interface_of(state: State) -> type[State]:
+    """The most specific public interface that the state implements."""
+    return next(cls for cls in type(state).__mro__ if cls.__module__ == "millpond.state.interfaces")
+
+
+def _operations(interface: type[State]) -> list[str]:
+    """The methods to forward; dunder methods reach them through the interface's defaults."""
+    return [name for name in dir(interface) if not name.startswith("_")]
+
+
+def _sampled(
+    name: str, method: Method, sample: Method, interval: int, registry: MetricRegistry
+) -> Method:
+    """A method of the same arity that counts, and calls ``sample`` at the first and each n-th.
+
+    A function for each arity, since ``*arguments`` make a call slower.
+    """
+    countdown = 1
+    rounds = 0
+
+    def call_0(_: Any) -> Any:
+        nonlocal countdown, rounds
+        countdown -= 1
+        if countdown:
+            return method()
+        countdown = interval
+        rounds += 1
+        return sample()
+
+    def call_1(_: Any, argument: Any) -> Any:
+        nonlocal countdown, rounds
+        countdown -= 1
+        if countdown:
+            return method(argument)
+        countdown = interval
+        rounds += 1
+        return sample(argument)
+
+    def call_n(_: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal countdown, rounds
+        countdown -= 1
+        if countdown:
+            return method(*arguments, **options)
+        countdown = interval
+        rounds += 1
+        return sample(*arguments, **options)
+
+    registry.count_calls(name, lambda: calls_so_far(rounds, interval, countdown))
+    names = tuple(inspect.signature(method).parameters)
+    if len(names) == 1:
+        # The argument gets the method's own name, so that it can be given by name as well.
+        call_1.__code__ = call_1.__code__.replace(co_varnames=("_", *names))
+    by_arity: dict[int, Method] = {0: call_0, 1: call_1}
+    return by_arity.get(len(names), call_n)
+
+
+def _forwarded(method: Method) -> Method:
+    return lambda _, *arguments, **options: method(*arguments, **options)
+
+
+def _looked_at(
+    method: Method,
+    name: str,
+    registry: MetricRegistry,
+    latency: TrackConfig,
+    sizers: Mapping[str, Sizer],
+    history: int,
+) -> Method:
+    """A call whose time and sizes go into the histograms."""
+    times: Histogram | None = None
+    in_order = inspect.signature(method).bind
+
+    def sample(*arguments: Any, **options: Any) -> Any:
+        nonlocal times
+        start = time.perf_counter_ns()
+        result = method(*arguments, **options)
+        elapsed = time.perf_counter_ns() - start
+        if latency.enabled:
+            if times is None:
+                times = registry.histogram(f"{name}_ns", latency.history_size)
+            times.update(elapsed)
+        given = tuple(in_order(*arguments, **options).arguments.values()) if options else arguments
+        for suffix, size_of in sizers.items():
+            size = size_of(given, result)
+            if size is not None:
+                registry.histogram(f"{name}_{suffix}", history).update(size)
+        return result
+
+    return sample
+
+
+def _sizers(operation: str, sizes: StateSizes | None) -> dict[str, Sizer]:
+    """What is measured of an operation, by the end of its histogram's name."""
+    if sizes is None:
+        return {}
+    found = {"bytes": sizes.of_values(operation), "key_bytes": sizes.of_keys(operation)}
+    return {suffix: sizer for suffix, sizer in found.items() if sizer is not None}
+
+
+def _iterating(begin: Method, steps: Steps) -> Method:
+    """A method whose result is gone through step by step; begun at the call."""
+    return lambda: steps(iter(begin()))
+
+
+def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
+    """The state with its calls counted, and the first and then every n-th looked at.
+
+    Samples are nanoseconds under ``<state>.<method>_ns``, and where size tracking is on, the
+    serialized bytes of the value under ``<state>.<method>_bytes`` and those of its address under
+    ``<state>.<method>_key_bytes``. The call that begins an iteration over a map and its steps
+    stand apart: ``<state>.items_init_ns``, ``<state>.items_next_ns``. Where latencies and sizes
+    are on, the smaller of the two intervals counts.
+    """
+    config, registry = context.config.state, context.metrics
+    latency, size = config.latency_track, config.size_track
+    interval = min(track.sample_interval for track in (latency, size) if track.enabled)
+    sizes = StateSizes(context.backend, descriptor) if size.enabled else None
+    interface = _interface_of(state)
+    operations = [name for name in _operations(interface) if name not in _FORWARDED]
+    methods = {name: _forwarded(getattr(state, name)) for name in _FORWARDED}
+    samples: dict[str, Method] = {}
+    plain = {operation: getattr(state, operation) for operation in operations}
+    for operation in operations:
+        begins = issubclass(interface, MapState) and operation in ITERATIONS
+        name = f"{descriptor.name}.{operation}{'_init' if begins else ''}"
+        sizers = _sizers(operation, sizes)
+        looked = _looked_at(plain[operation], name, registry, latency, sizers, size.history_size)
+        samples[operation] = looked
+        if begins:
+            step = f"{descriptor.name}.{operation}_next"
+            record = step_recorder(step, operation, registry, config, sizes)
+            steps = metered_steps(step, interval, registry, record, sizes)
+            plain[operation] = _iterating(plain[operation], steps)
+            samples[operation] = _iterating(looked, steps)
+    if isinstance(state, ValueState) and hasattr(state, "cells"):
+        methods |= metered_value_methods(state, samples, interval, registry, descriptor.name)
+    for operation in operations:
+        if operation not in methods:
+            name, sample = f"{descriptor.name}.{operation}", samples[operation]
+            methods[operation] = _sampled(name, plain[operation], sample, interval, registry)
+    if sizes is not None:
+        methods["set_current_namespace"] = sizes.following(methods["set_current_namespace"])
+    # A class of its own, whose functions the interpreter calls at once; it does not for functions
+    # that an instance carries.
+    wrapper = type(f"Metered{interface.__name__}", (interface,), {**methods, "wrapped": state})
+    return wrapper()  # type: ignore[no-any-return]

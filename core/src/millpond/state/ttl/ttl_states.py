@@ -1,0 +1,264 @@
+"""The TTL wrappers: they stamp what is written and hide what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from millpond.arguments import check_type
+from millpond.clock import Clock
+from millpond.state.interfaces import (
+    AggregatingState,
+    AppendingState,
+    FoldingState,
+    ListState,
+    MapState,
+    MergingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from millpond.state.ttl.envelope import Stamped
+from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
+
+__all__ = ["wrap_with_ttl"]
+
+_MISSING: Any = object()
+
+
+class _TtlState(State):
+    """What the wrappers share: the raw state, the settings and the clock."""
+
+    def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
+        self._raw = raw
+        self._ttl = ttl
+        self._clock = clock
+        self._ttl_ms = ttl.ttl_ms
+        self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
+        self._return_expired = ttl.shows_expired
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """See the interface."""
+        self._raw.set_current_namespace(namespace)
+
+    def clear(self) -> None:
+        """See the interface."""
+        self._raw.clear()
+
+    def _expired(self, stamped: Stamped) -> bool:
+        return self._ttl.expired(stamped[1], self._clock.now_ms)
+
+
+class TtlValueState(_TtlState, ValueState[Any]):
+    """A value that expires."""
+
+    def value(self) -> Any:
+        """See the interface."""
+        stamped = self._raw.value()
+        if stamped is None:
+            return None
+        value, timestamp = stamped
+        if timestamp + self._ttl_ms <= self._clock.now_ms:
+            self._raw.clear()
+            return value if self._return_expired else None
+        if self._touch_on_read:
+            self._raw.update((value, self._clock.now_ms))
+        return value
+
+    def update(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.update(None if value is None else (value, self._clock.now_ms))
+
+
+class TtlValueOverCells(TtlValueState):
+    """The same over the core's own raw value state, whose table it uses directly.
+
+    The hot path of the most used state; see ``benchmarks/wrappers.py``.
+    """
+
+    def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
+        super().__init__(raw, ttl, clock)
+        self._get, self._put = raw.cells.get, raw.cells.put
+        self._trusted = raw.value_serializer.trusted_type
+        self._slow_read = self._touch_on_read or not raw.value_serializer.immutable
+        self._namespace = raw.namespace
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """See the interface."""
+        self._raw.set_current_namespace(namespace)
+        self._namespace = self._raw.namespace
+
+    def value(self) -> Any:
+        """See the interface."""
+        stamped = self._get(self._namespace)
+        if stamped is None:
+            return None
+        if self._slow_read or stamped[1] + self._ttl_ms <= self._clock.now_ms:
+            return super().value()
+        return stamped[0]
+
+    def update(self, value: Any) -> None:
+        """See the interface."""
+        if type(value) is self._trusted:
+            self._put(self._namespace, (value, self._clock.now_ms))
+        else:
+            super().update(value)
+
+
+class TtlListState(_TtlState, ListState[Any]):
+    """A list whose elements expire one by one."""
+
+    def get(self) -> list[Any]:
+        """See the interface."""
+        stored = self._raw.get()
+        live = [stamped for stamped in stored if not self._expired(stamped)]
+        if self._touch_on_read and live:
+            now = self._clock.now_ms
+            self._raw.update([(value, now) for value, _ in live])
+        elif len(live) < len(stored):
+            self._raw.update(live)
+        seen = stored if self._return_expired else live
+        return [value for value, _ in seen]
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add((value, self._clock.now_ms))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        self._raw.add_all(self._stamp_all(values))
+
+    def update(self, values: Iterable[Any]) -> None:
+        """See the interface."""
+        self._raw.update(self._stamp_all(values))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """See the interface; elements keep their stamps."""
+        self._raw.merge_namespaces(target, sources)
+
+    def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
+        if values is None:
+            return None
+        now = self._clock.now_ms
+        try:
+            return [(value, now) for value in values]
+        except TypeError:
+            check_type("values", values, Iterable)
+            raise
+
+
+class TtlMapState(_TtlState, MapState[Any, Any]):
+    """A map whose entries expire one by one."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """See the interface."""
+        stamped = self._raw.get(key, _MISSING)
+        if stamped is _MISSING:
+            return default
+        if self._expired(stamped):
+            self._raw.remove(key)
+            return stamped[0] if self._return_expired else default
+        if self._touch_on_read:
+            self._raw.put(key, (stamped[0], self._clock.now_ms))
+        return stamped[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        """See the interface."""
+        self._raw.put(key, (value, self._clock.now_ms))
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """See the interface."""
+        now = self._clock.now_ms
+        stamped = entries
+        if hasattr(entries, "items"):  # anything else the raw state refuses
+            stamped = {key: (value, now) for key, value in entries.items()}
+        self._raw.put_all(stamped)
+
+    def remove(self, key: Any) -> None:
+        """See the interface."""
+        self._raw.remove(key)
+
+    def contains(self, key: Any) -> bool:
+        """See the interface."""
+        return self.get(key, _MISSING) is not _MISSING
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """See the interface."""
+        return self._visible(self._raw.walk())
+
+    def _visible(self, walk: Any) -> Iterator[tuple[Any, Any]]:
+        for key, stamped in walk:
+            if self._expired(stamped):
+                walk.remove(key)
+                if not self._return_expired:
+                    continue
+            elif self._touch_on_read:
+                walk.put(key, (stamped[0], self._clock.now_ms))
+            yield key, stamped[0]
+
+    def is_empty(self) -> bool:
+        """See the interface; what has expired counts only where reads return it."""
+        if self._return_expired:
+            return bool(self._raw.is_empty())
+        return all(self._expired(stamped) for _, stamped in self._raw.items())
+
+
+class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
+    """An accumulator that expires as a whole."""
+
+    def get(self) -> Any:
+        """See the interface."""
+        stamped = self._raw.get()
+        if stamped is None:
+            return None
+        if self._expired(stamped):
+            self._raw.clear()
+            return stamped[0] if self._return_expired else None
+        if self._touch_on_read:
+            accumulator, _ = self._raw.get_internal()
+            self._raw.update_internal((accumulator, self._clock.now_ms))
+        return stamped[0]
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add(value)
+
+
+class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """See the interface; what reads would not return is left out."""
+        self._raw.merge_namespaces(target, sources)
+
+
+class TtlReducingState(_TtlMergingState, ReducingState[Any]):
+    """A reduction that expires."""
+
+    def add(self, value: Any) -> None:
+        """See the interface."""
+        self._raw.add((value, self._clock.now_ms))
+
+
+class TtlAggregatingState(_TtlMergingState, AggregatingState[Any, Any]):
+    """An aggregate that expires."""
+
+
+class TtlFoldingState(_TtlAppendingState, FoldingState[Any, Any]):
+    """A fold that expires."""
+
+
+_WRAPPERS: dict[type, type[_TtlState]] = {
+    ValueState: TtlValueState,
+    ListState: TtlListState,
+    MapState: TtlMapState,
+    ReducingState: TtlReducingState,
+    AggregatingState: TtlAggregatingState,
+    FoldingState: TtlFoldingState,
+}
+
+
+def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
+    """The TTL wrapper of a raw state whose values are stamped."""
+    wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
+    if wrapper is TtlValueState and hasattr(state, "cells"):
+        wrapper = TtlValueOverCells
+    return wrapper(state, ttl, clock)

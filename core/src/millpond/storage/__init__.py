@@ -1,0 +1,1 @@
+"""Checkpoint storages: write-once files under a root, by relative paths."""

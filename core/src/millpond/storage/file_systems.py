@@ -1,0 +1,167 @@
+"""Snapshots on remote file systems: pyarrow's own (S3, GCS, HDFS), and fsspec's through it."""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import attrs
+from pyarrow import fs
+
+from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
+
+__all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
+
+PYARROW_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
+_ANSWER_SECONDS = 30.0
+_GCS_RETRY = "retry_limit_seconds"
+_RETRY_SECONDS = 15
+
+
+@attrs.frozen
+class FileStorage(CheckpointStorage):
+    """Files on any remote file system that pyarrow or fsspec knows by URI.
+
+    An object store shows an object when its upload is complete. Elsewhere a writer that dies
+    may leave a part of a file, which no handle names.
+    """
+
+    uri: str
+
+    def open_sink(self, path: str) -> _RemoteSink:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        return _RemoteSink(filesystem, full)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        try:
+            with filesystem.open_input_file(full) as file:
+                room = max(file.size() - offset, 0)
+                return exactly(path, bytes(file.read_at(min(length, room), offset)), length)
+        except FileNotFoundError:
+            raise CorruptSnapshotError(path, "it is missing") from None
+        except (OSError, ValueError) as error:
+            raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
+
+    def size(self, path: str) -> int:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        info = filesystem.get_file_info(full)
+        if info.type is not fs.FileType.File:
+            raise CorruptSnapshotError(path, "it is missing")
+        return int(info.size)
+
+    def delete(self, path: str) -> None:
+        """See the base class."""
+        filesystem, full = self._locate(path)
+        if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
+            filesystem.delete_file(full)
+
+    def list(self, folder: str) -> list[str]:
+        """See the base class."""
+        filesystem, root = _open_filesystem(self.uri)
+        base = posixpath.join(root, folder).rstrip("/")
+        selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
+        found = filesystem.get_file_info(selector)
+        files = [info.path for info in found if info.type is fs.FileType.File]
+        return sorted(posixpath.relpath(path, root) for path in files)
+
+    def _locate(self, path: str) -> tuple[Any, str]:
+        filesystem, root = _open_filesystem(self.uri)
+        return filesystem, posixpath.join(root, check_path(path))
+
+
+class _RemoteSink:
+    """An object, which appears when its stream is closed."""
+
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        parent = posixpath.dirname(path)
+        if filesystem.type_name not in ("s3", "gcs", "abfs"):
+            filesystem.create_dir(parent, recursive=True)
+        self._stream = filesystem.open_output_stream(path, compression=None)
+
+    def write(self, data: bytes) -> object:
+        return self._stream.write(data)
+
+    def commit(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.close()
+        if self._filesystem.get_file_info(self._path).type is fs.FileType.File:
+            self._filesystem.delete_file(self._path)
+
+
+@cache
+def _open_filesystem(uri: str) -> tuple[Any, str]:
+    """A file system that answers; a store without a network would be waited for, for minutes."""
+    opened: Future[tuple[Any, str]] = Future()
+    threading.Thread(target=_connect, args=(uri, opened), daemon=True).start()
+    try:
+        return opened.result(_ANSWER_SECONDS)
+    except TimeoutError as error:
+        reason = f"it has not answered within {_ANSWER_SECONDS:.0f} s; is there a network?"
+        raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r}: {reason}") from error
+    except Exception as error:  # what a file system raises for a wrong URI is its own affair
+        raise ConfigError(
+            "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}"
+        ) from error
+
+
+def _connect(uri: str, opened: Future[tuple[Any, str]]) -> None:
+    try:
+        filesystem, root = _named_filesystem(uri)
+        # That it answers is all that counts here: a root may be absent, or not ours to see.
+        with suppress(OSError):
+            filesystem.get_file_info(root)
+        opened.set_result((filesystem, root))
+    except BaseException as error:  # noqa: BLE001 - who waits gets it
+        opened.set_exception(error)
+
+
+def _named_filesystem(uri: str) -> tuple[Any, str]:
+    scheme, _, rest = uri.partition("://")
+    if scheme not in PYARROW_SCHEMES:
+        return fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme))), rest
+    if scheme in ("gs", "gcs") and _GCS_RETRY not in uri:
+        uri += f"{'&' if '?' in uri else '?'}{_GCS_RETRY}={_RETRY_SECONDS}"
+    filesystem, root = fs.FileSystem.from_uri(uri)
+    return filesystem, root
+
+
+def _fsspec_filesystem(scheme: str) -> Any:
+    import fsspec  # noqa: PLC0415 - optional: only for file systems that pyarrow does not know
+
+    return fsspec.filesystem(scheme)
+
+
+def open_file_storage(uri: str) -> CheckpointStorage:
+    """Open a storage on one of pyarrow's file systems."""
+    _open_filesystem(uri)
+    return FileStorage(uri)
+
+
+def open_fsspec_storage(uri: str) -> CheckpointStorage:
+    """Open a storage on one of fsspec's file systems, named by its protocol."""
+    _open_filesystem(uri)
+    return FileStorage(uri)
+
+
+def fsspec_schemes() -> list[str]:
+    """The protocols that fsspec knows, without those that pyarrow or Millpond serve themselves."""
+    try:
+        from fsspec import available_protocols  # noqa: PLC0415 - optional
+    except ImportError:
+        return []
+    return [
+        name for name in available_protocols() if name not in (*PYARROW_SCHEMES, "file", "memory")
+    ]

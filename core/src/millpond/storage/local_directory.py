@@ -1,0 +1,254 @@
+"""Snapshots in a local directory, or one that is mounted: only its regular files count."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote, unquote_to_bytes
+
+import attrs
+
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MillpondError,
+    StorageAccessError,
+    brief,
+)
+from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
+
+__all__ = ["LocalStorage", "check_local_path", "local_uri", "open_local_storage"]
+
+_MAX_NAME = 255
+_ROOM = "Make room on that disk, or raise the limit, and try again"
+_RIGHT = "Give this user the right to write there, or name another directory"
+_PLACE = "Move what stands in a directory's place, or name another directory"
+_OPEN_FILES = (errno.EMFILE, errno.ENFILE)
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _ROOM),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHT),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP), _PLACE),
+    **dict.fromkeys(_OPEN_FILES, "Raise the limit of open files (ulimit -n)"),
+}
+_LOG = logging.getLogger("millpond.checkpoint")
+
+
+def check_local_path(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a path that the system can have; ConfigError for any other."""
+    text = os.fspath(path)
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ConfigError(brief(text), f"no file can be called so: {error}", "path") from error
+    if b"\0" in encoded:
+        raise ConfigError(brief(text), "no file can be called so: it holds a zero byte", "path")
+    if any(len(part) > _MAX_NAME for part in encoded.split(b"/")):
+        raise ConfigError(brief(text), f"a name is longer than {_MAX_NAME} bytes", "path")
+    return encoded
+
+
+def local_uri(path: str | os.PathLike[str]) -> str:
+    """The URI of a local path: relative to the working directory, ``~`` is the home."""
+    absolute = Path(path).expanduser().absolute()
+    encoded = check_local_path(absolute)
+    return "file://" + quote(encoded)
+
+
+@attrs.frozen(slots=False)
+class LocalStorage(CheckpointStorage):
+    """Files below a local directory.
+
+    A file appears whole, by a rename. Pipes, devices, sockets and directories in a file's place
+    are refused rather than waited for. Nothing outside of the directory is listed or deleted,
+    wherever symbolic links lead; the directory itself may be one.
+    """
+
+    uri: str
+
+    @cached_property
+    def _root(self) -> str:
+        return os.fsdecode(unquote_to_bytes(self.uri.removeprefix("file://"))) or "/"
+
+    @property
+    def directory(self) -> Path:
+        """The root, which need not exist."""
+        return Path(self._root)
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, check_path(path))  # noqa: PTH118 - once a read
+
+    def open_sink(self, path: str) -> _LocalSink:
+        """See the base class."""
+        full = Path(self._full(path))
+        with _refusals(full):
+            return _LocalSink(full)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """See the base class."""
+        if offset < 0 or length < 0:
+            raise CorruptSnapshotError(path, "a part of it lies before its begin")
+        try:
+            # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+            descriptor = os.open(self._full(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                held = _regular_size(path, os.fstat(descriptor))
+                room = max(held - offset, 0)
+                return exactly(path, _read_at(descriptor, offset, min(length, room)), length)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise CorruptSnapshotError(path, "it is missing") from None
+        except OSError as error:
+            raise _failure(path, "read", error) from error
+
+    def size(self, path: str) -> int:
+        """See the base class."""
+        try:
+            return _regular_size(path, os.stat(self._full(path)))  # noqa: PTH116 - a plain call
+        except FileNotFoundError:
+            raise CorruptSnapshotError(path, "it is missing") from None
+        except OSError as error:
+            raise _failure(path, "read", error) from error
+
+    def delete(self, path: str) -> None:
+        """See the base class; what symbolic links put outside of the directory stays."""
+        target = Path(self._full(path))
+        if not self._inside(str(target.parent)):
+            _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
+            return
+        with _refusals(target):
+            target.unlink(missing_ok=True)
+
+    def list(self, folder: str) -> list[str]:
+        """See the base class; symbolic links are neither listed nor followed."""
+        top = self._full(folder) if folder else self._root
+        if not self._inside(top):
+            return []
+        found = []
+        for parent, _, names in os.walk(top, onerror=self._unreadable):
+            for name in names:
+                full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
+                if stat.S_ISREG(os.lstat(full).st_mode) and _is_text(full):
+                    found.append(os.path.relpath(full, self._root))
+        return sorted(found)
+
+    def _inside(self, top: str) -> bool:
+        # Unlike Path.resolve, realpath leaves a loop of links as it is.
+        return Path(os.path.realpath(top)).is_relative_to(os.path.realpath(self._root))
+
+    def _unreadable(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            place = os.path.relpath(error.filename or self._root, self._root)
+            raise _failure(place, "listed", error) from error
+
+
+def _is_text(path: str) -> bool:
+    """Whether a name is UTF-8, as those of all our files are."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _failure(path: str, done: str, error: OSError) -> MillpondError:
+    """What to raise where a file cannot be read; without descriptors nothing is known of it."""
+    if error.errno in _OPEN_FILES:
+        return _refusal(path, error)
+    return CorruptSnapshotError(path, f"it cannot be {done}: {_why(error)}")
+
+
+def _refusal(path: str, error: OSError) -> StorageAccessError:
+    cure = _CURES.get(error.errno or 0, "Look after the file system")
+    return StorageAccessError(path, _why(error), cure)
+
+
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into ones that name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(str(path), error) from error
+
+
+def _regular_size(path: str, status: os.stat_result) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        raise CorruptSnapshotError(path, "it is a directory, pipe or device instead of a file")
+    return status.st_size
+
+
+def _read_at(descriptor: int, offset: int, length: int) -> bytes:
+    """All of the bytes; one call gives at most 2 GB."""
+    data = os.pread(descriptor, length, offset)
+    if len(data) == length:
+        return data
+    chunks = [data]
+    while data and (done := sum(map(len, chunks))) < length:
+        data = os.pread(descriptor, length - done, offset + done)
+        chunks.append(data)
+    return b"".join(chunks)
+
+
+class _LocalSink:
+    """A local file, written beside its place and renamed to it."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        self._file = self._temporary.open("wb")
+
+    def write(self, data: bytes) -> object:
+        with _refusals(self._path):
+            return self._file.write(data)
+
+    def commit(self) -> None:
+        with _refusals(self._path):
+            self._file.close()
+            self._temporary.replace(self._path)
+
+    def abort(self) -> None:
+        # A full disk fails once more when the buffered rest is written at closing.
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
+
+
+def open_local_storage(uri: str) -> LocalStorage:
+    """Open a directory by its URI; ``file:/x`` and ``file:///x/`` are one.
+
+    Raises:
+        ConfigError: it names a host, no absolute path, or has an unquoted ``#`` or ``?``.
+    """
+    rest = uri.removeprefix("file:")
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if host not in ("", "localhost"):
+        raise _refused(uri, f"it names the host {host!r}; write file:///{path.lstrip('/')}")
+    if not path.startswith("/"):
+        raise _refused(uri, f"it is not absolute; write {local_uri(path)}")
+    if "#" in path or "?" in path:
+        raise _refused(uri, "write %23 for # and %3F for ? in a file: URI, or give a plain path")
+    plain = os.fsdecode(unquote_to_bytes(path))
+    if "\0" in plain or (".." in plain.split("/") and ".." not in path.split("/")):
+        raise _refused(uri, "it hides a parent directory or a null byte behind percent signs")
+    return LocalStorage("file://" + quote(os.fsencode("/" + plain.strip("/"))))
+
+
+def _refused(uri: str, reason: str) -> ConfigError:
+    return ConfigError("checkpoint.dir", f"{public_uri(uri)!r}: {reason}")
