@@ -415,7 +415,7 @@ def _message_faults(call: Call, stderr: str) -> list[str]:
     names = [call.odd, " ".join(call.odd.split()), Path(call.odd).name, ascii(call.odd)[1:-1]]
     if call.odd.strip().isdecimal() and len(call.odd) < 100:
         names.append(str(int(call.odd)))
-    if _is_file_named(stderr) or any(word in " ".join(stderr.split()) for word in _OTHER_REASONS):
+    if any(word in " ".join(stderr.split()) for word in _OTHER_REASONS):
         return []
     wanted = ["".join(safe(name).split())[:40] for name in names]
     if any(want and want in said for want in wanted) or not wanted[0]:
@@ -428,17 +428,11 @@ def _message_faults(call: Call, stderr: str) -> list[str]:
 
 _OTHER_REASONS = (
     "no such clause",
-    "No module named 'pyspark'",
+    "pip install 'millpond[spark]'",
     "no checkpointLocation",
     "state 'total':",
-    "is incomplete:",
 )
 """What stands in the way of a call that is otherwise sound."""
-
-
-def _is_file_named(stderr: str) -> bool:
-    """Whether a file in the directory that was given is named."""
-    return any(end in stderr for end in (".handle.json", ".arrow", "savepoint.json", ".parquet"))
 
 
 def _terminal_faults(output: str, *, wide: bool) -> list[str]:
@@ -448,11 +442,9 @@ def _terminal_faults(output: str, *, wide: bool) -> list[str]:
         if not letter.isprintable() and letter != "\n"
     ]
     if not wide:
+        # A word that no line can hold, such as a path, stands whole on a line of its own.
         long = [line for line in output.splitlines() if cell_len(line) > WIDTH]
-        # A long path is shown whole, wherever the tests' directory happens to lie.
-        found += [
-            f"wide: {line[:120]}" for line in long if max(map(cell_len, line.split())) <= WIDTH // 2
-        ]
+        found += [f"wide: {line[:120]}" for line in long if len(line.split()) > 1]
     return found
 
 

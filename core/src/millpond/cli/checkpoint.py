@@ -12,7 +12,7 @@ from millpond.checkpoint.inspection.catalog import Catalog, Subtask
 from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
 from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.cli.output import as_json_option, show
-from millpond.cli.places import catalog_of, check_id, place_text, stored_operators
+from millpond.cli.places import about, catalog_of, check_id, place_text, stored_operators
 from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say
@@ -177,9 +177,10 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     catalog = catalog_of(directory)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
-    orphans = catalog.orphans(retained)
+    with about(directory):
+        orphans = catalog.orphans(retained)
     rows: list[dict[str, Any]] = []
-    with working("deleting", len(orphans)) as done:
+    with about(directory), working("deleting", len(orphans)) as done:
         for path in orphans:
             rows.append({"file": path, "bytes": catalog.storage.size(path)})
             if not dry_run:
@@ -204,7 +205,9 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
     """
     before = pick_operator(stored_operators(directory, first), operator, directory)
     after = pick_operator(stored_operators(directory, second), operator, directory)
-    show(_differences(before, after), as_json=as_json, empty="There are no states.")
+    with about(directory):
+        rows = _differences(before, after)
+    show(rows, as_json=as_json, empty="There are no states.")
 
 
 def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:

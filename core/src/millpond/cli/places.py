@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -13,10 +14,11 @@ from millpond.checkpoint.inspection.catalog import Catalog, Subtask, read_catalo
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.cli.plugins import tool_limits, tool_registry
-from millpond.errors import CorruptSnapshotError, PlaceError
+from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
 from millpond.storage.local_directory import LocalStorage
 
 __all__ = [
+    "about",
     "catalog_of",
     "check_id",
     "is_savepoint",
@@ -33,6 +35,22 @@ def place_text(value: str) -> str:
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
+
+
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """Name a directory in whatever is said of its files, which know their place in it alone.
+
+    Raises:
+        PlaceError: an error that does not name it.
+    """
+    try:
+        yield
+    except MillpondError as error:
+        said = str(error)
+        if printable(path) in said:
+            raise
+        raise PlaceError(path, said.removesuffix(".")) from error
 
 
 def source(path: str) -> SavepointHandle:
@@ -67,7 +85,8 @@ def catalog_of(path: str) -> Catalog:
         PlaceError: there is no such directory, or it is one of another kind.
     """
     handle = source(path)
-    catalog = read_catalog(handle.storage)
+    with about(path):
+        catalog = read_catalog(handle.storage)
     if not catalog.subtasks:
         reason = _other_kind(handle)
         if reason:
@@ -90,7 +109,8 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
         check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, of one checkpoint alone; leave --id out")
-    return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
+    with about(path):
+        return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:

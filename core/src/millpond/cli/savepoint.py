@@ -14,6 +14,7 @@ from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.savepoint.savepoint_file import TableFile
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import (
+    about,
     is_savepoint,
     new_place,
     place_text,
@@ -71,8 +72,9 @@ def create(
         raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
         handles = _newest(checkpoint)
-    _collect(handles, place)
-    _show(place, as_json=as_json)
+    with about(snapshots):
+        _collect(handles, place)
+    _show(target, as_json=as_json)
 
 
 def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
@@ -105,7 +107,8 @@ def _from_spark(
 
         spark = local_session()
         try:
-            return query_handles(spark, checkpoint, source(snapshots).storage, batch)
+            with about(checkpoint):
+                return query_handles(spark, checkpoint, source(snapshots).storage, batch)
         finally:
             spark.stop()
 
@@ -115,7 +118,7 @@ def _from_spark(
 @as_json_option
 def show_savepoint(path: str, *, as_json: bool) -> None:
     """Show what a savepoint holds."""
-    _show(source(path), as_json=as_json)
+    _show(path, as_json=as_json)
 
 
 @savepoint.command()
@@ -125,9 +128,9 @@ def show_savepoint(path: str, *, as_json: bool) -> None:
 def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
     place = source(path)
-    with working("sealing"):
+    with about(path), working("sealing"):
         seal_savepoint(place, added=added, limits=tool_limits())
-    _show(place, as_json=as_json)
+    _show(path, as_json=as_json)
 
 
 @savepoint.command()
@@ -143,13 +146,15 @@ def seal(path: str, *, added: bool, as_json: bool) -> None:
 def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> None:
     """Write a savepoint to TARGET, a new directory, with another number of key groups."""
     old, new = source(path), new_place(target, path)
-    with working("re-keying"):
+    with about(path), working("re-keying"):
         rekey_savepoint(old, new, max_parallelism, tool_limits())
-    _show(new, as_json=as_json)
+    _show(target, as_json=as_json)
 
 
-def _show(handle: SavepointHandle, *, as_json: bool) -> None:
-    rows = [row for operator in read_savepoint(handle).operators for row in _described(operator)]
+def _show(path: str, *, as_json: bool) -> None:
+    with about(path):
+        operators = read_savepoint(source(path)).operators
+    rows = [row for operator in operators for row in _described(operator)]
     show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
 
 

@@ -16,7 +16,7 @@ from millpond.checkpoint.inspection.plain_values import key_value, parse_json, s
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
-from millpond.cli.places import new_place, place_text, stored_operators
+from millpond.cli.places import about, new_place, place_text, stored_operators
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, say, tell
@@ -68,7 +68,7 @@ def state() -> None:
 def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: bool) -> None:
     """List the states of all operators."""
     operators = stored_operators(path, checkpoint_id)
-    with working("counting" if count else "reading"):
+    with about(path), working("counting" if count else "reading"):
         rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
 
@@ -126,8 +126,8 @@ def get(
     NAME is a state's name, or the query name of a queryable one. Keys are given as texts, of
     another type than texts as JSON, as `millpond state dump` shows them.
     """
-    stored = _picked(path, operator, checkpoint_id)
-    with working("reading"):
+    with about(path), working("reading"):
+        stored = _picked(path, operator, checkpoint_id)
         rows = list(_rows_of_key(stored, stored.state(name).name, key))
     if not rows:
         complain(f"{path}: the key {key!r} holds nothing in {name!r}.")
@@ -156,7 +156,7 @@ def dump(
     path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
 ) -> None:
     """Print all rows of the state NAME, a JSON object a line."""
-    with working("reading"):
+    with about(path), working("reading"):
         table = _picked(path, operator, checkpoint_id).table(name).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
@@ -174,7 +174,7 @@ def export(
     if target.suffix not in ENDINGS:
         reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
-    with working("exporting"):
+    with about(path), working("exporting"):
         table: pa.Table = _picked(path, operator, checkpoint_id).table(name)
         write_file(table, target)
     say(f"{table.num_rows:,} rows written to {target}")
@@ -218,7 +218,7 @@ def edit(
     place = new_place(target, path)
     operators = stored_operators(path, checkpoint_id)
     stored = pick_operator(operators, operator, path)
-    with working("writing the savepoint"):
+    with about(path), working("writing the savepoint"):
         done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
     tell(
         f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
