@@ -12,6 +12,7 @@ from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, say, tell
 from millpond.cli.verdicts import remember_verdict
 from millpond.errors import PlaceError
+from typing_extensions import override
 
 from millpond_conformance.engine import run
 from millpond_conformance.ledger import read_ledger
@@ -27,6 +28,7 @@ __all__ = ["conformance"]
 class _ByName(click.Group):
     """``millpond conformance NAME`` is ``millpond conformance run NAME``."""
 
+    @override
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 from millpond.errors import MillpondError
+from typing_extensions import override
 
 __all__ = ["HarnessError"]
 
@@ -15,6 +16,7 @@ class HarnessError(MillpondError):
     backend: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         """The message."""
         return f"The kit could not run against {self.backend!r}: {self.reason}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import millpond as mp
 from millpond.types import SerializerSnapshot, TypeSerializer
+from typing_extensions import override
 
 __all__ = ["Fault", "FaultySerializer", "InjectedError"]
 
@@ -47,23 +48,24 @@ class FaultySerializer(TypeSerializer[Any]):
         self.immutable = inner.immutable
         self.type_name = inner.type_name
 
+    @override
     def check(self, value: Any) -> Any:
-        """See the base class."""
         return self._inner.check(value)
 
+    @override
     def copy(self, value: Any) -> Any:
-        """See the base class."""
         return self._inner.copy(value)
 
+    @override
     def serialize(self, value: Any) -> bytes:
-        """See the base class."""
         self._fault.pass_or_fail()
         return self._inner.serialize(value)
 
+    @override
     def deserialize(self, data: bytes) -> Any:
-        """See the base class."""
         return self._inner.deserialize(data)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
         """The plain type's, so that a restored state can be declared with it."""
         return self._inner.snapshot()

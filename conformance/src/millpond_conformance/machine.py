@@ -21,6 +21,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from millpond.backend import KeyedStateBackend
+from typing_extensions import override
 
 from millpond_conformance import elsewhere
 from millpond_conformance.model import (
@@ -306,6 +307,7 @@ class BackendMachine(RuleBasedStateMachine):
             found = sorted(self._backend.keys_and_namespaces(name))
             assert found == sorted(getattr(self._model, name))
 
+    @override
     def teardown(self) -> None:
         """Release everything."""
         self._backend.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.closing import Closeable
+from typing_extensions import override
 
 __all__ = ["FreshProcesses", "child_command", "in_a_child"]
 
@@ -111,6 +112,7 @@ class FreshProcesses(Closeable):
             raise answer
         return answer
 
+    @override
     def close(self) -> None:
         """End the process that is forked."""
         self._zygote.communicate()

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import millpond as mp
+from typing_extensions import override
 
 __all__ = ["KINDS", "MODES", "TTL_MS", "Mode", "StateModel", "descriptor_of"]
 
@@ -46,17 +47,21 @@ def _reduce(a: list[int], b: list[int]) -> list[int]:
 
 
 class _Gather(mp.AggregateFunction[int, list[int], list[int]]):
+    @override
     def create_accumulator(self) -> list[int]:
         return []
 
+    @override
     def add(self, value: int, accumulator: list[int]) -> list[int]:
         accumulator.append(value)
         return accumulator
 
+    @override
     def get_result(self, accumulator: list[int]) -> list[int]:
         accumulator.append(-3)
         return accumulator
 
+    @override
     def merge(self, a: list[int], b: list[int]) -> list[int]:
         merged = [*a, -2, *b]
         a.clear()

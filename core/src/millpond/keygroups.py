@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import check_type, checked
 from millpond.errors import KeyGroupRangeError, brief
@@ -59,6 +60,7 @@ class KeyGroupRange:
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
 
+    @override
     def __str__(self) -> str:
         return f"{self.start}..{self.end}"
 

@@ -9,6 +9,7 @@ import millpond as mp
 import pytest
 from millpond.backend import Capability
 from millpond.storage.memory import MemoryStorage
+from typing_extensions import override
 
 from millpond_conformance.plugin import BackendOpener
 
@@ -25,6 +26,7 @@ class SlowStorage(MemoryStorage):
         super().__init__(f"memory:slow-{uuid.uuid4().hex}")
         self.gate = threading.Event()
 
+    @override
     def open_sink(self, path):
         assert self.gate.wait(10)
         return super().open_sink(path)
@@ -37,6 +39,7 @@ class HoldingStorage(MemoryStorage):
         super().__init__(f"memory:holding-{uuid.uuid4().hex}")
         self.gate, self.held = threading.Event(), f"/{held}-"
 
+    @override
     def open_sink(self, path):
         assert self.held not in path or self.gate.wait(10)
         return super().open_sink(path)

@@ -4,6 +4,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from typing_extensions import override
 
 from millpond_conformance.plugin import BackendOpener
 
@@ -19,15 +20,19 @@ class Window:
 class Average(mp.AggregateFunction[float, tuple[float, int], float]):
     """The mean, from a sum and a count."""
 
+    @override
     def create_accumulator(self):
         return (0.0, 0)
 
+    @override
     def add(self, value, accumulator):
         return (accumulator[0] + value, accumulator[1] + 1)
 
+    @override
     def get_result(self, accumulator):
         return accumulator[0] / accumulator[1]
 
+    @override
     def merge(self, a, b):
         return (a[0] + b[0], a[1] + b[1])
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import millpond as mp
 import pytest
+from typing_extensions import override
 
 from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
 from millpond_conformance.plugin import BackendOpener
@@ -14,17 +15,21 @@ SPACES = ("target", "one", "two")
 class Gather(mp.AggregateFunction[str, list[str], list[str]]):
     """Gathers values in a list, changing whatever list it gets."""
 
+    @override
     def create_accumulator(self):
         return []
 
+    @override
     def add(self, value, accumulator):
         accumulator.append(value)
         return accumulator
 
+    @override
     def get_result(self, accumulator):
         accumulator.append("seen")
         return accumulator[:-1]
 
+    @override
     def merge(self, a, b):
         a.extend(b)
         b.clear()
@@ -147,15 +152,19 @@ def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind,
     """What comes of several accumulators lives from now on; of what reads do not show, nothing."""
 
     class Total(mp.AggregateFunction[int, int, int]):
+        @override
         def create_accumulator(self):
             return 0
 
+        @override
         def add(self, value, accumulator):
             return accumulator + value
 
+        @override
         def get_result(self, accumulator):
             return accumulator
 
+        @override
         def merge(self, a, b):
             return a + b
 

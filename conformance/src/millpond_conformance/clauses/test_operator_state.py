@@ -4,6 +4,7 @@ from typing import Any
 
 import millpond as mp
 import pytest
+from typing_extensions import override
 
 ITEMS = mp.ListStateDescriptor("items", int)
 ALL = mp.ListStateDescriptor("all", int)
@@ -17,6 +18,7 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     groups: mp.KeyGroupRange
 
+    @override
     def initialize_state(self, context):
         """Take the states, and what was restored."""
         self.restored = context.is_restored
@@ -25,10 +27,12 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         self.rules = context.operator_state_store.get_broadcast_state(RULES)
         self.by_group = dict(context.raw_keyed_inputs())
 
+    @override
     def open(self, context):
         """Take the keyed state."""
         self.seen = context.get_state(SEEN)
 
+    @override
     def process_element(self, row, context):
         """Put the row everywhere."""
         self.seen.update(self.seen.value() + 1)
@@ -36,6 +40,7 @@ class Holder(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         self.everywhere.add(row.n)
         self.rules.put("limit", 5)
 
+    @override
     def snapshot_state(self, context):
         """Write a byte for each key group of this subtask."""
         for group in self.groups:

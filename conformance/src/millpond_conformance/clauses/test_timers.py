@@ -3,6 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors
+from typing_extensions import override
 
 from millpond_conformance.plugin import BackendOpener
 
@@ -138,10 +139,12 @@ def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
 class Reminder(mp.KeyedProcessFunction):
     """Says so 10 ms after a key's last row, by event time; by the clock, 100 ms after it."""
 
+    @override
     def open(self, context):
         """Get the state."""
         self.last = context.get_state(mp.ValueStateDescriptor("last", int))
 
+    @override
     def process_element(self, row, context):
         """Move the timers."""
         service = context.timer_service()
@@ -152,6 +155,7 @@ class Reminder(mp.KeyedProcessFunction):
         service.register_event_time_timer(context.timestamp + 10)
         service.register_processing_time_timer(service.current_processing_time() + 100)
 
+    @override
     def on_timer(self, timestamp, context):
         """Say which."""
         yield context.current_key, timestamp, context.time_domain
@@ -197,6 +201,7 @@ def test_timers_in_the_local_runner(backend_name):
 class Clocks(mp.KeyedProcessFunction):
     """Yields both times, and sets a processing-time timer that the row ``stop`` deletes."""
 
+    @override
     def process_element(self, row, context):
         """Set or delete."""
         service = context.timer_service()
@@ -206,6 +211,7 @@ class Clocks(mp.KeyedProcessFunction):
             service.register_processing_time_timer(50)
         yield service.current_watermark(), service.current_processing_time()
 
+    @override
     def on_timer(self, timestamp, context):
         """Say so."""
         yield "fired", timestamp

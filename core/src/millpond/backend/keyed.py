@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.capabilities import Capability
@@ -293,6 +294,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     # ---------------------------------------------------------------- life cycle
 
+    @override
     def close(self) -> None:
         """Release everything; may be called twice. What was not flushed is gone."""
         if self._released:
@@ -315,8 +317,9 @@ class KeyedStateBackend(StateRegistry, Closeable):
         if discarded:
             self.discarded = discarded
 
+    @override
     def fail(self, cause: BaseException) -> None:
-        """See the base class; nor is what it leaves in its directory of any use."""
+        """Nor is what it leaves in its directory of any use."""
         super().fail(cause)
         self.distrust()
 

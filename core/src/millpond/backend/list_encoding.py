@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import TypeSerializer
 
@@ -36,24 +38,25 @@ class ListSerializer(TypeSerializer[list[Any]]):
     def __init__(self, element: TypeSerializer[Any]) -> None:
         self._element = element
 
+    @override
     def check(self, value: Any) -> list[Any]:
-        """See the base class."""
         return [self._element.check(item) for item in value]
 
+    @override
     def serialize(self, value: list[Any]) -> bytes:
-        """See the base class."""
         return join_cells(map(self._element.serialize, value))
 
+    @override
     def deserialize(self, data: bytes) -> list[Any]:
-        """See the base class."""
         return list(map(self._element.deserialize, split_cells(data)))
 
+    @override
     def snapshot(self) -> Any:
         """The element's: that the state is a list is written beside it."""
         return self._element.snapshot()
 
+    @override
     def weight(self, value: list[Any]) -> int:
-        """See the base class."""
         return 64 + len(value) * self._element.weight(value[-1])
 
 

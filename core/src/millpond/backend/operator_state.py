@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.migration import refusal
@@ -105,23 +106,28 @@ class OperatorListState(ListState[Any]):
         self._serializer = serializer
         self._values = values
 
+    @override
     def get(self) -> list[Any]:
         """See the interface."""
         copy = self._serializer.copy
         return [copy(value) for value in self._values]
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         self._values.append(self._check(value))
 
+    @override
     def add_all(self, values: Iterable[Any]) -> None:
         """See the interface."""
         self._values += self._check_all(values)
 
+    @override
     def update(self, values: Iterable[Any]) -> None:
         """See the interface."""
         self._values[:] = self._check_all(values)
 
+    @override
     def clear(self) -> None:
         """See the interface."""
         self._values.clear()
@@ -141,10 +147,12 @@ class OperatorListState(ListState[Any]):
             raise NullValueError("an element", self._place)
         return _checked(self._serializer.check, value, self._place)
 
+    @override
     def set_current_namespace(self, namespace: Any) -> None:
         """Operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
+    @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
@@ -170,6 +178,7 @@ class BroadcastState(MapState[Any, Any]):
             raise NullValueError("a map key", self._place)
         return self._keys.encode(_checked(self._keys.check, key, self._place))
 
+    @override
     def get(self, key: Any, default: Any = None) -> Any:
         """See the interface."""
         encoded = self._encoded(key)
@@ -177,11 +186,13 @@ class BroadcastState(MapState[Any, Any]):
             return default
         return self._serializer.copy(self._entries[encoded])
 
+    @override
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
+    @override
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
         if entries is None:
@@ -191,14 +202,17 @@ class BroadcastState(MapState[Any, Any]):
         checked = {self._encoded(k): _checked(check, v, place) for k, v in entries.items()}
         self._entries.update(checked)
 
+    @override
     def remove(self, key: Any) -> None:
         """See the interface."""
         self._entries.pop(self._encoded(key), None)
 
+    @override
     def contains(self, key: Any) -> bool:
         """See the interface."""
         return self._encoded(key) in self._entries
 
+    @override
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
         for encoded in list(self._entries):
@@ -206,6 +220,7 @@ class BroadcastState(MapState[Any, Any]):
                 value = self._serializer.copy(self._entries[encoded])
                 yield self._keys.decode(encoded, 0)[0], value
 
+    @override
     def clear(self) -> None:
         """See the interface."""
         self._entries.clear()
@@ -218,6 +233,7 @@ class BroadcastState(MapState[Any, Any]):
             for key, value in self._entries.items()
         )
 
+    @override
     def set_current_namespace(self, namespace: Any) -> None:
         """Operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
@@ -341,6 +357,7 @@ class OperatorStateBackend(Closeable):
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
         return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.name)
 
+    @override
     def close(self) -> None:
         """Forget everything; may be called twice."""
         self._closed = True

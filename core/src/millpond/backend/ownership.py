@@ -10,6 +10,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from millpond.backend.failures import named
 from millpond.backend.sealing import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closing import Closeable
@@ -65,6 +67,7 @@ class DirectoryLock(Closeable):
             os.close(self._file)
             self._file = -1
 
+    @override
     def close(self) -> None:
         """Free the directory, also where a forked child has inherited the descriptor."""
         if self._file >= 0:
@@ -147,6 +150,7 @@ class WorkingDirectory(Closeable):
         if self._lock is not None:
             self._lock.disown()
 
+    @override
     def close(self) -> None:
         """Free the directory."""
         if self._lock is not None:

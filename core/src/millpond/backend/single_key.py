@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from millpond.backend.changes import Change
 from millpond.backend.cleanup import Expiry
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
@@ -49,17 +51,20 @@ class _SingleKeyTable:
         return 0, 0, True
 
     def changed_entries(self) -> int:
-        """See the base class."""
+        """None that a snapshot could tell: this backend has no snapshots."""
         return 0
 
 
 class _Cells(_SingleKeyTable, CellTable):
+    @override
     def get(self, namespace: Any) -> Any:
         return self.entries.get(namespace)
 
+    @override
     def put(self, namespace: Any, value: Any) -> None:
         self.entries[namespace] = value
 
+    @override
     def remove(self, namespace: Any) -> None:
         self.entries.pop(namespace, None)
 
@@ -69,21 +74,27 @@ class _Maps(_SingleKeyTable, MapTable):
         super().__init__(namespaces)
         self._map_keys = map_keys
 
+    @override
     def prepare_key(self, key: Any) -> Any:
         return self._map_keys.encode(key)
 
+    @override
     def get(self, namespace: Any, key: Any) -> Any:
         return self.entries.get(namespace, {}).get(key, ABSENT)
 
+    @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         self.entries.setdefault(namespace, {})[key] = value
 
+    @override
     def remove(self, namespace: Any, key: Any) -> None:
         self.remove_at(self.place(namespace), key)
 
+    @override
     def place(self, namespace: Any) -> Any:
         return self.entries, namespace
 
+    @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
         entries, namespace = place
         for key in list(entries.get(namespace, ())):
@@ -91,10 +102,12 @@ class _Maps(_SingleKeyTable, MapTable):
             if value is not ABSENT:
                 yield self._map_keys.decode(key, 0)[0], value
 
+    @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         entries, namespace = place
         entries.setdefault(namespace, {})[key] = value
 
+    @override
     def remove_at(self, place: Any, key: Any) -> None:
         entries, namespace = place
         found = entries.get(namespace, {})
@@ -102,9 +115,11 @@ class _Maps(_SingleKeyTable, MapTable):
         if not found:
             entries.pop(namespace, None)
 
+    @override
     def is_empty(self, namespace: Any) -> bool:
         return not self.entries.get(namespace)
 
+    @override
     def clear(self, namespace: Any) -> None:
         self.entries.pop(namespace, None)
 
@@ -118,6 +133,7 @@ class SingleKeyBackend(KeyedStateBackend):
         super().__init__(parameters)
         self._held: Any = None
 
+    @override
     def _select(self, key: Any, key_group: int) -> None:
         if key is not self._held and not self._holds(key):
             self._held = key
@@ -130,28 +146,34 @@ class SingleKeyBackend(KeyedStateBackend):
             return bool(key == self._held)
         return self.key_codec.encode(key) == self.key_codec.encode(self._held)
 
+    @override
     def _unselect(self) -> None:
         """What is held stays until another key comes."""
 
+    @override
     def flush(self, version: str | None = None) -> None:
-        """See the base class; nothing is buffered."""
+        """Nothing is buffered."""
         self.require_open()
         self.version = version
 
+    @override
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         if registered.map_key_codec is not None:
             return _Maps(registered.namespace_codec, registered.map_key_codec)
         return _Cells(registered.namespace_codec)
 
+    @override
     def _create_timer_rows(self, name: str) -> TimerRows:
         prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
         return MemoryTimerRows(prefix_bytes, (), track_changes=False)
 
+    @override
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         table: Any = self._tables[name]
         for namespace in list(table.entries):
             yield self._held, namespaces.decode(namespace, 0)[0]
 
+    @override
     def _count_entries(self) -> int:
         tables = (t for t in self._tables.values() if isinstance(t, _SingleKeyTable))
         return sum(
@@ -161,17 +183,21 @@ class SingleKeyBackend(KeyedStateBackend):
             for table in tables
         )
 
+    @override
     def freeze(self) -> StateView:
         """There are no snapshots."""
         raise UnsupportedCapabilityError(self.name, "snapshot")
 
+    @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
         """Nothing is ever restored."""
         raise UnsupportedCapabilityError(self.name, "restore")
 
+    @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Nothing is ever restored."""
         raise UnsupportedCapabilityError(self.name, "restore")
 
+    @override
     def _close(self) -> None:
         self._tables.clear()

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from millpond.backend.cleanup import live_rows
 from millpond.backend.spi import StateMeta
 
@@ -47,6 +49,6 @@ class StateView(ABC):
 class EmptyView(StateView):
     """The view of a snapshot that needs nothing of the backend any more."""
 
+    @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """See the base class."""
         return iter(())

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from millpond.backend.cleanup import Expiry
 
@@ -18,6 +20,7 @@ __all__ = ["ABSENT", "CellTable", "MapTable"]
 
 
 class _Absent:
+    @override
     def __repr__(self) -> str:
         return "ABSENT"
 

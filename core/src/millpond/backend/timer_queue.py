@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.spi import StateMeta
@@ -208,15 +209,15 @@ class MemoryTimerRows(TimerRows):
         start = self._prefix_bytes
         return row[start : start + TIMESTAMP_BYTES], row
 
+    @override
     def add(self, row: bytes) -> None:
-        """See the base class."""
         if row not in self._rows:
             self._rows.add(row)
             heapq.heappush(self._heap, self._entry(row))
             self._note(row)
 
+    @override
     def discard(self, row: bytes) -> None:
-        """See the base class."""
         if row in self._rows:
             self._rows.discard(row)
             self._note(row)
@@ -225,8 +226,9 @@ class MemoryTimerRows(TimerRows):
         if self.changed is not None:
             self.changed.add(row)
 
+    @override
     def until(self, timestamp: int) -> list[bytes]:
-        """See the base class; the rows stay in the heap until they are removed."""
+        """The rows stay in the heap until they are removed."""
         limit = timestamp_bytes(timestamp)
         found = set()
         while self._heap and self._heap[0][0] <= limit:
@@ -237,8 +239,8 @@ class MemoryTimerRows(TimerRows):
             heapq.heappush(self._heap, entry)
         return [row for _, row in found]
 
+    @override
     def earliest(self) -> int | None:
-        """See the base class."""
         while self._heap and self._heap[0][1] not in self._rows:
             heapq.heappop(self._heap)
         if not self._heap:

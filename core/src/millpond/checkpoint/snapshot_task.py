@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 __all__ = ["SnapshotResult", "SnapshotTask", "run_snapshot"]
 
@@ -35,6 +36,7 @@ class SnapshotTask(Future[SnapshotResult]):
         super().__init__()
         self._unwanted = threading.Event()
 
+    @override
     def cancel(self) -> bool:
         """Ask the snapshot to stop; False where it is already complete."""
         if self.done():

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from typing_extensions import override
 
 from millpond.cli.terminal import complain, drop_output, flush_output, prepared_streams, tell
 from millpond.errors import MillpondError
@@ -23,6 +24,7 @@ __all__ = ["CommandGroup"]
 class CommandGroup(click.Group):
     """A group whose commands end as they should."""
 
+    @override
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command and exit with its status."""
         options["standalone_mode"] = False

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import click
+from typing_extensions import override
 
 from millpond import __version__
 from millpond.cli.backends import backends
@@ -23,9 +24,11 @@ __all__ = ["commands", "main"]
 class _Commands(CommandGroup):
     """Millpond's commands, and those that other distributions announce by an entry point."""
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_announced()})
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)
         announced = _announced()

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from typing_extensions import override
 
 from millpond.errors import PlaceError, printable
 
@@ -58,6 +59,7 @@ def prepared_streams() -> Iterator[None]:
 class _Complaints(logging.Handler):
     """Logged warnings name what stands in files, as errors do."""
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         complain(record.getMessage() + (f": {error}" if error else ""))

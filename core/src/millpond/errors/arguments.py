@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -17,6 +18,7 @@ class ArgumentTypeError(MillpondError, TypeError):
     expected: str
     given: str
 
+    @override
     def sentence(self) -> str:
         return f"{self.parameter}: expected {self.expected}, got {self.given}."
 
@@ -29,5 +31,6 @@ class ArgumentValueError(MillpondError, ValueError):
     expected: str
     given: str
 
+    @override
     def sentence(self) -> str:
         return f"{self.parameter}: expected {self.expected}, got {self.given}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 __all__ = ["MillpondError", "brief", "printable"]
 
@@ -17,6 +18,7 @@ _LONGEST = 20_000
 class MillpondError(Exception):
     """The root of all errors that Millpond raises on purpose."""
 
+    @override
     def __str__(self) -> str:
         text = self.sentence()
         return printable(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -26,6 +27,7 @@ class ConfigError(MillpondError, ValueError):
     place: str = UNPLACED
     suggestion: str | None = None
 
+    @override
     def sentence(self) -> str:
         hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
         return f"{self.place}: {self.key}: {self.reason}.{hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -24,6 +25,7 @@ class UserFunctionError(MillpondError):
     method: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"Operator {self.operator_uid!r}, subtask {self.subtask}, key {self.key}: "
@@ -41,6 +43,7 @@ class OutputTypeError(MillpondError, TypeError):
     value: str
     reason: str = ""
 
+    @override
     def sentence(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
         return (
@@ -57,6 +60,7 @@ class UnsupportedColumnError(MillpondError, TypeError):
     spark_type: str
     reason: str = "this type cannot be carried to Python without loss"
 
+    @override
     def sentence(self) -> str:
         return f"Column {self.column!r} of type {self.spark_type}: {self.reason}. Cast or drop it."
 
@@ -68,6 +72,7 @@ class WindowStateError(MillpondError):
     state: str
     assigner: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"State {self.state!r} of a single window is not allowed with {self.assigner}, whose "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -26,6 +27,7 @@ class PluginError(MillpondError):
     place: str = attrs.field(default="", init=False)
     """The key of configuration that names it, and where that stands, if one does."""
 
+    @override
     def __str__(self) -> str:
         return f"{self.place}: {super().__str__()}" if self.place else super().__str__()
 
@@ -38,6 +40,7 @@ class PluginNotFoundError(PluginError, LookupError):
     suggestion: str | None = None
     known_distribution: str | None = None
 
+    @override
     def sentence(self) -> str:
         have = ", ".join(self.installed) or "none"
         text = f"No state backend is called {self.name!r}; installed are: {have}."
@@ -59,6 +62,7 @@ class PluginLoadError(PluginError):
     target: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The plugin {self.name!r} of {self.distribution} {self.version} ({self.target}) is "
@@ -76,6 +80,7 @@ class PluginIncompatibleError(PluginError):
     plugin_api: int
     core_api: int
 
+    @override
     def sentence(self) -> str:
         older = self.plugin_api < self.core_api
         cure = f"upgrade {self.distribution}" if older else "upgrade millpond"
@@ -91,6 +96,7 @@ class PluginBlockedError(PluginError):
 
     rule: str
 
+    @override
     def sentence(self) -> str:
         return f"The plugin {self.name!r} is blocked by {self.rule}. Change that rule to use it."
 
@@ -101,6 +107,7 @@ class PluginConflictError(PluginError):
 
     distributions: tuple[str, ...]
 
+    @override
     def sentence(self) -> str:
         both = " and ".join(self.distributions)
         return (
@@ -116,6 +123,7 @@ class BackendMismatchError(PluginError):
     expected: str
     found: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The driver resolved the backend {self.name!r} to {self.expected}, this worker has "
@@ -130,6 +138,7 @@ class UnsupportedCapabilityError(MillpondError, NotImplementedError):
     backend: str
     capability: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The backend {self.backend!r} does not support {self.capability!r}. "

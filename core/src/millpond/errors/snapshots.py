@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -25,6 +26,7 @@ class CorruptSnapshotError(MillpondError):
     file: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return f"The snapshot file {self.file!r} cannot be trusted: {self.reason}."
 
@@ -36,6 +38,7 @@ class DirectoryNotEmptyError(MillpondError):
     path: str
     found: tuple[str, ...]
 
+    @override
     def sentence(self) -> str:
         return (
             f"A savepoint needs a directory of its own, and {self.path!r} already holds "
@@ -50,6 +53,7 @@ class RestoreError(MillpondError):
     what: str
     causes: tuple[str, ...]
 
+    @override
     def sentence(self) -> str:
         return f"Could not restore {self.what}: " + "; ".join(self.causes)
 
@@ -63,6 +67,7 @@ class ApiVersionError(RestoreError):
     supported: int
     causes: tuple[str, ...] = ()
 
+    @override
     def sentence(self) -> str:
         return (
             f"{self.what} has format version {self.found}, this Millpond reads up to "
@@ -79,6 +84,7 @@ class IncompleteCheckpointError(RestoreError):
     checkpoint_id: int
     causes: tuple[str, ...] = ()
 
+    @override
     def sentence(self) -> str:
         return (
             f"{self.what} is incomplete: {self.folder!r} has files of checkpoint "
@@ -95,6 +101,7 @@ class SnapshotTooLargeError(MillpondError):
     limit: int
     state: str = ""
 
+    @override
     def sentence(self) -> str:
         whose = f" with state {self.state!r}" if self.state else ""
         return (
@@ -114,6 +121,7 @@ class StorageAccessError(MillpondError):
     reason: str
     cure: str
 
+    @override
     def sentence(self) -> str:
         return f"The file {self.path!r} cannot be written or read: {self.reason}. {self.cure}."
 
@@ -124,6 +132,7 @@ class StreamClosedError(MillpondError):
 
     path: str
 
+    @override
     def sentence(self) -> str:
         return f"The stream of {self.path!r} is closed; take a new one from the factory."
 
@@ -137,6 +146,7 @@ class UnclaimedStateError(RestoreError):
     operators: tuple[str, ...]
     causes: tuple[str, ...] = ()
 
+    @override
     def sentence(self) -> str:
         names = ", ".join(map(repr, self.uids))
         have = ", ".join(map(repr, self.operators))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -28,6 +29,7 @@ class NullValueError(MillpondError, ValueError):
     what: str
     place: str = ""
 
+    @override
     def sentence(self) -> str:
         where = f"{self.place}: " if self.place else ""
         return f"{where}{self.what} must not be None. Nothing was changed."
@@ -41,6 +43,7 @@ class NullKeyError(NullValueError):
     columns: tuple[str, ...] = ()
     row: str = ""
 
+    @override
     def sentence(self) -> str:
         return (
             f"Operator {self.operator_uid!r}: the key ({', '.join(self.columns)}) of this row is "
@@ -57,6 +60,7 @@ class StateTypeError(MillpondError, TypeError):
     place: str = ""
     reason: str = ""
 
+    @override
     def sentence(self) -> str:
         where = f"{self.place}: " if self.place else ""
         why = f" ({self.reason})" if self.reason else ""
@@ -70,6 +74,7 @@ class StateNameError(MillpondError, ValueError):
     name: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return f"The state name {self.name!r} is refused: {self.reason}. Choose another name."
 
@@ -82,6 +87,7 @@ class StateConflictError(MillpondError):
     registered: str
     requested: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The state {self.name!r} is registered as {self.registered} and was requested as "
@@ -104,6 +110,7 @@ class StateMigrationError(MillpondError):
     field: str = ""
     reason: str = ""
 
+    @override
     def sentence(self) -> str:
         where = f", field {self.field!r}" if self.field else ""
         why = f" ({self.reason})" if self.reason else ""
@@ -120,6 +127,7 @@ class NoCurrentKeyError(MillpondError):
 
     backend: str
 
+    @override
     def sentence(self) -> str:
         return f"The backend {self.backend!r} has no current key: call set_current_key() first."
 
@@ -130,6 +138,7 @@ class BackendClosedError(MillpondError):
 
     backend: str
 
+    @override
     def sentence(self) -> str:
         return f"The backend {self.backend!r} is closed. Open it again to go on."
 
@@ -142,6 +151,7 @@ class BackendFailedError(MillpondError):
     cause: str
     place: str = ""
 
+    @override
     def sentence(self) -> str:
         where = f"{self.place}: " if self.place else ""
         return (
@@ -156,6 +166,7 @@ class KeyGroupRangeError(MillpondError, ValueError):
 
     reason: str
 
+    @override
     def sentence(self) -> str:
         return f"{self.reason}."
 
@@ -167,6 +178,7 @@ class MaxParallelismError(MillpondError):
     stored: int
     requested: int
 
+    @override
     def sentence(self) -> str:
         return (
             f"The snapshot has max-parallelism {self.stored}, {self.requested} was requested. It "

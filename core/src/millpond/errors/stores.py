@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -22,6 +23,7 @@ class DirectoryInUseError(MillpondError):
     backend: str
     directory: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The backend {self.backend!r} cannot be opened in {self.directory}: another open "
@@ -38,6 +40,7 @@ class StoreFullError(MillpondError):
     directory: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The backend {self.backend!r} cannot grow its store in {self.directory}: "
@@ -54,6 +57,7 @@ class StoreAccessError(MillpondError):
     reason: str
     cure: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The backend {self.backend!r} cannot use its store in {self.directory}: "
@@ -69,6 +73,7 @@ class StoreDamagedError(MillpondError):
     directory: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"The backend {self.backend!r} found its store in {self.directory} damaged: "
@@ -86,6 +91,7 @@ class TooManyStatesError(MillpondError):
     limit: int
     option: str
 
+    @override
     def sentence(self) -> str:
         return (
             f"State {self.state!r}: the backend {self.backend!r} keeps at most {self.limit:,} "

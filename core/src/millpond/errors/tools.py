@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors.base import MillpondError
 
@@ -16,6 +17,7 @@ class PlaceError(MillpondError):
     place: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return f"{self.place}: {self.reason}."
 
@@ -30,5 +32,6 @@ class JobError(MillpondError):
     what: str
     reason: str
 
+    @override
     def sentence(self) -> str:
         return f"{self.what}: {self.reason}"

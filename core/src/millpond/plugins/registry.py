@@ -12,6 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pluggy
+from typing_extensions import override
 
 from millpond import hookspecs
 from millpond.checkpoint.savepoint.locate import locate_savepoint
@@ -85,6 +86,7 @@ class PluginRegistry:
         for record in self.records:
             self._load(record)
 
+    @override
     def __reduce__(self) -> tuple[Any, ...]:
         return get_registry, (self.rules,)
 

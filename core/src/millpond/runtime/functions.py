@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
@@ -116,15 +117,19 @@ class ReadOnlyBroadcastState(Mapping[Any, Any]):
 
     _state: BroadcastState
 
+    @override
     def __getitem__(self, key: Any) -> Any:
         return self._state[key]
 
+    @override
     def __contains__(self, key: Any) -> bool:
         return self._state.contains(key)
 
+    @override
     def __iter__(self) -> Iterator[Any]:
         return iter(self._state.keys())
 
+    @override
     def __len__(self) -> int:
         return len(self._state)
 

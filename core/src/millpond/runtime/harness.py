@@ -8,6 +8,8 @@ from os import PathLike
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from typing_extensions import override
+
 from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -109,10 +111,12 @@ class KeyedOperatorHarness(Closeable):
             restored_checkpoint_id=max((handle.checkpoint_id for handle in old), default=None),
         )
 
+    @override
     def __enter__(self) -> Self:
         self._operator.open()
         return self
 
+    @override
     def close(self) -> None:
         """Close the function, then the backend."""
         with self._resources:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import INT64, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
@@ -63,38 +64,44 @@ class _StoredValue(TypeSerializer[Any]):
         self._decode = column_form(snapshot, exact=False).to_column
         self._decode_exactly = column_form(snapshot, exact=True).to_column
 
+    @override
     def check(self, value: Any) -> Any:
-        """See the base class."""
         return value
 
+    @override
     def serialize(self, value: Any) -> bytes:
         """Nothing is ever written."""
         raise NotImplementedError
 
+    @override
     def deserialize(self, data: bytes) -> Any:
-        """See the base class; ints beyond 64 bits are digits."""
+        """Ints beyond 64 bits are digits."""
         try:
             return self._decode(data)
         except Exception:  # noqa: BLE001 - the natural form is tried first, as in tables
             return self._decode_exactly(data)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return self._snapshot
 
 
 class _Accumulator(AggregateFunction[Any, Any, Any]):
     """Shows an accumulator as it is stored."""
 
+    @override
     def create_accumulator(self) -> Any:
         return None
 
+    @override
     def add(self, value: Any, accumulator: Any) -> Any:
         return accumulator
 
+    @override
     def get_result(self, accumulator: Any) -> Any:
         return accumulator
 
+    @override
     def merge(self, a: Any, b: Any) -> Any:
         return a
 
@@ -195,6 +202,7 @@ class QueryableStateClient(Closeable):
             made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
             return self._resources.enter_context(made)
 
+    @override
     def close(self) -> None:
         """Release the replica; may be called twice."""
         for replica in self._replicas:

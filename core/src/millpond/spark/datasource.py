@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
+from typing_extensions import override
 
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
@@ -38,6 +39,7 @@ class MillpondDataSource(DataSource):
     """
 
     @classmethod
+    @override
     def name(cls) -> str:
         """The format's name."""
         return "millpond"
@@ -72,12 +74,14 @@ class MillpondDataSource(DataSource):
             raise ConfigError("state", f"name one of: {names}", 'format("millpond")')
         return state
 
+    @override
     def schema(self) -> StructType:
         """The columns of the state's table."""
         operator = self._operator()
         schema: StructType = from_arrow_schema(operator.schema(self._state(operator)))
         return schema
 
+    @override
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one partition for each stored part."""
         operator = self._operator()
@@ -93,11 +97,13 @@ class _Reader(DataSourceReader):
         self._operator = operator
         self._state = state
 
+    @override
     def partitions(self) -> Sequence[InputPartition]:
         if self._state in {meta.name for meta in self._operator.operator_metas()}:
             return [_Part(None)]
         return [_Part(at) for at in range(len(self._operator.parts))]
 
+    @override
     def read(self, partition: InputPartition) -> Iterator[Any]:
         whole = self._operator
         part = whole if partition.value is None else whole.part(partition.value)

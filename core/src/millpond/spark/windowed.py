@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
+from typing_extensions import override
 
 from millpond.errors import ConfigError
 from millpond.runtime.windows import (
@@ -46,6 +47,7 @@ class _BesideLateRows(ProcessWindowFunction):
         self._inner = inner
         self._late = late
 
+    @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
         for row in self._inner.process(key, context, elements):
             names = names_of(row)
@@ -55,6 +57,7 @@ class _BesideLateRows(ProcessWindowFunction):
                 values = reader_of(type(row), names)(row)
                 yield {**dict(zip(names, values, strict=True)), self._late: None}
 
+    @override
     def clear(self, context: WindowContext) -> None:
         self._inner.clear(context)
 

@@ -10,6 +10,7 @@ from copy import copy
 from typing import Any, ClassVar, Generic, TypeVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import check_type, typed
 from millpond.errors import (
@@ -229,8 +230,8 @@ class ValueStateDescriptor(StateDescriptor):
     type: Any = attrs.field(validator=_required)
     default: Any = None
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.type, self.name)
 
 
@@ -241,8 +242,8 @@ class ListStateDescriptor(StateDescriptor):
     kind: ClassVar[StateKind] = StateKind.LIST
     element_type: Any = attrs.field(validator=_required)
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.element_type, self.name)
 
 
@@ -254,12 +255,12 @@ class MapStateDescriptor(StateDescriptor):
     key_type: Any = attrs.field(validator=_required)
     value_type: Any = attrs.field(validator=_required)
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.value_type, self.name)
 
+    @override
     def map_key_codec(self) -> KeyCodec | None:
-        """See the base class."""
         return _resolved(key_codec_for, self.key_type, self.name)
 
 
@@ -271,8 +272,8 @@ class ReducingStateDescriptor(StateDescriptor):
     reduce_function: Callable[[Any, Any], Any] = attrs.field(validator=[_required, typed(Callable)])
     type: Any = attrs.field(validator=_required)
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.type, self.name)
 
 
@@ -296,8 +297,8 @@ class AggregatingStateDescriptor(StateDescriptor):
     aggregate_function: Any = attrs.field(converter=_instance, validator=[_required, _aggregates])
     accumulator_type: Any = attrs.field(validator=_required)
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.accumulator_type, self.name)
 
 
@@ -310,6 +311,6 @@ class FoldingStateDescriptor(StateDescriptor):
     fold_function: Callable[[Any, Any], Any] = attrs.field(validator=[_required, typed(Callable)])
     type: Any = attrs.field(validator=_required)
 
+    @override
     def value_serializer(self) -> TypeSerializer[Any]:
-        """See the base class."""
         return _resolved(serializer_for, self.type, self.name)

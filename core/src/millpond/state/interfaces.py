@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import override
+
 __all__ = [
     "AggregatingState",
     "AppendingState",
@@ -88,6 +90,7 @@ class ListState(MergingState[V, "list[V]"]):
     """A list of elements in the order they were added."""
 
     @abstractmethod
+    @override
     def get(self) -> list[V]:
         """The elements, ``[]`` where there are none; a list of the caller's own."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 from pyarrow import fs
+from typing_extensions import override
 
 from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
@@ -33,13 +34,13 @@ class FileStorage(CheckpointStorage):
 
     uri: str
 
+    @override
     def open_sink(self, path: str) -> _RemoteSink:
-        """See the base class."""
         filesystem, full = self._locate(path)
         return _RemoteSink(filesystem, full)
 
+    @override
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """See the base class."""
         filesystem, full = self._locate(path)
         try:
             with filesystem.open_input_file(full) as file:
@@ -50,22 +51,22 @@ class FileStorage(CheckpointStorage):
         except (OSError, ValueError) as error:
             raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
 
+    @override
     def size(self, path: str) -> int:
-        """See the base class."""
         filesystem, full = self._locate(path)
         info = filesystem.get_file_info(full)
         if info.type is not fs.FileType.File:
             raise CorruptSnapshotError(path, "it is missing")
         return int(info.size)
 
+    @override
     def delete(self, path: str) -> None:
-        """See the base class."""
         filesystem, full = self._locate(path)
         if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
             filesystem.delete_file(full)
 
+    @override
     def list(self, folder: str) -> list[str]:
-        """See the base class."""
         filesystem, root = _open_filesystem(self.uri)
         base = posixpath.join(root, folder).rstrip("/")
         selector = fs.FileSelector(base, recursive=True, allow_not_found=True)

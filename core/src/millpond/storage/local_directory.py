@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors import (
     ConfigError,
@@ -84,14 +85,14 @@ class LocalStorage(CheckpointStorage):
     def _full(self, path: str) -> str:
         return os.path.join(self._root, check_path(path))  # noqa: PTH118 - once a read
 
+    @override
     def open_sink(self, path: str) -> _LocalSink:
-        """See the base class."""
         full = Path(self._full(path))
         with _refusals(full):
             return _LocalSink(full)
 
+    @override
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """See the base class."""
         if offset < 0 or length < 0:
             raise CorruptSnapshotError(path, "a part of it lies before its begin")
         try:
@@ -108,8 +109,8 @@ class LocalStorage(CheckpointStorage):
         except OSError as error:
             raise _failure(path, "read", error) from error
 
+    @override
     def size(self, path: str) -> int:
-        """See the base class."""
         try:
             return _regular_size(path, os.stat(self._full(path)))  # noqa: PTH116 - a plain call
         except FileNotFoundError:
@@ -117,8 +118,9 @@ class LocalStorage(CheckpointStorage):
         except OSError as error:
             raise _failure(path, "read", error) from error
 
+    @override
     def delete(self, path: str) -> None:
-        """See the base class; what symbolic links put outside of the directory stays."""
+        """What symbolic links put outside of the directory stays."""
         target = Path(self._full(path))
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)
@@ -126,8 +128,9 @@ class LocalStorage(CheckpointStorage):
         with _refusals(target):
             target.unlink(missing_ok=True)
 
+    @override
     def list(self, folder: str) -> list[str]:
-        """See the base class; symbolic links are neither listed nor followed."""
+        """Symbolic links are neither listed nor followed."""
         top = self._full(folder) if folder else self._root
         if not self._inside(top):
             return []

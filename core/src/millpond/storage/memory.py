@@ -9,6 +9,8 @@ import weakref
 from typing import ClassVar
 from urllib.parse import parse_qs
 
+from typing_extensions import override
+
 from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly
 
@@ -44,20 +46,21 @@ class MemoryStorage(CheckpointStorage):
         with self._lock:
             return self._roots.setdefault(self._name, {})
 
+    @override
     def open_sink(self, path: str) -> _MemorySink:
-        """See the base class.
+        """Begin a file that counts against the limit.
 
         Raises:
             SnapshotTooLargeError: at a write beyond the limit.
         """
         return _MemorySink(self._files, check_path(path), self._limit)
 
+    @override
     def read(self, path: str, offset: int, length: int) -> bytes:
-        """See the base class."""
         return exactly(path, self._data(path)[offset : offset + length], length)
 
+    @override
     def size(self, path: str) -> int:
-        """See the base class."""
         return len(self._data(path))
 
     def _data(self, path: str) -> bytes:
@@ -66,12 +69,12 @@ class MemoryStorage(CheckpointStorage):
             raise CorruptSnapshotError(path, "it is missing")
         return data
 
+    @override
     def delete(self, path: str) -> None:
-        """See the base class."""
         self._files.pop(check_path(path), None)
 
+    @override
     def list(self, folder: str) -> list[str]:
-        """See the base class."""
         return sorted(path for path in self._files if path.startswith(f"{folder}/") or not folder)
 
 

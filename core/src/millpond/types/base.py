@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import attrs
+from typing_extensions import override
 
 __all__ = [
     "Compatibility",
@@ -41,6 +42,7 @@ class SerializerSnapshot:
     version: int = 1
     payload: Any = None
 
+    @override
     def __str__(self) -> str:
         return self.id if self.payload is None else f"{self.id}({_terse(self.payload)})"
 

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import xxhash
+from typing_extensions import override
 
 from millpond.types.base import SerializerSnapshot
 from millpond.types.keys import (
@@ -45,24 +46,24 @@ class _RawKeyCodec(KeyCodec):
     def __init__(self, snapshot: SerializerSnapshot) -> None:
         self._snapshot = snapshot
 
+    @override
     def check(self, key: Any) -> bytes:
-        """See the base class."""
         return bytes(key)
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return escape(key)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[bytes, int]:
-        """See the base class."""
         return unescape(data, start)
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return xxhash.xxh64_intdigest(key, seed)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return self._snapshot
 
 

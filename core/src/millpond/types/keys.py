@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import xxhash
+from typing_extensions import override
 
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
@@ -78,9 +79,11 @@ class KeyCodec(ABC):
 class VoidNamespace:
     """The namespace of state that uses none."""
 
+    @override
     def __reduce__(self) -> str:
         return "VOID_NAMESPACE"
 
+    @override
     def __repr__(self) -> str:
         return "VOID_NAMESPACE"
 
@@ -93,22 +96,22 @@ class VoidKeyCodec(KeyCodec):
 
     id = "void"
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         if key is not VOID_NAMESPACE:
             raise StateTypeError("VOID_NAMESPACE", brief(key))
         return key
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return b""
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return VOID_NAMESPACE, start
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return seed
 
 
@@ -136,28 +139,28 @@ class NullableKeyCodec(KeyCodec):
         self._inner = inner
         self.exact = inner.exact
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         return None if key is None else self._inner.check(key)
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return b"\0" if key is None else b"\1" + self._inner.encode(key)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return (None, start + 1) if data[start] == 0 else self._inner.decode(data, start + 1)
 
+    @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        """See the base class."""
         return NullableKeyCodec(self._inner.bound(permission))
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return seed if key is None else self._inner.hash(key, seed)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return SerializerSnapshot(self.id, payload=attrs_free(self._inner.snapshot()))
 
 
@@ -187,8 +190,8 @@ class TupleKeyCodec(KeyCodec):
         self._names = tuple(names)
         self.exact = exact and all(part.exact for part in parts)
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         values = self._split(key)
         if len(values) != len(self._parts):
             raise StateTypeError(f"{len(self._parts)} parts", brief(key))
@@ -197,32 +200,32 @@ class TupleKeyCodec(KeyCodec):
                 raise NullValueError("a part of a composite key")
         return self._make(*[p.check(v) for p, v in zip(self._parts, values, strict=True)])
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         values = zip(self._parts, self._split(key), strict=True)
         return b"".join(part.encode(value) for part, value in values)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         values = []
         for part in self._parts:
             value, start = part.decode(data, start)
             values.append(value)
         return self._make(*values), start
 
+    @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        """See the base class."""
         parts = [part.bound(permission) for part in self._parts]
         return TupleKeyCodec(parts, self._make, self._split, self._names, exact=self.exact)
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         for part, value in zip(self._parts, self._split(key), strict=True):
             seed = part.hash(value, seed)
         return seed
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         parts = [attrs_free(part.snapshot()) for part in self._parts]
         return SerializerSnapshot(self.id, payload={"parts": parts, "names": list(self._names)})
 
@@ -235,29 +238,29 @@ class SerializedKeyCodec(KeyCodec):
     def __init__(self, serializer: TypeSerializer[Any]) -> None:
         self._serializer = serializer
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         return self._serializer.check(key)
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return escape(self._serializer.serialize(key))
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         raw, end = unescape(data, start)
         return self._serializer.deserialize(raw), end
 
+    @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        """See the base class."""
         return SerializedKeyCodec(self._serializer.bound(permission))
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(self._serializer.serialize(key), seed)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return self._serializer.snapshot()
 
 

@@ -6,6 +6,8 @@ import pickle
 from copy import copy
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.errors import ConfigError
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 
@@ -24,8 +26,9 @@ class PickleSerializer(TypeSerializer[Any]):
     type_name = "pickle"
     _permission: PicklePermission | None = None
 
+    @override
     def bound(self, permission: PicklePermission) -> PickleSerializer:
-        """See the base class.
+        """A copy that has the permission, or none for want of it.
 
         Raises:
             ConfigError: there are bytes from outside, and configuration does not allow them.
@@ -35,20 +38,22 @@ class PickleSerializer(TypeSerializer[Any]):
         bound._permission = permission  # noqa: SLF001 - a copy of this very class
         return bound
 
+    @override
     def check(self, value: Any) -> Any:
-        """See the base class."""
         return self.copy(value)
 
+    @override
     def copy(self, value: Any) -> Any:
-        """See the base class; a pickle that is made here and now is read without permission."""
+        """A pickle that is made here and now is read without permission."""
         return pickle.loads(pickle.dumps(value))  # noqa: S301 - made in the line itself
 
+    @override
     def serialize(self, value: Any) -> bytes:
-        """See the base class."""
         return pickle.dumps(value)
 
+    @override
     def deserialize(self, data: bytes) -> Any:
-        """See the base class.
+        """Decode what was pickled.
 
         Raises:
             ConfigError: configuration does not allow it; nothing was decoded.
@@ -56,8 +61,8 @@ class PickleSerializer(TypeSerializer[Any]):
         _require(self._permission)
         return pickle.loads(data)  # noqa: S301 - asked for by name, and permitted
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return SerializerSnapshot("pickle")
 
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import xxhash
+from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
@@ -38,6 +39,7 @@ class _ScalarKeyCodec(KeyCodec):
         self.id = SCALARS[self.python_type].type_name
         self._check = SCALARS[self.python_type].check
 
+    @override
     def check(self, key: Any) -> Any:
         return self._check(key)
 
@@ -47,23 +49,23 @@ class IntKeyCodec(_ScalarKeyCodec):
 
     python_type = int
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         key = key if type(key) is int else self._check(key)
         if key not in _INT64:
             raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
         return key
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return _U64.pack(key + _OFFSET)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(_LE64.pack(key), seed)
 
 
@@ -72,16 +74,16 @@ class BoolKeyCodec(_ScalarKeyCodec):
 
     python_type = bool
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return b"\1" if key else b"\0"
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return data[start] == 1, start + 1
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(_LE32.pack(key), seed)
 
 
@@ -90,24 +92,24 @@ class FloatKeyCodec(_ScalarKeyCodec):
 
     python_type = float
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         key = self._check(key)
         return math.nan if key != key else key + 0.0  # noqa: PLR0124 - only NaN differs from itself
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         bits = _U64.unpack(_BE_DOUBLE.pack(key))[0]
         return _U64.pack(bits ^ _MASK if bits >= _OFFSET else bits | _OFFSET)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         bits = _U64.unpack_from(data, start)[0]
         bits = bits ^ _OFFSET if bits >= _OFFSET else bits ^ _MASK
         return self.check(_BE_DOUBLE.unpack(_U64.pack(bits))[0]), start + 8
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(_LE_DOUBLE.pack(key), seed)
 
 
@@ -116,18 +118,18 @@ class StrKeyCodec(_ScalarKeyCodec):
 
     python_type = str
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         data: bytes = key.encode()
         return escape(data) if b"\0" in data else data + b"\0\0"
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         raw, end = unescape(data, start)
         return raw.decode(), end
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(key.encode(), seed)
 
 
@@ -136,16 +138,16 @@ class BytesKeyCodec(_ScalarKeyCodec):
 
     python_type = bytes
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return escape(key)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return unescape(data, start)
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(key, seed)
 
 
@@ -159,8 +161,8 @@ class DecimalKeyCodec(_ScalarKeyCodec):
     python_type = Decimal
     exact = False
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         key = self._check(key)
         if not key.is_finite():
             raise StateTypeError("finite Decimal", brief(key))
@@ -169,8 +171,8 @@ class DecimalKeyCodec(_ScalarKeyCodec):
             raise StateTypeError("Decimal", brief(key), reason=reason)
         return key or key.copy_abs()
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         sign, digits, exponent = key.as_tuple()
         scale = _U32.pack(exponent + (1 << 31))
         if not key:
@@ -181,8 +183,8 @@ class DecimalKeyCodec(_ScalarKeyCodec):
             return b"\0" + bytes(255 - byte for byte in body) + scale
         return b"\2" + body + scale
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         sign = data[start]
         if sign == 1:
             exponent = _U32.unpack_from(data, start + 1)[0] - (1 << 31)
@@ -197,8 +199,8 @@ class DecimalKeyCodec(_ScalarKeyCodec):
         digits = tuple(map(int, body[4:].decode().ljust(size, "0")))
         return Decimal((int(sign == 0), digits, exponent)), end + 5
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         sign, digits, exponent = key.as_tuple()
         unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
         if abs(unscaled) < 10**18:
@@ -212,21 +214,21 @@ class DatetimeKeyCodec(_ScalarKeyCodec):
 
     python_type = datetime
 
+    @override
     def check(self, key: Any) -> Any:
-        """See the base class."""
         key = self._check(key)
         return key.replace(tzinfo=UTC) if key.tzinfo is None else key
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return _U64.pack(micros_from_datetime(key) + _OFFSET)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return datetime_from_micros(_U64.unpack_from(data, start)[0] - _OFFSET), start + 8
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(_LE64.pack(micros_from_datetime(key)), seed)
 
 
@@ -236,16 +238,16 @@ class DateKeyCodec(_ScalarKeyCodec):
     python_type = date
     _epoch = date(1970, 1, 1).toordinal()
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return _U32.pack(key.toordinal())
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(_LE32.pack(key.toordinal() - self._epoch), seed)
 
 
@@ -254,16 +256,16 @@ class UuidKeyCodec(_ScalarKeyCodec):
 
     python_type = uuid.UUID
 
+    @override
     def encode(self, key: Any) -> bytes:
-        """See the base class."""
         return bytes(key.bytes)
 
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        """See the base class."""
         return uuid.UUID(bytes=data[start : start + 16]), start + 16
 
+    @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        """See the base class."""
         return _xxh64(str(key).encode(), seed)
 
 

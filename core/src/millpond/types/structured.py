@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, get_origin
 
 import msgspec
+from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
@@ -37,8 +38,8 @@ class StructuredSerializer(TypeSerializer[Any]):
             self.type_name = str(declared)
         self.immutable = node.copy is None
 
+    @override
     def check(self, value: Any) -> Any:
-        """See the base class."""
         try:
             return self._unpack(self._pack(value))
         except StateTypeError as error:
@@ -49,24 +50,25 @@ class StructuredSerializer(TypeSerializer[Any]):
             reason = f"{type(error).__name__}: {error}"
             raise StateTypeError(self.type_name, brief(value), reason=reason) from error
 
+    @override
     def serialize(self, value: Any) -> bytes:
-        """See the base class."""
         return _ENCODE(self._pack(value))
 
+    @override
     def deserialize(self, data: bytes) -> Any:
-        """See the base class."""
         return self._unpack(_DECODE(data))
 
+    @override
     def copy(self, value: Any) -> Any:
-        """See the base class."""
         return value if self._copy is None else self._copy(value)
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
-        """See the base class."""
         return SerializerSnapshot("structured", payload=self._description)
 
+    @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """See the base class; a scalar may become an optional one, a class its successor."""
+        """A scalar may become an optional one, a class its successor."""
         if old == self.snapshot():
             return Compatibility(Outcome.AS_IS)
         scalar = scalar_named(old.id)
@@ -87,8 +89,8 @@ class StructuredSerializer(TypeSerializer[Any]):
 
         return Compatibility(Outcome.AFTER_MIGRATION, migrate)
 
+    @override
     def weight(self, value: Any) -> int:
-        """See the base class."""
         return 64 + 64 * len(value) if hasattr(value, "__len__") else 256
 
 

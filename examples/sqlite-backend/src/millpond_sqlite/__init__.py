@@ -9,6 +9,7 @@ import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond.config import structure_options
 from millpond.hookspecs import hookimpl
+from typing_extensions import override
 
 MILLPOND_API = 1
 
@@ -24,16 +25,19 @@ class SqliteStateBackend(StateBackend):
     name: ClassVar[str] = "sqlite"
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.LOCAL_COPY})
 
+    @override
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse unknown options, when a job is built."""
         structure_options(SqliteOptions, options, "configuration", "backend.sqlite")
 
+    @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         """Open the backend; the database is imported only now."""
         from millpond_sqlite.backend import SqliteKeyedStateBackend  # noqa: PLC0415
 
         return SqliteKeyedStateBackend(parameters)
 
+    @override
     def native_version(self) -> str:
         """The version of the SQLite library."""
         import sqlite3  # noqa: PLC0415

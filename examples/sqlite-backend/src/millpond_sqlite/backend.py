@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend, WriteBatch
+from typing_extensions import override
 
 __all__ = ["SqliteKeyedStateBackend", "SqliteStore"]
 
@@ -28,32 +29,32 @@ class SqliteStore(ByteStore):
         self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
         self.create_family(META_FAMILY)
 
+    @override
     def families(self) -> list[str]:
-        """See the base class."""
         return list(self._families)
 
+    @override
     def create_family(self, family: str) -> None:
-        """See the base class."""
         sql = f"create table if not exists {_table(family)} (k blob primary key, v blob not null)"
         self._connection.execute(sql + " without rowid")
         self._families.add(family)
 
+    @override
     def get(self, family: str, key: bytes) -> bytes | None:
-        """See the base class."""
         sql = f"select v from {_table(family)} where k = ?"  # noqa: S608 - the name is hexadecimal
         row = self._connection.execute(sql, (key,)).fetchone()
         return None if row is None else row[0]
 
+    @override
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
         below = "" if end is None else "and k < ?"
         sql = f"select k, v from {_table(family)} where k >= ? {below} order by k"  # noqa: S608
         yield from self._connection.execute(sql, (start,) if end is None else (start, end))
 
+    @override
     def write(self, batch: WriteBatch) -> None:
-        """See the base class."""
         self._connection.execute("begin")
         try:
             for family, changes in batch.items():
@@ -69,8 +70,8 @@ class SqliteStore(ByteStore):
         self._connection.executemany(f"replace into {table} values (?, ?)", puts)  # noqa: S608
         self._connection.executemany(f"delete from {table} where k = ?", deletes)  # noqa: S608
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         self._connection.close()
 
 
@@ -79,11 +80,11 @@ class SqliteKeyedStateBackend(ByteStoreBackend):
 
     name: ClassVar[str] = "sqlite"
 
+    @override
     def open_store(self, directory: Path) -> ByteStore:
-        """See the base class."""
         return SqliteStore(directory / _FILE)
 
+    @override
     def destroy_store(self, directory: Path) -> None:
-        """See the base class."""
         for path in directory.glob(f"{_FILE}*"):
             path.unlink()

@@ -17,6 +17,7 @@ from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
+from typing_extensions import override
 
 from millpond_heap.maps import HeapMapTable
 from millpond_heap.tables import HeapCellTable
@@ -46,11 +47,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._freezing = threading.Lock()
         self._live: set[int] = set()
 
+    @override
     def _select(self, key: Any, key_group: int) -> None:
         codec = self.key_codec
         self.address = key if codec.exact else codec.encode(key)
         self.key_group = key_group
 
+    @override
     def _unselect(self) -> None:
         self.key_group = None
 
@@ -64,15 +67,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         finally:
             self.key_group, self.address = before
 
+    @override
     def add_change_listener(self, listener: ChangeListener) -> None:
-        """See the base class."""
         super().add_change_listener(listener)
         for table in self._tables.values():
             if table.changed is None:  # type: ignore[union-attr]
                 table.changed = set()  # type: ignore[union-attr]
 
+    @override
     def flush(self, version: str | None = None) -> None:
-        """See the base class; there is no store, only listeners."""
+        """There is no store, only listeners."""
         self.require_open()
         self.remove_expired()
         if not self._listeners:
@@ -91,6 +95,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._all_flushed()
         self._tell(batch)
 
+    @override
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         track = bool(self._listeners)
         namespaces, serializer = registered.namespace_codec, registered.serializer
@@ -103,25 +108,29 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             table = HeapCellTable(self, namespaces, serializer, track_changes=track)
         return table
 
+    @override
     def _claim_rows(self, name: str) -> None:
         table: Any = self._tables[name]
         for rows in self._unclaimed.get(name, {}).values():
             self._load(table, name, rows.items())
         self._unclaimed.pop(name, None)
 
+    @override
     def _create_timer_rows(self, name: str) -> TimerRows:
         restored = self._unclaimed.pop(name, {})
         rows = (row for group in restored.values() for row in group)
         return MemoryTimerRows(self.prefix_bytes, rows, track_changes=bool(self._listeners))
 
+    @override
     def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
-        """See the base class; restored rows are still as they were stored."""
+        """Restored rows are still as they were stored."""
         groups = self._unclaimed.get(state_name, {})
         changes = [(key, migrate(value)) for rows in groups.values() for key, value in rows.items()]
         self._unclaimed.pop(state_name, None)  # a running snapshot may read these dictionaries
         self.load_rows(state_name, changes)
         self._report(state_name, changes)
 
+    @override
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         if name in self._tables:
             table: Any = self._tables[name]
@@ -131,6 +140,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             # Deltas append: in order, the entries of one map follow each other.
             yield from addresses_of(sorted(rows), self.key_codec, namespaces, self.prefix_bytes)
 
+    @override
     def _count_entries(self) -> int:
         self.remove_expired()
         tables: Iterable[Any] = self._tables.values()
@@ -142,8 +152,9 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         )
         return unclaimed + sum(int(table.count()) for table in tables)
 
+    @override
     def freeze(self) -> StateView:
-        """See the base class; nothing is copied before it is written to."""
+        """Nothing is copied before it is written to."""
         self.require_open()
         with self._freezing:
             view = HeapView(self, self._tables, self._unclaimed)
@@ -158,8 +169,8 @@ class HeapKeyedStateBackend(KeyedStateBackend):
                 for table in self._tables.values():
                     table.thaw()  # type: ignore[union-attr]
 
+    @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """See the base class."""
         table = self._tables.get(state_name)
         if table is not None:
             self._load(table, state_name, rows)
@@ -180,6 +191,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         except Exception as error:
             raise unreadable(self.parameters.place, state_name, key, error) from error
 
+    @override
     def _close(self) -> None:
         self._tables.clear()
         self._unclaimed.clear()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond.config import structure_options
+from typing_extensions import override
 
 from millpond_heap.backend import HeapKeyedStateBackend
 
@@ -27,10 +28,10 @@ class HeapStateBackend(StateBackend):
         {Capability.IN_PROCESS_COPY, Capability.ASYNC_SNAPSHOT}
     )
 
+    @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """See the base class."""
         structure_options(HeapOptions, options, "configuration", "backend.heap")
 
+    @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """See the base class."""
         return HeapKeyedStateBackend(parameters)

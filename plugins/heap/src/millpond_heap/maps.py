@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.backend.changes import Change
 from millpond.backend.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
+from typing_extensions import override
 
 from millpond_heap.tables import Groups, HeapTable, encoder
 
@@ -33,6 +34,7 @@ class HeapMapTable(HeapTable, MapTable):
         self._map_keys = map_keys
         self._encode_map_key = encoder(map_keys)
 
+    @override
     def _everything(self) -> Iterator[tuple[Any, ...]]:
         for group, entries in self._groups.items():
             for namespace in list(entries):
@@ -40,12 +42,13 @@ class HeapMapTable(HeapTable, MapTable):
                     for map_key in list(entries.get(namespace, {}).get(key, ())):
                         yield group, namespace, key, map_key
 
+    @override
     def _peek(self, *address: Any) -> Any:
         value = self.get(*address)
         return None if value is ABSENT else value
 
+    @override
     def prepare_key(self, key: Any) -> Any:
-        """See the base class."""
         return key if self._map_keys.exact else self._map_keys.encode(key)
 
     def _map(self, namespace: Any) -> dict[Any, Any]:
@@ -61,12 +64,12 @@ class HeapMapTable(HeapTable, MapTable):
         if not sharing.take((backend.key_group, namespace, backend.address)):
             by_key[backend.address] = dict(by_key[backend.address])
 
+    @override
     def get(self, namespace: Any, key: Any) -> Any:
-        """See the base class."""
         return self._map(namespace).get(key, ABSENT)
 
+    @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        """See the base class."""
         backend = self._backend
         by_key = self._writable(namespace).setdefault(namespace, {})
         self._part_map(by_key, namespace)
@@ -77,8 +80,8 @@ class HeapMapTable(HeapTable, MapTable):
         if self.changed is not None:
             self.changed.add((backend.key_group, namespace, backend.address, key))
 
+    @override
     def remove(self, namespace: Any, key: Any) -> None:
-        """See the base class."""
         backend = self._backend
         by_key = self._writable(namespace).get(namespace, {})
         self._part_map(by_key, namespace)
@@ -90,8 +93,8 @@ class HeapMapTable(HeapTable, MapTable):
         if not entries:
             self._discard(namespace)
 
+    @override
     def place(self, namespace: Any) -> Any:
-        """See the base class."""
         backend = self._backend
         self._entries()  # raises where there is no current key
         return backend.key_group, namespace, backend.address
@@ -101,8 +104,9 @@ class HeapMapTable(HeapTable, MapTable):
         entries: dict[Any, Any] = self._groups[group].get(namespace, {}).get(address, {})
         return entries
 
+    @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """See the base class; the map is found anew for each entry, since a snapshot parts it."""
+        """The map is found anew for each entry, since a snapshot parts it."""
         group, namespace, address = place
         groups = self._groups
         nothing: dict[Any, Any] = {}
@@ -111,32 +115,32 @@ class HeapMapTable(HeapTable, MapTable):
             if value is not ABSENT:
                 yield self._plain(self._map_keys, key), value
 
+    @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        """See the base class."""
         self._backend.require_open()
         with self._backend.turned_to(place[0], place[2]):
             self.put(place[1], key, value)
 
+    @override
     def remove_at(self, place: Any, key: Any) -> None:
-        """See the base class."""
         self._backend.require_open()
         with self._backend.turned_to(place[0], place[2]):
             self.remove(place[1], key)
 
+    @override
     def is_empty(self, namespace: Any) -> bool:
-        """See the base class."""
         return not self._map(namespace)
 
+    @override
     def clear(self, namespace: Any) -> None:
-        """See the base class."""
         backend = self._backend
         removed = self._discard(namespace)
         if removed and self.changed is not None:
             address = (backend.key_group, namespace, backend.address)
             self.changed.update((*address, key) for key in removed)
 
+    @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        """See the base class."""
         group, namespace, address, start = self._parse(key)
         map_key = self._map_keys.decode(key, start)[0] if self._map_keys.exact else key[start:]
         by_key = self._groups[group].setdefault(namespace, {})
@@ -159,6 +163,7 @@ class HeapMapTable(HeapTable, MapTable):
                 for map_key, value in entries.items():
                     yield prefix + self._encode_map_key(map_key), serialize(value)
 
+    @override
     def count(self) -> int:
         """The number of entries, each map entry singly."""
         return sum(
@@ -168,6 +173,7 @@ class HeapMapTable(HeapTable, MapTable):
             for entries in by_key.values()
         )
 
+    @override
     def _change(self, address: tuple[Any, ...]) -> Change:
         group, namespace, key, map_key = address
         entries = self._groups[group].get(namespace, {}).get(key, {})

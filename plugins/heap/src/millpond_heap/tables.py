@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.backend.changes import Change
 from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
+from typing_extensions import override
 
 from millpond_heap.sharing import Sharing
 
@@ -57,7 +58,7 @@ class HeapTable:
         self._sweeping: Iterator[tuple[Any, ...]] | None = None
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """See the base class; a key group's keys are listed when the sweep comes to it."""
+        """The table's ``sweep``; a key group's keys are listed when the sweep comes to it."""
         if self._sweeping is None:
             self._sweeping = self._everything()
         backend = self._backend
@@ -101,7 +102,7 @@ class HeapTable:
         raise NotImplementedError
 
     def changed_entries(self) -> int:
-        """See the base class; where nobody listens to changes, a hundredth of the entries."""
+        """The table's ``changed_entries``; where nobody listens, a hundredth of the entries."""
         return self.count() // 100 if self.changed is None else len(self.changed)
 
     def freeze(self) -> Groups:
@@ -188,8 +189,8 @@ class HeapTable:
 class HeapCellTable(HeapTable, CellTable):
     """Cells in dictionaries."""
 
+    @override
     def get(self, namespace: Any) -> Any:
-        """See the base class."""
         backend = self._backend
         try:
             by_key = self._groups[backend.key_group].get(namespace)
@@ -197,17 +198,19 @@ class HeapCellTable(HeapTable, CellTable):
             raise backend.no_key() from None
         return None if by_key is None else by_key.get(backend.address)
 
+    @override
     def _everything(self) -> Iterator[tuple[Any, ...]]:
         for group, entries in self._groups.items():
             for namespace in list(entries):
                 for key in list(entries.get(namespace, ())):
                     yield group, namespace, key
 
+    @override
     def _peek(self, *address: Any) -> Any:
         return self.get(*address)
 
+    @override
     def get_for_update(self, namespace: Any) -> Any:
-        """See the base class."""
         value = self.get(namespace)
         sharing, backend = self.sharing, self._backend
         if sharing is None or value is None:
@@ -215,8 +218,8 @@ class HeapCellTable(HeapTable, CellTable):
         owned = sharing.take((backend.key_group, namespace, backend.address))
         return value if owned else list(value)
 
+    @override
     def put(self, namespace: Any, value: Any) -> None:
-        """See the base class."""
         backend = self._backend
         entries = self._writable(namespace)
         try:
@@ -226,14 +229,14 @@ class HeapCellTable(HeapTable, CellTable):
         if self.changed is not None:
             self.changed.add((backend.key_group, namespace, backend.address))
 
+    @override
     def remove(self, namespace: Any) -> None:
-        """See the base class."""
         backend = self._backend
         if self._discard(namespace) is not None and self.changed is not None:
             self.changed.add((backend.key_group, namespace, backend.address))
 
+    @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        """See the base class."""
         group, namespace, address, _ = self._parse(key)
         entries = self._groups[group]
         if value is not None:
@@ -250,10 +253,12 @@ class HeapCellTable(HeapTable, CellTable):
             for key, value in by_key.items():
                 yield self._physical(group, namespace, key), serialize(value)
 
+    @override
     def count(self) -> int:
         """The number of entries."""
         return sum(len(by_key) for group in self._groups.values() for by_key in group.values())
 
+    @override
     def _change(self, address: tuple[Any, ...]) -> Change:
         group, namespace, key = address
         value = self._groups[group].get(namespace, {}).get(key)

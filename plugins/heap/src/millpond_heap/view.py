@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend.state_view import StateView
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from millpond.backend.changes import Change
@@ -30,8 +31,8 @@ class HeapView(StateView):
         self._tables = {name: (table, table.freeze()) for name, table in tables.items()}
         self._unclaimed = dict(unclaimed)
 
+    @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """See the base class."""
         for meta in self.metas:
             if meta.name in self._tables:
                 table, groups = self._tables[meta.name]
@@ -40,7 +41,7 @@ class HeapView(StateView):
                 rows = self._unclaimed.get(meta.name, {}).get(self._prefixes[key_group], {})
                 yield meta.name, list(rows.items())
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         self._tables.clear()
         self._backend.release(self)

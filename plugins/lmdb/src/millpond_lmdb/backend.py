@@ -9,6 +9,7 @@ from typing import ClassVar
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend
 from millpond.backend.spi import KeyedBackendParameters
 from millpond.config import structure_options
+from typing_extensions import override
 
 from millpond_lmdb.factory import LmdbStateBackend
 from millpond_lmdb.options import LmdbOptions
@@ -30,10 +31,10 @@ class LmdbKeyedStateBackend(ByteStoreBackend):
         )
         super().__init__(parameters)
 
+    @override
     def open_store(self, directory: Path) -> ByteStore:
-        """See the base class."""
         return LmdbStore(directory / _FOLDER, self._options)
 
+    @override
     def destroy_store(self, directory: Path) -> None:
-        """See the base class."""
         shutil.rmtree(directory / _FOLDER, ignore_errors=True)

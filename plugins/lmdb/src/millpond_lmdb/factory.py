@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond.config import structure_options
+from typing_extensions import override
 
 from millpond_lmdb.options import LmdbOptions
 
@@ -21,18 +22,18 @@ class LmdbStateBackend(StateBackend):
         {Capability.LOCAL_COPY, Capability.ASYNC_SNAPSHOT}
     )
 
+    @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """See the base class."""
         structure_options(LmdbOptions, options, "configuration", "backend.lmdb")
 
+    @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """See the base class."""
         from millpond_lmdb.backend import LmdbKeyedStateBackend  # noqa: PLC0415 - native
 
         return LmdbKeyedStateBackend(parameters)
 
+    @override
     def native_version(self) -> str:
-        """See the base class."""
         import lmdb  # noqa: PLC0415 - raises where it is missing
 
         return f"lmdb {lmdb.__version__} (LMDB {'.'.join(map(str, lmdb.version()))})"

@@ -8,6 +8,7 @@ from typing import Any
 import lmdb
 from millpond.backend.bytestore import StoreReader
 from millpond.errors import MillpondError
+from typing_extensions import override
 
 from millpond_lmdb.longkeys import PREFIX, restore_order
 
@@ -44,16 +45,16 @@ class LmdbReader(StoreReader):
         self._closed = closed
         self._failure = failure
 
+    @override
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
         try:
             yield from scan_cursor(self._transaction.cursor(db=self._databases[family]), start, end)
         except lmdb.Error as error:
             raise self._failure(error) from error
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         self._transaction.abort()
         self._closed(self)

@@ -18,6 +18,7 @@ from millpond.errors import (
     StoreFullError,
     TooManyStatesError,
 )
+from typing_extensions import override
 
 from millpond_lmdb.failures import failure
 from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
@@ -145,12 +146,12 @@ class LmdbStore(ByteStore):
             self._reader.abort()
             self._reader = None
 
+    @override
     def families(self) -> list[str]:
-        """See the base class."""
         return list(self._databases)
 
+    @override
     def create_family(self, family: str) -> None:
-        """See the base class."""
         if family in self._databases:
             return
         self._end_reading()
@@ -165,8 +166,8 @@ class LmdbStore(ByteStore):
         except lmdb.Error as error:
             raise self._failure(error) from error
 
+    @override
     def get(self, family: str, key: bytes) -> bytes | None:
-        """See the base class."""
         try:
             if self._reader is None:
                 self._reader = self._begin_reading()
@@ -178,10 +179,10 @@ class LmdbStore(ByteStore):
             return value  # type: ignore[no-any-return]
         return unpack(store_key(key), value)[1]
 
+    @override
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
         transaction = self._begin_reading()
         try:
             cursor = transaction.cursor(db=self._databases[family])
@@ -191,8 +192,9 @@ class LmdbStore(ByteStore):
         finally:
             transaction.abort()
 
+    @override
     def reader(self) -> StoreReader:
-        """See the base class; the map cannot grow before it is closed, so growing waits."""
+        """The map cannot grow before it is closed, so growing waits."""
         self._end_reading()
         transaction = self._begin_reading()
         reader = LmdbReader(transaction, dict(self._databases), self._reader_closed, self._failure)
@@ -219,8 +221,8 @@ class LmdbStore(ByteStore):
             self._readers.discard(id(reader))
             self._idle.notify_all()
 
+    @override
     def write(self, batch: WriteBatch) -> None:
-        """See the base class."""
         self._end_reading()
         while True:
             try:
@@ -258,8 +260,9 @@ class LmdbStore(ByteStore):
         reason = f"the address space has no room for {size + least:,} bytes"
         raise StoreFullError("lmdb", str(self._directory), reason)
 
+    @override
     def metrics(self) -> Mapping[str, float]:
-        """See the base class; ``free_bytes`` are pages that later writes use first."""
+        """``free_bytes`` are pages that later writes use first."""
         info, page = self._env.info(), self._env.stat()["psize"]
         with self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(db) for db in self._databases.values())]
@@ -275,8 +278,8 @@ class LmdbStore(ByteStore):
             "readers": float(info["num_readers"]),
         }
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         self._end_reading()
         self._databases = {}
         self._env.close()

@@ -12,6 +12,7 @@ from millpond.backend.spi import KeyedBackendParameters
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import CorruptSnapshotError, StoreDamagedError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from typing_extensions import override
 
 from millpond_rocksdb.factory import RocksDBStateBackend
 from millpond_rocksdb.incremental import fetch_files
@@ -73,10 +74,10 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         assert isinstance(self.store, RocksDBStore)
         return self.store
 
+    @override
     def open_store(self, directory: Path) -> ByteStore:
-        """See the base class."""
         return RocksDBStore(directory / _FOLDER, self._options)
 
+    @override
     def destroy_store(self, directory: Path) -> None:
-        """See the base class."""
         shutil.rmtree(directory / _FOLDER, ignore_errors=True)

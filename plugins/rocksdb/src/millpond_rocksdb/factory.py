@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
+from typing_extensions import override
 
 __all__ = ["NATIVE_FORMAT", "RocksDBStateBackend"]
 
@@ -23,21 +24,22 @@ class RocksDBStateBackend(StateBackend):
         {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS, Capability.ASYNC_SNAPSHOT}
     )
 
+    @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """See the base class; where rocksdict is missing, the workers will check."""
+        """Where rocksdict is missing, the workers will check."""
         with suppress(ImportError):
             from millpond_rocksdb.options import RocksDBOptions  # noqa: PLC0415 - native
 
             RocksDBOptions.structured(options)
 
+    @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-        """See the base class."""
         from millpond_rocksdb.backend import RocksDBKeyedStateBackend  # noqa: PLC0415 - native
 
         return RocksDBKeyedStateBackend(parameters)
 
+    @override
     def native_version(self) -> str:
-        """See the base class."""
         import rocksdict  # noqa: F401, PLC0415 - raises where it is missing
 
         return f"rocksdict {version('rocksdict')}"

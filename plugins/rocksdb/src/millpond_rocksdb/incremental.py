@@ -26,6 +26,7 @@ from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from typing_extensions import override
 
 from millpond_rocksdb.factory import NATIVE_FORMAT
 
@@ -53,15 +54,16 @@ class IncrementalStrategy(SnapshotStrategy):
         super().__init__(backend)
         self._rocksdb = backend
 
+    @override
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """See the base class; what another strategy wrote is no base."""
+        """What another strategy wrote is no base."""
         native = restored is not None and restored.format == NATIVE_FORMAT
         super().start(restored if native else None)
 
+    @override
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        """See the base class."""
         backend = self._rocksdb
         backend.flush(version or uuid.uuid4().hex)
         blank = self.blank_handle(checkpoint_id, storage)
@@ -114,6 +116,7 @@ class _Links(EmptyView):
         super().__init__(backend)
         self._links = links
 
+    @override
     def close(self) -> None:
         shutil.rmtree(self._links, ignore_errors=True)
 

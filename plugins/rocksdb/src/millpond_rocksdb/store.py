@@ -13,6 +13,7 @@ from millpond.backend.failures import fits_address_space, store_error
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
+from typing_extensions import override
 
 from millpond_rocksdb.families import UnmadeFamily
 from millpond_rocksdb.logfiles import damaged_record
@@ -53,10 +54,10 @@ class _RocksDBReader(StoreReader):
         self._store = store
         self._cursors = cursors
 
+    @override
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
         cursor = self._cursors[family]
         cursor.seek(start)
         while cursor.valid():
@@ -67,8 +68,8 @@ class _RocksDBReader(StoreReader):
             cursor.next()
         self._store.require_end(cursor)
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         self._cursors = {}
 
 
@@ -131,12 +132,13 @@ class RocksDBStore(ByteStore):
             reason = f"the address space has no room for {size:,} bytes (ulimit -v)"
             raise StoreFullError("rocksdb", str(self._directory), reason)
 
+    @override
     def families(self) -> list[str]:
-        """See the base class."""
         return list(self._columns)
 
+    @override
     def create_family(self, family: str) -> None:
-        """See the base class; it is made when something is written to it."""
+        """It is made when something is written to it."""
         if family not in self._columns:
             self._columns[family] = UnmadeFamily()
             self._unmade.add(family)
@@ -174,18 +176,18 @@ class RocksDBStore(ByteStore):
         finally:
             self._closed = not self._columns
 
+    @override
     def get(self, family: str, key: bytes) -> bytes | None:
-        """See the base class."""
         try:
             value: bytes | None = self._columns[family].get(key)
         except Exception as error:
             raise self._failure(error) from error
         return value
 
+    @override
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """See the base class."""
         read = ReadOptions()
         if end is not None:
             read.set_iterate_upper_bound(end)
@@ -217,13 +219,14 @@ class RocksDBStore(ByteStore):
         self.damaged = self.damaged or isinstance(found, StoreDamagedError)
         return found
 
+    @override
     def reader(self) -> StoreReader:
-        """See the base class."""
         self._iterated = True
         return _RocksDBReader(self, {name: column.iter() for name, column in self._columns.items()})
 
+    @override
     def metrics(self) -> Mapping[str, float]:
-        """See the base class; sums over all states, but for the shared block cache."""
+        """Sums over all states, but for the shared block cache."""
         columns = self._columns.values()
         summed = {
             name: float(sum(column.property_int_value(f"rocksdb.{key}") or 0 for column in columns))
@@ -248,8 +251,8 @@ class RocksDBStore(ByteStore):
         native.delete_range(start, end, self._handles[family])
         self._apply(native)
 
+    @override
     def write(self, batch: WriteBatch) -> None:
-        """See the base class."""
         if not self._unmade.isdisjoint(batch):
             self._make_families()
         native = NativeBatch(raw_mode=True)
@@ -269,8 +272,8 @@ class RocksDBStore(ByteStore):
         except Exception as error:
             raise self._failure(error) from error
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         if self._closed:
             return
         self._closed = True

@@ -12,6 +12,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from millpond.backend.stored import unreadable
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.types import KeyCodec, TypeSerializer
@@ -47,7 +49,7 @@ class _BufferedTable:
         self.swept = b""
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """See the base class; buffered changes are newer than what is stored."""
+        """The table's ``sweep``; buffered changes are newer than what is stored."""
         with closing(self._backend.store.scan(self._family, self.swept, None)) as scan:
             rows = list(islice(scan, limit))
         removed = 0
@@ -96,8 +98,8 @@ class BufferedCellTable(_BufferedTable, CellTable):
         self._entries: dict[bytes, Any] = {}
         self._dirty: set[bytes] = set()
 
+    @override
     def get(self, namespace: Any) -> Any:
-        """See the base class."""
         address = self._address(namespace)
         try:
             return self._entries[address]
@@ -115,32 +117,33 @@ class BufferedCellTable(_BufferedTable, CellTable):
         self._entries[address] = value
         return value
 
+    @override
     def put(self, namespace: Any, value: Any) -> None:
-        """See the base class."""
         address = self._address(namespace)
         if address not in self._dirty:
             self._backend.make_room(self._serializer.weight(value))
             self._dirty.add(address)
         self._entries[address] = value
 
+    @override
     def remove(self, namespace: Any) -> None:
-        """See the base class."""
         address = self._address(namespace)
         if address not in self._dirty:
             self._backend.make_room(_SMALL)
             self._dirty.add(address)
         self._entries[address] = None
 
+    @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        """See the base class."""
         self._entries[key] = None if value is None else self._serializer.deserialize(value)
         self._dirty.add(key)
 
+    @override
     def _is_dirty(self, physical: bytes) -> bool:
         return physical in self._dirty
 
+    @override
     def changed_entries(self) -> int:
-        """See the base class."""
         return len(self._dirty)
 
     def changes(self) -> list[Change]:
@@ -175,8 +178,8 @@ class BufferedMapTable(_BufferedTable, MapTable):
         self._maps: dict[bytes, dict[bytes, Any]] = {}
         self._dirty: set[tuple[bytes, bytes]] = set()
 
+    @override
     def prepare_key(self, key: Any) -> Any:
-        """See the base class."""
         return self._map_keys.encode(key)
 
     def _map(self, address: bytes) -> dict[bytes, Any]:
@@ -185,8 +188,8 @@ class BufferedMapTable(_BufferedTable, MapTable):
         except KeyError:
             return self._maps.setdefault(address, {})
 
+    @override
     def get(self, namespace: Any, key: Any) -> Any:
-        """See the base class."""
         address = self._address(namespace)
         entries = self._map(address)
         try:
@@ -205,21 +208,21 @@ class BufferedMapTable(_BufferedTable, MapTable):
         self._map(address)[key] = value
         return value
 
+    @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        """See the base class."""
         self._note(self._address(namespace), key, value, self._serializer.weight(value))
 
+    @override
     def remove(self, namespace: Any, key: Any) -> None:
-        """See the base class."""
         self._note(self._address(namespace), key, ABSENT, _SMALL)
 
+    @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        """See the base class."""
         self._backend.require_open()
         self._note(place, key, value, self._serializer.weight(value))
 
+    @override
     def remove_at(self, place: Any, key: Any) -> None:
-        """See the base class."""
         self._backend.require_open()
         self._note(place, key, ABSENT, _SMALL)
 
@@ -254,12 +257,12 @@ class BufferedMapTable(_BufferedTable, MapTable):
             if value is not ABSENT:
                 yield key, value
 
+    @override
     def place(self, namespace: Any) -> bytes:
-        """See the base class."""
         return self._address(namespace)
 
+    @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """See the base class."""
         decode = self._map_keys.decode
         for encoded, value in self._merged(place):
             try:
@@ -268,31 +271,32 @@ class BufferedMapTable(_BufferedTable, MapTable):
                 raise self._unreadable(place + encoded, error) from error
             yield key, value
 
+    @override
     def is_empty(self, namespace: Any) -> bool:
-        """See the base class."""
         return next(self._merged(self._address(namespace)), None) is None
 
+    @override
     def clear(self, namespace: Any) -> None:
-        """See the base class."""
         address = self._address(namespace)
         while batch := [key for key, _ in islice(self._merged(address), 4096)]:
             for key in batch:
                 self.remove(namespace, key)
 
+    @override
     def load(self, key: bytes, value: bytes | None) -> None:
-        """See the base class."""
         start = self._backend.end_of_namespace(key, self._namespaces)
         address, map_key = key[:start], key[start:]
         loaded = ABSENT if value is None else self._serializer.deserialize(value)
         self._map(address)[map_key] = loaded
         self._dirty.add((address, map_key))
 
+    @override
     def _is_dirty(self, physical: bytes) -> bool:
         start = self._backend.end_of_namespace(physical, self._namespaces)
         return (physical[:start], physical[start:]) in self._dirty
 
+    @override
     def changed_entries(self) -> int:
-        """See the base class."""
         return len(self._dirty)
 
     def changes(self) -> list[Change]:

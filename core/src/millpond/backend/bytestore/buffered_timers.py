@@ -6,6 +6,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from millpond.backend.bytestore.buffered_tables import end_of_prefix
 from millpond.backend.changes import Change
 from millpond.backend.timer_queue import (
@@ -32,18 +34,18 @@ class BufferedTimerRows(TimerRows):
         self._prefixes = prefixes
         self._changed: dict[bytes, bool] = {}
 
+    @override
     def add(self, row: bytes) -> None:
-        """See the base class."""
         self._backend.make_room(_CHANGE_BYTES)
         self._changed[row] = True
 
+    @override
     def discard(self, row: bytes) -> None:
-        """See the base class."""
         self._backend.make_room(_CHANGE_BYTES)
         self._changed[row] = False
 
+    @override
     def until(self, timestamp: int) -> list[bytes]:
-        """See the base class."""
         stop = timestamp_bytes(timestamp)
         rows: set[bytes] = set()
         for prefix in self._prefixes:
@@ -58,8 +60,8 @@ class BufferedTimerRows(TimerRows):
                 rows.discard(row)
         return list(rows)
 
+    @override
     def earliest(self) -> int | None:
-        """See the base class."""
         start = len(self._prefixes[0])
         stamps = [
             row[start : start + TIMESTAMP_BYTES] for row, there in self._changed.items() if there

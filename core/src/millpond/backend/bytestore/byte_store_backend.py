@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.backend.bytestore.buffered_tables import (
     BufferedCellTable,
     BufferedMapTable,
@@ -119,9 +121,11 @@ class ByteStoreBackend(KeyedStateBackend):
 
     # ---------------------------------------------------------------- key context
 
+    @override
     def _select(self, key: Any, key_group: int) -> None:
         self.prefix = self._group_prefixes[key_group] + self.key_codec.encode(key)
 
+    @override
     def _unselect(self) -> None:
         self.prefix = None
 
@@ -141,8 +145,8 @@ class ByteStoreBackend(KeyedStateBackend):
             self.fail(error)
             raise
 
+    @override
     def flush(self, version: str | None = None) -> None:
-        """See the base class."""
         self.require_open()
         self.remove_expired()
         batch: dict[str, list[Change]] = {}
@@ -161,19 +165,20 @@ class ByteStoreBackend(KeyedStateBackend):
         self._all_flushed()
         self._tell(batch)
 
+    @override
     def counters(self) -> dict[str, int]:
-        """See the base class."""
         stored = {"store_reads": self.store_reads, "store_writes": self._store_writes}
         return {**super().counters(), **stored}
 
+    @override
     def native_metrics(self) -> Mapping[str, float]:
-        """See the base class."""
         return self.store.metrics()
 
     # ---------------------------------------------------------------- clean-up
 
+    @override
     def _plan_cleanup(self, fresh: RegisteredState) -> None:
-        """See the base class; goes on where the last process with this store has stopped."""
+        """Goes on where the last process with this store has stopped."""
         super()._plan_cleanup(fresh)
         name = fresh.meta.name
         known = self.store.get(META_FAMILY, _SWEEP_KEY + name.encode())
@@ -189,6 +194,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     # ---------------------------------------------------------------- tables and rows
 
+    @override
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         family = self._family(registered.meta.name)
         namespaces = registered.namespace_codec
@@ -198,6 +204,7 @@ class ByteStoreBackend(KeyedStateBackend):
             )
         return BufferedCellTable(self, family, namespaces, registered.serializer)
 
+    @override
     def _create_timer_rows(self, name: str) -> TimerRows:
         return BufferedTimerRows(self, self._family(name), list(self._group_prefixes.values()))
 
@@ -227,6 +234,7 @@ class ByteStoreBackend(KeyedStateBackend):
                 return
             start = rows[-1][0] + b"\0"
 
+    @override
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         self.flush()
         family = self._family(name)
@@ -235,6 +243,7 @@ class ByteStoreBackend(KeyedStateBackend):
             physical = (address for address, _ in rows)
             yield from addresses_of(physical, self.key_codec, namespaces, self._prefix_bytes)
 
+    @override
     def _count_entries(self) -> int:
         self.flush()
         return sum(
@@ -244,15 +253,17 @@ class ByteStoreBackend(KeyedStateBackend):
             for _ in self.scan_in_chunks(self._family(meta.name), b"")
         )
 
+    @override
     def freeze(self) -> StateView:
-        """See the base class; through the store's own snapshot, where it has one."""
+        """Through the store's own snapshot, where it has one."""
         self.require_open()
         for meta in self.state_metas():
             self._family(meta.name)
         return ByteStoreView(self, self.store)
 
+    @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """See the base class; the version marker goes first, so a half-done store is not used."""
+        """The version marker goes first, so a half-done store is not used."""
         self.flush(None)
         family = self._family(state_name)
         for _, value in self.scan_in_chunks(family, b""):
@@ -266,13 +277,13 @@ class ByteStoreBackend(KeyedStateBackend):
             self.fail(error)
             raise
 
+    @override
     def expect_states(self, names: Iterable[str]) -> None:
-        """See the base class."""
         for name in names:
             self._family(name)
 
+    @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """See the base class."""
         family = self._family(state_name)
         batch: list[Change] = []
         size = 0
@@ -285,6 +296,7 @@ class ByteStoreBackend(KeyedStateBackend):
         if batch:
             self.store.write({family: batch})
 
+    @override
     def _close(self) -> None:
         if self.store.damaged:
             self.distrust()

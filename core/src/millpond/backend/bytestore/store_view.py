@@ -7,6 +7,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from millpond.backend.bytestore.buffered_tables import end_of_prefix
 from millpond.backend.bytestore.store import ByteStore, StoreReader
 from millpond.backend.changes import Change
@@ -30,16 +32,16 @@ class ByteStoreView(StateView):
         self._source: ByteStore | StoreReader = self._reader or store
         self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
 
+    @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        """See the base class."""
         prefix = key_group.to_bytes(self._prefix_bytes, "big")
         for meta in self.metas:
             with closing(self._source.scan(meta.name, prefix, end_of_prefix(prefix))) as scan:
                 while chunk := list[Change](islice(scan, _CHUNK)):
                     yield meta.name, chunk
 
+    @override
     def close(self) -> None:
-        """See the base class."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

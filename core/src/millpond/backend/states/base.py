@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
 from millpond.state.descriptors import StateDescriptor
@@ -32,6 +34,7 @@ class RawState(State):
         self._namespace: Any = None
         self._raw_namespace: Any = ABSENT
 
+    @override
     def set_current_namespace(self, namespace: Any) -> None:
         """See the interface."""
         if namespace is not self._raw_namespace:
@@ -55,6 +58,7 @@ class RawState(State):
             raise NullValueError(what, self._place)
         return self._checked(self._serializer.check, value)
 
+    @override
     def clear(self) -> None:
         """See the interface."""
         if isinstance(self._table, MapTable):

@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.arguments import check_type
 from millpond.backend.states.base import RawState
 from millpond.backend.states.map_state import RawMapState
@@ -67,6 +69,7 @@ class RawValueState(RawState, ValueState[Any]):
         default = descriptor.default
         self._default = None if default is None else self._check(default)
 
+    @override
     def value(self) -> Any:
         """See the interface."""
         value = self._table.get(self._namespace)
@@ -76,6 +79,7 @@ class RawValueState(RawState, ValueState[Any]):
                 return None
         return value if self._immutable else self._copy(value)
 
+    @override
     def update(self, value: Any) -> None:
         """See the interface."""
         if value is None:
@@ -106,6 +110,7 @@ class _MergingRawState(RawState, MergingState[Any, Any]):
         """A stored value in the form in which another namespace takes it over."""
         return stored
 
+    @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """See the interface; nothing changes before the users' functions are done."""
         if sources is None:
@@ -127,6 +132,7 @@ class _MergingRawState(RawState, MergingState[Any, Any]):
 class RawListState(_MergingRawState, ListState[Any]):
     """A list, stored as one cell."""
 
+    @override
     def get(self) -> list[Any]:
         """See the interface."""
         stored = self._table.get(self._namespace)
@@ -134,14 +140,17 @@ class RawListState(_MergingRawState, ListState[Any]):
             return []
         return list(stored) if self._immutable else [self._copy(value) for value in stored]
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         self._append([self._check(value)])
 
+    @override
     def add_all(self, values: Iterable[Any]) -> None:
         """See the interface."""
         self._append(self._check_all(values))
 
+    @override
     def update(self, values: Iterable[Any]) -> None:
         """See the interface."""
         checked = self._check_all(values)
@@ -167,9 +176,11 @@ class RawListState(_MergingRawState, ListState[Any]):
                 stored.extend(values)
             self._table.put(self._namespace, values if stored is None else stored)
 
+    @override
     def _combine(self, stored: list[Any]) -> Any:
         return [element for elements in stored for element in elements]
 
+    @override
     def _moved(self, stored: Any) -> Any:
         return list(stored)  # since a list is grown in place
 
@@ -185,6 +196,7 @@ class _AppendingRawState(_MergingRawState):
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         raise NotImplementedError
 
+    @override
     def _combine(self, stored: list[Any]) -> Any:
         own = stored if self._immutable else list(map(self._copy, stored))
         merged = own[0]
@@ -194,11 +206,13 @@ class _AppendingRawState(_MergingRawState):
                 merged = self._check(merged, "the merged accumulator")
         return merged
 
+    @override
     def get(self) -> Any:
         """See the interface."""
         accumulator = self.get_internal()
         return None if accumulator is None else self._result(accumulator)
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         if value is None:
@@ -224,6 +238,7 @@ class RawReducingState(_AppendingRawState, ReducingState[Any]):
         super().__init__(descriptor, namespace_codec, table)
         self._reduce = self._merge_two = descriptor.reduce_function
 
+    @override
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         checked = self._check(value)
         return checked if accumulator is None else self._reduce(accumulator, checked)
@@ -239,9 +254,11 @@ class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
         self._function = descriptor.aggregate_function
         self._merge_two = self._function.merge
 
+    @override
     def _result(self, accumulator: Any) -> Any:
         return self._function.get_result(accumulator)
 
+    @override
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         if accumulator is None:
             accumulator = self._function.create_accumulator()
@@ -258,6 +275,7 @@ class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
         self._fold = descriptor.fold_function
         self._initial = self._check(descriptor.initial, "the initial value")
 
+    @override
     def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
         start = copy.copy(self._copy(self._initial)) if accumulator is None else accumulator
         return self._fold(start, value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.arguments import check_type
 from millpond.backend.states.base import RawState
 from millpond.backend.tables import ABSENT, MapTable
@@ -77,6 +79,7 @@ class RawMapState(RawState, MapState[Any, Any]):
                 raise NullValueError("a map value of this type", self._place) from None
             raise
 
+    @override
     def get(self, key: Any, default: Any = None) -> Any:
         """See the interface."""
         value = self._table.get(self._namespace, self._key(key))
@@ -84,10 +87,12 @@ class RawMapState(RawState, MapState[Any, Any]):
             return default
         return value if self._immutable else self._copy(value)
 
+    @override
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
         self._table.put(self._namespace, self._key(key), self._value(value))
 
+    @override
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
         if entries is None:
@@ -101,14 +106,17 @@ class RawMapState(RawState, MapState[Any, Any]):
         for key, value in checked:
             self._table.put(self._namespace, key, value)
 
+    @override
     def remove(self, key: Any) -> None:
         """See the interface."""
         self._table.remove(self._namespace, self._key(key))
 
+    @override
     def contains(self, key: Any) -> bool:
         """See the interface."""
         return self._table.get(self._namespace, self._key(key)) is not ABSENT
 
+    @override
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
         table, copy_of = self._table, None if self._immutable else self._copy
@@ -119,6 +127,7 @@ class RawMapState(RawState, MapState[Any, Any]):
         copy_of = None if self._immutable else self._copy
         return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
 
+    @override
     def is_empty(self) -> bool:
         """See the interface."""
         return self._table.is_empty(self._namespace)

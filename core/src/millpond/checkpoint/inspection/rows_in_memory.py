@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from millpond.backend.changes import Change
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.migration import CellMigration
@@ -39,8 +41,8 @@ class Contents(KeyedStateBackend):
         self._prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 
+    @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """See the base class."""
         groups = self._rows.setdefault(state_name, {})
         for key, value in rows:
             group = groups.setdefault(key[: self._prefix_bytes], {})
@@ -55,8 +57,8 @@ class Contents(KeyedStateBackend):
             if rows:
                 yield sorted(rows.items())
 
+    @override
     def freeze(self) -> StateView:
-        """See the base class."""
         return _ContentsView(self)
 
     def rows(self, state_name: str, key_group: int) -> list[Change]:
@@ -64,34 +66,42 @@ class Contents(KeyedStateBackend):
         prefix = key_group.to_bytes(self._prefix_bytes, "big")
         return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
 
+    @override
     def flush(self, version: str | None = None) -> None:
-        """See the base class; nothing is buffered."""
+        """Nothing is buffered."""
         self.version = version
 
+    @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """See the base class."""
         raise UnsupportedCapabilityError(self.name, "migrate_rows")
 
+    @override
     def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         raise UnsupportedCapabilityError(self.name, "get_partitioned_state")
 
+    @override
     def _create_timer_rows(self, name: str) -> TimerRows:
         raise UnsupportedCapabilityError(self.name, "timer_queue")
 
+    @override
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         for rows in self.state_rows(name):
             physical = (key for key, _ in rows)
             yield from addresses_of(physical, self.key_codec, namespaces, self._prefix_bytes)
 
+    @override
     def _count_entries(self) -> int:
         return sum(len(g) for groups in self._rows.values() for g in groups.values())
 
+    @override
     def _select(self, key: Any, key_group: int) -> None:
         raise UnsupportedCapabilityError(self.name, "set_current_key")
 
+    @override
     def _unselect(self) -> None:
         """There is never a current key."""
 
+    @override
     def _close(self) -> None:
         self._rows.clear()
 
@@ -101,6 +111,7 @@ class _ContentsView(StateView):
         super().__init__(contents)
         self._contents = contents
 
+    @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         for meta in self.metas:
             yield meta.name, self._contents.rows(meta.name, key_group)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
@@ -29,10 +30,11 @@ class SavepointStrategy(SnapshotStrategy):
 
     name: ClassVar[str] = "savepoint"
 
+    @override
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        """See the base class; the savepoint gets a folder of its own."""
+        """The savepoint gets a folder of its own."""
         folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
         return self.save(checkpoint_id, storage, folder)
 
@@ -66,5 +68,6 @@ class SavepointStrategy(SnapshotStrategy):
 
         return self.launch(checkpoint_id, work, view)
 
+    @override
     def notify_complete(self, checkpoint_id: int) -> None:
         """Nothing builds on a savepoint."""

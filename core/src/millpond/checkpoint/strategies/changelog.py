@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.state_view import EmptyView
@@ -63,8 +64,8 @@ class ChangelogStrategy(SnapshotStrategy):
         self._builder = SegmentBuilder(prefix_bytes, self._log.append)
         self._covered.clear()
 
+    @override
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """See the base class."""
         portable = restored is not None and restored.format == PORTABLE
         super().start(restored if portable else None)
         self._recording = portable
@@ -82,10 +83,10 @@ class ChangelogStrategy(SnapshotStrategy):
                 self._builder.add(state, changes)
             self._builder.cut()
 
+    @override
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        """See the base class."""
         backend = self._backend
         self._listen()
         backend.flush(version or uuid.uuid4().hex)
@@ -163,8 +164,8 @@ class ChangelogStrategy(SnapshotStrategy):
         size = sum(file.size for file in deltas) + delta.size
         return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
 
+    @override
     def notify_complete(self, checkpoint_id: int) -> None:
-        """See the base class."""
         super().notify_complete(checkpoint_id)
         confirmed = self.confirmed is not None and self.confirmed.checkpoint_id == checkpoint_id
         covered = self._covered.get(checkpoint_id)

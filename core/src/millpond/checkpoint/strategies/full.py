@@ -6,6 +6,8 @@ import uuid
 from concurrent.futures import Future
 from typing import ClassVar
 
+from typing_extensions import override
+
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.row_file import SnapshotWriter
@@ -35,10 +37,10 @@ class FullStrategy(SnapshotStrategy):
 
     name: ClassVar[str] = "full"
 
+    @override
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
-        """See the base class."""
         backend = self._backend
         backend.flush(version or uuid.uuid4().hex)
         blank = self.blank_handle(checkpoint_id, storage)

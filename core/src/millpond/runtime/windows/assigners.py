@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors import ConfigError
 from millpond.runtime.windows.triggers import (
@@ -71,6 +72,7 @@ class _Tumbling(WindowAssigner):
             raise ConfigError("size", reason, cls.__name__)
         return cls(length, start)
 
+    @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
         start = timestamp - (timestamp - self.offset) % self.size
         return (window_of(start, start + self.size),)
@@ -96,6 +98,7 @@ class _Sliding(WindowAssigner):
             raise ConfigError("size", reason, cls.__name__)
         return cls(length, step, start)
 
+    @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
         last = timestamp - (timestamp - self.offset) % self.slide
         starts = range(last, timestamp - self.size, -self.slide)
@@ -122,6 +125,7 @@ class _Session(WindowAssigner):
         """The same with a gap for each element, from a function of it."""
         return cls(gap)
 
+    @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
         gap = self.gap
         if callable(gap):
@@ -182,10 +186,11 @@ class GlobalWindows(WindowAssigner):
         """The assigner; named as in Flink."""
         return cls()
 
+    @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
-        """See the base class."""
         return (GLOBAL_WINDOW,)
 
+    @override
     def default_trigger(self) -> Trigger:
         """A trigger that never fires."""
         return NeverTrigger()

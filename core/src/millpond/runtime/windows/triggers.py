@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import attrs
+from typing_extensions import override
 
 from millpond.arguments import checked
 from millpond.errors import ConfigError
@@ -98,28 +99,28 @@ class Trigger(ABC):
 class EventTimeTrigger(Trigger):
     """Fires when the watermark reaches the window's end, then at each late element."""
 
+    @override
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         end = context.window.max_timestamp()
         if end <= context.current_watermark():
             return TriggerResult.FIRE
         context.register(TimeDomain.EVENT_TIME, end)
         return TriggerResult.CONTINUE
 
+    @override
     def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         due = domain is TimeDomain.EVENT_TIME and timestamp == context.window.max_timestamp()
         return TriggerResult.FIRE if due else TriggerResult.CONTINUE
 
+    @override
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """See the base class."""
         # Of a window that is past its end the element that joined it makes on_element fire.
         end = context.window.max_timestamp()
         if end > context.current_watermark():
             context.register(TimeDomain.EVENT_TIME, end)
 
+    @override
     def clear(self, context: TriggerContext) -> None:
-        """See the base class."""
         context.delete(TimeDomain.EVENT_TIME, context.window.max_timestamp())
 
 
@@ -127,24 +128,25 @@ class EventTimeTrigger(Trigger):
 class ProcessingTimeTrigger(Trigger):
     """Fires when the processing time has passed the window's end."""
 
+    @override
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class; an element never fires, the timer does."""
+        """An element never fires, the timer does."""
         context.register(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
         return TriggerResult.CONTINUE
 
+    @override
     def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         due = domain is TimeDomain.PROCESSING_TIME
         return TriggerResult.FIRE if due else TriggerResult.CONTINUE
 
+    @override
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """See the base class."""
         end = context.window.max_timestamp()
         if end > context.current_processing_time():
             context.register(TimeDomain.PROCESSING_TIME, end)
 
+    @override
     def clear(self, context: TriggerContext) -> None:
-        """See the base class."""
         context.delete(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
 
 
@@ -152,8 +154,8 @@ class ProcessingTimeTrigger(Trigger):
 class NeverTrigger(Trigger):
     """Never fires."""
 
+    @override
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         return TriggerResult.CONTINUE
 
 
@@ -174,8 +176,8 @@ class CountTrigger(Trigger):
             raise ConfigError("max_count", f"{max_count} is not positive", "CountTrigger.of")
         return cls(max_count)
 
+    @override
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         count = context.state(_COUNT)
         count.add(1)
         if count.get() < self.max_count:
@@ -183,12 +185,12 @@ class CountTrigger(Trigger):
         count.clear()
         return TriggerResult.FIRE
 
+    @override
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """See the base class."""
         context.state(_COUNT).merge_namespaces(context.window, merged)
 
+    @override
     def clear(self, context: TriggerContext) -> None:
-        """See the base class."""
         context.state(_COUNT).clear()
 
 
@@ -203,6 +205,7 @@ class PurgingTrigger(Trigger):
         """The trigger; named as in Flink."""
         return cls(inner)
 
+    @override
     def can_merge(self) -> bool:
         """Whether the other trigger does."""
         return self.inner.can_merge()
@@ -211,18 +214,18 @@ class PurgingTrigger(Trigger):
     def _purging(result: TriggerResult) -> TriggerResult:
         return TriggerResult.FIRE_AND_PURGE if TriggerResult.FIRE in result else result
 
+    @override
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         return self._purging(self.inner.on_element(element, timestamp, context))
 
+    @override
     def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """See the base class."""
         return self._purging(self.inner.on_time(domain, timestamp, context))
 
+    @override
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """See the base class."""
         self.inner.on_merge(merged, context)
 
+    @override
     def clear(self, context: TriggerContext) -> None:
-        """See the base class."""
         self.inner.clear(context)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 from millpond.runtime.rows import selector
 from millpond.runtime.windows.window import TimeWindow
@@ -81,6 +82,7 @@ class ProcessWindowFunction(ABC):
 class _Plain(ProcessWindowFunction):
     """Key, start and end in ms, and the value; keys and values of several parts are spread."""
 
+    @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
         return [(*_parts(key), *context.window, *_parts(elements))]
 
@@ -93,6 +95,7 @@ class _ByCallable(ProcessWindowFunction):
     def __init__(self, function: Callable[[Any, TimeWindow, Any], Iterable[Any]]) -> None:
         self._function = function
 
+    @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
         return self._function(key, context.window, elements)
 

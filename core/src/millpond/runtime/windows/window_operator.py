@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import attrs
+from typing_extensions import override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
@@ -87,6 +88,7 @@ class WindowOperator(KeyedProcessFunction):
         self._event_time = assigner.is_event_time
         self._domain = TimeDomain.EVENT_TIME if self._event_time else TimeDomain.PROCESSING_TIME
 
+    @override
     def open(self, context: RuntimeContext) -> None:
         """Get the states."""
         self._runtime = context
@@ -102,6 +104,7 @@ class WindowOperator(KeyedProcessFunction):
 
     # ---------------------------------------------------------------- rows
 
+    @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         """Add a row to its windows; yields what those that fire give."""
         at = self._context(context)
@@ -202,6 +205,7 @@ class WindowOperator(KeyedProcessFunction):
 
     # ---------------------------------------------------------------- time
 
+    @override
     def on_timer(self, timestamp: int, context: Context) -> Iterable[Any]:
         """Fire or drop the window that a timer was set for."""
         at = self._context(context)

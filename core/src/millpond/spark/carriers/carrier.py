@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     LongType,
     StringType,
 )
+from typing_extensions import override
 
 from millpond.errors import brief
 from millpond.types.scalars import exact_float
@@ -92,8 +93,8 @@ class BooleanCarrier(Carrier):
     identity = True
     python_name = "bool"
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if type(value) is not bool and type(value).__name__ not in ("bool", "bool_"):
             raise refuse(value)
         return bool(value)
@@ -111,12 +112,12 @@ class IntegralCarrier(Carrier):
         self._declared = declared
         self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast("bigint")
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise refuse(value)
         number = value.__index__()
@@ -124,8 +125,8 @@ class IntegralCarrier(Carrier):
             raise ValueError(f"{number} is out of range")
         return number
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast(self._declared)
 
 
@@ -143,20 +144,20 @@ class FloatingCarrier(Carrier):
     def __init__(self, declared: DataType) -> None:
         self._declared = declared
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast("double")
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if isinstance(value, float):
             return float(value)
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise refuse(value)
         return exact_float(value.__index__())
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast(self._declared)
 
 
@@ -167,12 +168,12 @@ class TextCarrier(Carrier):
     identity = True
     python_name = "str"
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast("string")
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, str):
             raise refuse(value)
         value.encode()
@@ -185,12 +186,12 @@ class BinaryCarrier(Carrier):
     carried = BinaryType()
     python_name = "bytes"
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return bytes(value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise refuse(value)
         return bytes(value)
@@ -206,16 +207,16 @@ class DecimalCarrier(Carrier):
         self._declared = declared
         self._limit = Decimal(10) ** (declared.precision - declared.scale)
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast("string")
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return Decimal(value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
             raise refuse(value)
         number = Decimal(value)
@@ -230,8 +231,8 @@ class DecimalCarrier(Carrier):
         zeros = len(text) - len(text.rstrip("0"))
         return not number or int(exponent) + zeros >= -self._declared.scale
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast(self._declared)
 
 
@@ -242,16 +243,16 @@ class NullCarrier(Carrier):
     filler = False
     python_name = "None"
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return F.lit(None).cast("boolean")
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         raise refuse(value)
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return F.lit(None)
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+from typing_extensions import override
 
 from millpond.spark.carriers.carrier import (
     BinaryCarrier,
@@ -87,23 +88,27 @@ class _Leaf(_Node):
         self._bytes = isinstance(carrier, BinaryCarrier)
         self.carried = StringType() if self._double or self._bytes else carrier.carried
 
+    @override
     def encode(self, column: Column) -> Column:
         column = self._carrier.encode(column)
         if self._bytes:
             return F.hex(column)
         return column.cast("string") if self._double else column
 
+    @override
     def decode(self, value: Any) -> Any:
         if self._bytes:
             return bytes.fromhex(value)
         return float(value) if self._double else self._carrier.decode(value)
 
+    @override
     def pack(self, value: Any) -> Any:
         packed = self._carrier.pack(value)
         if self._bytes:
             return packed.hex()
         return java_double(packed) if self._double else packed
 
+    @override
     def restore(self, column: Column) -> Column:
         if self._bytes:
             column = F.unhex(column)
@@ -117,19 +122,23 @@ class _Array(_Node):
         self._element = element
         self.carried = ArrayType(element.carried)
 
+    @override
     def encode(self, column: Column) -> Column:
         return F.transform(column, self._element.encode)
 
+    @override
     def decode(self, value: Any) -> Any:
         decode = self._element.decode
         return [None if item is None else decode(item) for item in value]
 
+    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise refuse(value)
         pack = self._element.pack
         return [None if item is None else pack(item) for item in value]
 
+    @override
     def restore(self, column: Column) -> Column:
         return F.transform(column, self._element.restore)
 
@@ -141,6 +150,7 @@ class _Map(_Node):
         fields = [StructField("k", key.carried), StructField("v", value.carried)]
         self.carried = ArrayType(StructType(fields))
 
+    @override
     def encode(self, column: Column) -> Column:
         def entry(pair: Column) -> Column:
             key, value = self._key.encode(pair["key"]), self._value.encode(pair["value"])
@@ -148,6 +158,7 @@ class _Map(_Node):
 
         return F.transform(F.map_entries(column), entry)
 
+    @override
     def decode(self, value: Any) -> Any:
         made = {}
         for entry in value:
@@ -157,6 +168,7 @@ class _Map(_Node):
             )
         return made
 
+    @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, dict):
             raise refuse(value)
@@ -165,6 +177,7 @@ class _Map(_Node):
             for key, item in value.items()
         ]
 
+    @override
     def restore(self, column: Column) -> Column:
         def entry(pair: Column) -> Column:
             key, value = self._key.restore(pair["k"]), self._value.restore(pair["v"])
@@ -186,6 +199,7 @@ class _Struct(_Node):
             [StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
         )
 
+    @override
     def encode(self, column: Column) -> Column:
         fields = [
             part.encode(column.getField(name)).alias(f"_{index}")
@@ -193,11 +207,13 @@ class _Struct(_Node):
         ]
         return F.when(column.isNotNull(), F.struct(*fields))
 
+    @override
     def decode(self, value: Any) -> Any:
         items = [value.get(f"_{index}") for index in range(len(self._parts))]
         pairs = zip(self._parts, items, strict=True)
         return self._row(*[None if item is None else part.decode(item) for part, item in pairs])
 
+    @override
     def pack(self, value: Any) -> Any:
         items = reader_of(type(value), self._names)(value)
         packed = {}
@@ -205,6 +221,7 @@ class _Struct(_Node):
             packed[f"_{index}"] = None if item is None else part.pack(item)
         return packed
 
+    @override
     def restore(self, column: Column) -> Column:
         fields = [
             part.restore(column.getField(f"_{index}")).alias(name)
@@ -236,20 +253,20 @@ class NestedCarrier(Carrier):
         self._schema = StructType([StructField("v", node.carried)])
         self._pack: Callable[[Any], Any] = node.pack
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         text = F.to_json(F.struct(self._node.encode(column).alias("v")))
         return F.when(column.isNotNull(), text)
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return self._node.decode(_decode_json(value)["v"])
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         return _encode_json({"v": self._pack(value)}).decode()
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         parsed = F.from_json(column, self._schema, {"mode": "FAILFAST"})
         return self._node.restore(parsed["v"])

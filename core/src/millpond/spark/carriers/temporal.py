@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     StringType,
     YearMonthIntervalType,
 )
+from typing_extensions import override
 
 from millpond.spark.carriers.carrier import Carrier, IntegralCarrier, refuse
 from millpond.types.scalars import EPOCH, NAIVE_EPOCH, micros_from_datetime
@@ -41,22 +42,22 @@ class DateCarrier(Carrier):
     filler = 0
     python_name = "date"
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return F.unix_date(column).cast("bigint")
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return date.fromordinal(value + _EPOCH_ORDINAL)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, date) or isinstance(value, datetime):
             raise refuse(value)
         return value.toordinal() - _EPOCH_ORDINAL
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return F.date_from_unix_date(column.cast("int"))
 
 
@@ -67,30 +68,32 @@ class TimestampCarrier(Carrier):
     filler = 0
     python_name = "datetime"
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return F.unix_micros(column)
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return EPOCH + timedelta(microseconds=value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class; a naive datetime means UTC."""
+        """A naive datetime means UTC."""
         if not isinstance(value, datetime):
             raise refuse(value)
         return micros_from_datetime(value)
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return F.timestamp_micros(column)
 
 
 class TimestampNtzCarrier(TimestampCarrier):
     """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class; no session time zone takes part."""
+        """No session time zone takes part."""
         parts = [F.year, F.month, F.day, F.hour, F.minute]
         seconds = F.extract(F.lit("SECOND"), column)
         year, month, day, hour, minute = (part(column) for part in parts)
@@ -98,18 +101,18 @@ class TimestampNtzCarrier(TimestampCarrier):
             F.make_timestamp_ltz(year, month, day, hour, minute, seconds, F.lit("UTC"))
         )
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return NAIVE_EPOCH + timedelta(microseconds=value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, datetime) or value.tzinfo is not None:
             raise refuse(value)
         return micros_from_datetime(value)
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return F.expr(_NTZ_EPOCH) + _interval(column)
 
 
@@ -123,8 +126,8 @@ class IntervalCarrier(Carrier):
     def __init__(self, declared: DayTimeIntervalType) -> None:
         self._declared = declared
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         full = column.cast(DayTimeIntervalType())
         days, hours, minutes, seconds = (
             F.extract(F.lit(part), full) for part in ("DAY", "HOUR", "MINUTE", "SECOND")
@@ -132,18 +135,18 @@ class IntervalCarrier(Carrier):
         whole = ((days.cast("bigint") * 24 + hours) * 60 + minutes) * 60
         return whole * _MICROS + (seconds * _MICROS).cast("bigint")
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return timedelta(microseconds=value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, timedelta):
             raise refuse(value)
         return value // _MICROSECOND
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return _interval(column).cast(self._declared)
 
 
@@ -170,18 +173,18 @@ class MonthsCarrier(Carrier):
     def __init__(self, declared: YearMonthIntervalType) -> None:
         self._declared = declared
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         full = column.cast(YearMonthIntervalType())
         years, months = (F.extract(F.lit(part), full) for part in ("YEAR", "MONTH"))
         return years.cast("bigint") * 12 + months
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         return IntegralCarrier(IntegerType(), 32).pack(value)
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return F.make_ym_interval(F.lit(0), column.cast("int")).cast(self._declared)
 
 
@@ -194,20 +197,20 @@ class TimeCarrier(Carrier):
     def __init__(self, declared: DataType) -> None:
         self._declared = declared
 
+    @override
     def encode(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast("string")
 
+    @override
     def decode(self, value: Any) -> Any:
-        """See the base class."""
         return time.fromisoformat(value)
 
+    @override
     def pack(self, value: Any) -> Any:
-        """See the base class."""
         if not isinstance(value, time) or value.tzinfo is not None:
             raise refuse(value)
         return value.isoformat()
 
+    @override
     def restore(self, column: Column) -> Column:
-        """See the base class."""
         return column.cast(self._declared)

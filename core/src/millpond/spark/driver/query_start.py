@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from typing_extensions import override
 
 from millpond.spark.driver.layout import note_failure
 from millpond.spark.driver.settling import DeclaredOperator, Start
@@ -64,7 +65,8 @@ class _LayoutListener(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryStarted(self, event: Any) -> None:
         """Settle the layouts of a query that is about to begin."""
         query, run = str(event.id), str(event.runId)
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
@@ -84,10 +86,12 @@ class _LayoutListener(StreamingQueryListener):
                 note_failure(storage, query, uid, run, str(error))
             _let_it_tell(stream)
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryProgress(self, event: Any) -> None:
         """Nothing to do."""
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryTerminated(self, event: Any) -> None:
         """Nothing to do."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from typing_extensions import override
 
 from millpond.reporters import prometheus_text
 from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
@@ -83,12 +84,14 @@ class MetricsListener(StreamingQueryListener):
         self._report = report
         self._checkpoints: dict[str, str] = {}
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryStarted(self, event: Any) -> None:
         """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
         running: Any = self._spark._jsparkSession.streams().get(str(event.id))  # noqa: SLF001
         self._checkpoints[str(event.id)] = running.streamingQuery().resolvedCheckpointRoot()
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryProgress(self, event: Any) -> None:
         """Read and report; what goes wrong is logged, the query goes on."""
         try:
             progress = event.progress
@@ -99,6 +102,7 @@ class MetricsListener(StreamingQueryListener):
         except Exception:  # noqa: BLE001 - metrics never fail a query
             _LOG.warning("the figures of a batch could not be read", exc_info=True)
 
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+    @override
+    def onQueryTerminated(self, event: Any) -> None:
         """Forget the query; all its batches were told of before."""
         self._checkpoints.pop(str(event.id), None)

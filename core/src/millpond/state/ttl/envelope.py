@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 from millpond.clock import Clock
 from millpond.state.descriptors import (
@@ -39,29 +40,30 @@ class TtlSerializer(TypeSerializer[Stamped]):
         self.immutable = inner.immutable
         self.type_name = inner.type_name
 
+    @override
     def check(self, value: Any) -> Stamped:
-        """See the base class."""
         checked = self._check(value[0])
         return value if checked is value[0] else (checked, value[1])
 
+    @override
     def copy(self, value: Stamped) -> Stamped:
-        """See the base class."""
         return self.inner.copy(value[0]), value[1]
 
+    @override
     def serialize(self, value: Stamped) -> bytes:
-        """See the base class."""
         return _pack(value[1]) + self._serialize(value[0])
 
+    @override
     def deserialize(self, data: bytes) -> Stamped:
-        """See the base class."""
         return self._deserialize(data[8:]), _unpack(data)[0]
 
+    @override
     def snapshot(self) -> SerializerSnapshot:
         """The inner serializer's: that TTL is on is written beside it."""
         return self.inner.snapshot()
 
+    @override
     def weight(self, value: Stamped) -> int:
-        """See the base class."""
         return 64 + self.inner.weight(value[0])
 
 
@@ -98,18 +100,22 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
     inner: AggregateFunction[Any, Any, Any]
     time: _Time
 
+    @override
     def create_accumulator(self) -> Stamped:
         return self.inner.create_accumulator(), self.time.clock.now_ms
 
+    @override
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
         now = self.time.clock.now_ms
         seen = self.time.visible(accumulator, now)
         old = accumulator[0] if seen else self.inner.create_accumulator()
         return self.inner.add(value, old), now
 
+    @override
     def get_result(self, accumulator: Stamped) -> Stamped:
         return self.inner.get_result(accumulator[0]), accumulator[1]
 
+    @override
     def merge(self, a: Stamped | None, b: Stamped) -> Any:
         return _stamped_reduce(self.inner.merge, self.time)(a, b)
 

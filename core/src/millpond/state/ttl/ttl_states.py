@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from millpond.arguments import check_type
 from millpond.clock import Clock
 from millpond.state.interfaces import (
@@ -37,10 +39,12 @@ class _TtlState(State):
         self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
         self._return_expired = ttl.shows_expired
 
+    @override
     def set_current_namespace(self, namespace: Any) -> None:
         """See the interface."""
         self._raw.set_current_namespace(namespace)
 
+    @override
     def clear(self) -> None:
         """See the interface."""
         self._raw.clear()
@@ -52,6 +56,7 @@ class _TtlState(State):
 class TtlValueState(_TtlState, ValueState[Any]):
     """A value that expires."""
 
+    @override
     def value(self) -> Any:
         """See the interface."""
         stamped = self._raw.value()
@@ -65,6 +70,7 @@ class TtlValueState(_TtlState, ValueState[Any]):
             self._raw.update((value, self._clock.now_ms))
         return value
 
+    @override
     def update(self, value: Any) -> None:
         """See the interface."""
         self._raw.update(None if value is None else (value, self._clock.now_ms))
@@ -83,11 +89,13 @@ class TtlValueOverCells(TtlValueState):
         self._slow_read = self._touch_on_read or not raw.value_serializer.immutable
         self._namespace = raw.namespace
 
+    @override
     def set_current_namespace(self, namespace: Any) -> None:
         """See the interface."""
         self._raw.set_current_namespace(namespace)
         self._namespace = self._raw.namespace
 
+    @override
     def value(self) -> Any:
         """See the interface."""
         stamped = self._get(self._namespace)
@@ -97,6 +105,7 @@ class TtlValueOverCells(TtlValueState):
             return super().value()
         return stamped[0]
 
+    @override
     def update(self, value: Any) -> None:
         """See the interface."""
         if type(value) is self._trusted:
@@ -108,6 +117,7 @@ class TtlValueOverCells(TtlValueState):
 class TtlListState(_TtlState, ListState[Any]):
     """A list whose elements expire one by one."""
 
+    @override
     def get(self) -> list[Any]:
         """See the interface."""
         stored = self._raw.get()
@@ -120,18 +130,22 @@ class TtlListState(_TtlState, ListState[Any]):
         seen = stored if self._return_expired else live
         return [value for value, _ in seen]
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         self._raw.add((value, self._clock.now_ms))
 
+    @override
     def add_all(self, values: Iterable[Any]) -> None:
         """See the interface."""
         self._raw.add_all(self._stamp_all(values))
 
+    @override
     def update(self, values: Iterable[Any]) -> None:
         """See the interface."""
         self._raw.update(self._stamp_all(values))
 
+    @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """See the interface; elements keep their stamps."""
         self._raw.merge_namespaces(target, sources)
@@ -150,6 +164,7 @@ class TtlListState(_TtlState, ListState[Any]):
 class TtlMapState(_TtlState, MapState[Any, Any]):
     """A map whose entries expire one by one."""
 
+    @override
     def get(self, key: Any, default: Any = None) -> Any:
         """See the interface."""
         stamped = self._raw.get(key, _MISSING)
@@ -162,10 +177,12 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
             self._raw.put(key, (stamped[0], self._clock.now_ms))
         return stamped[0]
 
+    @override
     def put(self, key: Any, value: Any) -> None:
         """See the interface."""
         self._raw.put(key, (value, self._clock.now_ms))
 
+    @override
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         """See the interface."""
         now = self._clock.now_ms
@@ -174,14 +191,17 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
             stamped = {key: (value, now) for key, value in entries.items()}
         self._raw.put_all(stamped)
 
+    @override
     def remove(self, key: Any) -> None:
         """See the interface."""
         self._raw.remove(key)
 
+    @override
     def contains(self, key: Any) -> bool:
         """See the interface."""
         return self.get(key, _MISSING) is not _MISSING
 
+    @override
     def items(self) -> Iterator[tuple[Any, Any]]:
         """See the interface."""
         return self._visible(self._raw.walk())
@@ -196,6 +216,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
                 walk.put(key, (stamped[0], self._clock.now_ms))
             yield key, stamped[0]
 
+    @override
     def is_empty(self) -> bool:
         """See the interface; what has expired counts only where reads return it."""
         if self._return_expired:
@@ -206,6 +227,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
     """An accumulator that expires as a whole."""
 
+    @override
     def get(self) -> Any:
         """See the interface."""
         stamped = self._raw.get()
@@ -219,12 +241,14 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
             self._raw.update_internal((accumulator, self._clock.now_ms))
         return stamped[0]
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         self._raw.add(value)
 
 
 class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
+    @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """See the interface; what reads would not return is left out."""
         self._raw.merge_namespaces(target, sources)
@@ -233,6 +257,7 @@ class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
 class TtlReducingState(_TtlMergingState, ReducingState[Any]):
     """A reduction that expires."""
 
+    @override
     def add(self, value: Any) -> None:
         """See the interface."""
         self._raw.add((value, self._clock.now_ms))
