@@ -18,11 +18,12 @@ test: setup browser ## all tests but the long ones
 soak: setup ## the long tests
 	$(PY) -m pytest -m soak
 
-lint: setup ## ruff, mypy, import contracts
+lint: setup ## ruff, mypy, import contracts, the changelog's fragments
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy -p millpond -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
 	.venv/bin/lint-imports
+	.venv/bin/towncrier build --draft --version next > /dev/null
 
 format: setup ## format the code
 	.venv/bin/ruff format .
