@@ -285,7 +285,7 @@ def test_a_local_copy_is_not_trusted(tmp_path):
         parameters = attrs.evolve(backend.parameters, reuse_versions=frozenset({"one"}))
     RAN.clear()
     registry = get_registry()
-    with create_backend(registry.resolve("lmdb"), parameters) as backend:
+    with create_backend(registry.backend("lmdb"), parameters) as backend:
         assert backend.version == "one"
         with pytest.raises(errors.ConfigError, match="allow-pickle"):
             backend.get_partitioned_state(descriptor)

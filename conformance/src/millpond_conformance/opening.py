@@ -52,4 +52,4 @@ def open_at(
         directory=directory,
         reuse_versions=frozenset(versions),
     )
-    return wrap(wrapped, create_backend(registry.resolve(backend), parameters))
+    return wrap(wrapped, create_backend(registry.backend(backend), parameters))

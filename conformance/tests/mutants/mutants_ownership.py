@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 import millpond as mp
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.backend.snapshots import SnapshotResult
+from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from sabotage_tools import Mutant, around, mutant, on_strategies
 
 

@@ -10,21 +10,20 @@ fewer arguments than its specification.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pluggy
 
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
-    from millpond.backend.spi import StateBackend, StateContext
-    from millpond.checkpoint.handles import KeyedStateHandle
-    from millpond.checkpoint.restore import RestoreOperation
-    from millpond.checkpoint.strategies.base import SnapshotStrategy
-    from millpond.config import Config
-    from millpond.state.descriptors import StateDescriptor
-    from millpond.storage.checkpoint_storage import CheckpointStorage
-    from millpond.types.base import TypeSerializer
-    from millpond.types.keys import KeyCodec
+from millpond.backend.keyed import KeyedStateBackend, StateContext
+from millpond.backend.spi import StateBackend
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.restore import RestoreOperation
+from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.config import Config
+from millpond.state.descriptors import StateDescriptor
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.types.base import TypeSerializer
+from millpond.types.keys import KeyCodec
 
 __all__ = ["API_VERSION", "PROJECT", "hookimpl", "hookspec"]
 

@@ -1,10 +1,12 @@
 """What a state backend is: the SPI, and the shared parts that backends are made of."""
 
 from millpond.backend.capabilities import Capability
-from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.spi import KeyedBackendParameters, StateBackend, StateContext, StateMeta
+from millpond.backend.keyed import KeyedStateBackend, StateContext
+from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.spi import StateBackend
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.state.state_meta import StateMeta
 
 __all__ = [
     "ABSENT",

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
+from millpond.backend.changes import Change
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.spi import StateMeta
 from millpond.backend.stored import unreadable
 from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.ttl_config import CleanupStrategies
-
-if TYPE_CHECKING:
-    from millpond.backend.changes import Change
 
 __all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
 

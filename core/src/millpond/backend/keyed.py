@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import attrs
 from typing_extensions import override
@@ -17,22 +17,34 @@ from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.capabilities import Capability
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.cleanup import SweepFigures
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.ownership import WorkingDirectory
+from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.snapshots import SnapshotResult, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry
-from millpond.backend.state_view import StateView
+from millpond.backend.state_view import StateShape, StateView
 from millpond.backend.stored import unreadable
+from millpond.clock import Clock
 from millpond.closing import Closeable
+from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.metrics.metric_registry import MetricRegistry
+from millpond.state.ttl.envelope import stored_descriptor
+from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import VOID_NAMESPACE, KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
 
-if TYPE_CHECKING:
-    from millpond.backend.ownership import WorkingDirectory
-    from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
-    from millpond.storage.checkpoint_storage import CheckpointStorage
+__all__ = ["KeyedStateBackend", "RegisteredState", "StateContext", "addresses_of"]
 
-__all__ = ["KeyedStateBackend", "RegisteredState", "addresses_of"]
+
+@attrs.frozen
+class StateContext:
+    """What a state wrapper may use."""
+
+    backend: KeyedStateBackend
+    clock: Clock
+    config: Config
+    metrics: MetricRegistry
 
 
 def addresses_of(
@@ -76,12 +88,24 @@ class KeyedStateBackend(StateRegistry, Closeable):
         super().__init__(parameters)
         self.version: str | None = None
         self._listeners: list[ChangeListener] = []
-        self._strategies: list[SnapshotStrategy] | None = None
+        self._strategies: list[Strategy] | None = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What the backend's factory declares."""
         return self.parameters.capabilities
+
+    def _make_state(self, registered: RegisteredState) -> Any:
+        parameters = self.parameters
+        raw = parameters.registry.hook.millpond_create_state(
+            backend=self,
+            descriptor=stored_descriptor(registered.descriptor, parameters.clock),
+            namespace_serializer=registered.namespace_codec,
+        )
+        context = StateContext(self, parameters.clock, parameters.config, self.metrics)
+        return parameters.registry.wrap_state(
+            raw, descriptor=registered.descriptor, context=context
+        )
 
     # ---------------------------------------------------------------- figures
 
@@ -225,7 +249,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
         check_within("checkpoint_id", checkpoint_id, *INT64)
         return self.strategy("savepoint").snapshot(checkpoint_id, storage, None)
 
-    def strategy(self, name: str) -> SnapshotStrategy:
+    def strategy(self, name: str) -> Strategy:
         """A snapshot strategy of this backend by its name; ConfigError where there is none."""
         for strategy in self._known_strategies():
             if strategy.name == name:
@@ -237,7 +261,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
         """The names of all snapshot strategies of this backend, sorted."""
         return sorted(strategy.name for strategy in self._known_strategies())
 
-    def _known_strategies(self) -> list[SnapshotStrategy]:
+    def _known_strategies(self) -> list[Strategy]:
         if self._strategies is None:
             found = self.parameters.registry.hook.millpond_snapshot_strategies(backend=self)
             self._strategies = [strategy for group in found for strategy in group]
@@ -263,6 +287,16 @@ class KeyedStateBackend(StateRegistry, Closeable):
         check_type("checkpoint_id", checkpoint_id, int)
         for strategy in self._strategies or ():
             strategy.notify_subsumed(checkpoint_id)
+
+    def shape(self) -> StateShape:
+        """What the state is like now, without its rows; a view begins with it."""
+        return StateShape(
+            metas=tuple(self.state_metas()),
+            key_group_range=self.key_group_range,
+            max_parallelism=self.max_parallelism,
+            key=self.key_codec.snapshot(),
+            now=self.parameters.clock.now_ms,
+        )
 
     @abstractmethod
     def freeze(self) -> StateView:

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Callable
 
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.spi import StateMeta
 from millpond.backend.stored import stored_bytes
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 
 __all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]

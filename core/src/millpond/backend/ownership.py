@@ -8,7 +8,7 @@ import os
 import shutil
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from typing_extensions import override
 
@@ -17,19 +17,24 @@ from millpond.backend.sealing import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closing import Closeable
 from millpond.errors import DirectoryInUseError
 
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
-
 __all__ = ["DirectoryLock", "WorkingDirectory", "close_in_forked_children"]
+
+
+class Inherited(Protocol):
+    """What a forked child finds open, and must leave alone."""
+
+    def disown(self) -> None:
+        """Be closed in this process, and release nothing."""
+
 
 _LOG = logging.getLogger("millpond.restore")
 
-_open: weakref.WeakSet[KeyedStateBackend] = weakref.WeakSet()
-_inherited: list[KeyedStateBackend] = []
+_open: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_inherited: list[Inherited] = []
 """Of the parent process. Kept, since a native destructor would wait for threads of the parent."""
 
 
-def close_in_forked_children(backend: KeyedStateBackend) -> None:
+def close_in_forked_children(backend: Inherited) -> None:
     """Have a forked child find the backend closed: two processes would spoil its store."""
     _open.add(backend)
 

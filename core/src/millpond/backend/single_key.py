@@ -15,7 +15,7 @@ from millpond.backend.changes import Change
 from millpond.backend.cleanup import Expiry
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
 from millpond.backend.migration import CellMigration
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerRows

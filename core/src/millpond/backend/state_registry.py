@@ -16,12 +16,13 @@ from millpond.backend.current_key import KeyContext
 from millpond.backend.list_encoding import cell_serializer
 from millpond.backend.migration import CellMigration, cell_migration
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.spi import KeyedBackendParameters, StateContext, StateMeta
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.metrics.metric_registry import MetricRegistry
+from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stored_descriptor
 from millpond.types import (
     VOID_NAMESPACE,
@@ -183,18 +184,9 @@ class StateRegistry(KeyContext):
             if same and other.meta.name != meta.name:
                 raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
 
+    @abstractmethod
     def _make_state(self, registered: RegisteredState) -> Any:
-        parameters = self.parameters
-        raw = parameters.registry.hook.millpond_create_state(
-            backend=self,
-            descriptor=stored_descriptor(registered.descriptor, parameters.clock),
-            namespace_serializer=registered.namespace_codec,
-        )
-        backend: Any = self  # the whole backend, of which this class is a part
-        context = StateContext(backend, parameters.clock, parameters.config, self.metrics)
-        return parameters.registry.wrap_state(
-            raw, descriptor=registered.descriptor, context=context
-        )
+        """The state object over a table, wrapped."""
 
     def timer_queue(self, domain: str, namespace_type: Any = VoidNamespace) -> TimerQueue:
         """The timers of a time domain, made at the first request; part of every snapshot.

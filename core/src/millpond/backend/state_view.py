@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import attrs
 from typing_extensions import override
 
+from millpond.backend.changes import Change
 from millpond.backend.cleanup import live_rows
-from millpond.backend.spi import StateMeta
+from millpond.keygroups import KeyGroupRange
+from millpond.state.state_meta import StateMeta
+from millpond.types import SerializerSnapshot
 
-if TYPE_CHECKING:
-    from millpond.backend.changes import Change
-    from millpond.backend.keyed import KeyedStateBackend
+__all__ = ["EmptyView", "StateShape", "StateView"]
 
-__all__ = ["StateView"]
+
+@attrs.frozen
+class StateShape:
+    """What a backend's state was like at one moment, without its rows.
+
+    Attributes:
+        metas: all states, registered or only restored.
+        key: the type of the keys.
+        now: the time in ms.
+    """
+
+    metas: tuple[StateMeta, ...]
+    key_group_range: KeyGroupRange
+    max_parallelism: int
+    key: SerializerSnapshot
+    now: int
 
 
 class StateView(ABC):
@@ -25,12 +41,12 @@ class StateView(ABC):
         metas: all states, registered or only restored.
     """
 
-    def __init__(self, backend: KeyedStateBackend) -> None:
-        self.metas: tuple[StateMeta, ...] = tuple(backend.state_metas())
-        self.key_group_range = backend.key_group_range
-        self.max_parallelism = backend.max_parallelism
-        self.key = backend.key_codec.snapshot()
-        self._now = backend.parameters.clock.now_ms
+    def __init__(self, shape: StateShape) -> None:
+        self.metas: tuple[StateMeta, ...] = shape.metas
+        self.key_group_range = shape.key_group_range
+        self.max_parallelism = shape.max_parallelism
+        self.key = shape.key
+        self._now = shape.now
 
     @abstractmethod
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
-if TYPE_CHECKING:
-    from millpond.backend.cleanup import Expiry
+from millpond.backend.cleanup import Expiry
 
 __all__ = ["ABSENT", "CellTable", "MapTable"]
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from typing_extensions import override
 
 from millpond.backend.changes import Change
-from millpond.backend.spi import StateMeta
+from millpond.backend.current_key import KeyContext
 from millpond.backend.stored import unreadable
 from millpond.errors import StateTypeError, brief
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
-
-if TYPE_CHECKING:
-    from millpond.backend.current_key import KeyContext
 
 __all__ = [
     "MemoryTimerRows",

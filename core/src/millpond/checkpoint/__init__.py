@@ -1,5 +1,6 @@
 """Snapshots: storages, files, handles, strategies and restore."""
 
+from millpond.backend.snapshots import SnapshotResult
 from millpond.checkpoint.file_writer import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.restore import catch_up, restore_keyed
@@ -10,7 +11,6 @@ from millpond.checkpoint.savepoint import (
     rekey_savepoint,
     seal_savepoint,
 )
-from millpond.checkpoint.snapshot_task import SnapshotResult
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 

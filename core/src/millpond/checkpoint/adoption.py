@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from millpond.backend.spi import StateMeta
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.errors import MaxParallelismError, RestoreError, StateMigrationError
+from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["adopt_metadata"]
 

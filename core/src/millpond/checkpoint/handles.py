@@ -14,7 +14,6 @@ import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
 from millpond.backend.operator_state import OperatorStateMeta
-from millpond.backend.spi import StateMeta
 from millpond.checkpoint.checks import (
     check_counts,
     check_key_groups,
@@ -26,6 +25,7 @@ from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, 
 from millpond.checkpoint.raw_streams import OperatorRawHandle
 from millpond.checkpoint.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 from millpond.keygroups import KeyGroupRange
+from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path
 from millpond.types import SerializerSnapshot
 

@@ -10,10 +10,11 @@ import attrs
 
 from millpond.arguments import check_type, check_within, checked
 from millpond.backend.operator_state import FrozenState, Mode, RestoredState
+from millpond.backend.snapshots import SnapshotResult
 from millpond.checkpoint.file_writer import CheckpointOutputStream, CheckpointStreamFactory
 from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
 from millpond.checkpoint.raw_streams import OperatorRawOutputStream
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import RestoreError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.storage.checkpoint_storage import CheckpointStorage

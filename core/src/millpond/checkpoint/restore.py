@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import read_rows
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["RestoreOperation", "catch_up", "restore_keyed"]
 

@@ -5,28 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any
 
-import attrs
 from typing_extensions import override
 
-__all__ = ["SnapshotResult", "SnapshotTask", "run_snapshot"]
+from millpond.backend.snapshots import SnapshotResult
 
-
-@attrs.frozen
-class SnapshotResult:
-    """What a snapshot has come to.
-
-    Attributes:
-        handle: a ``KeyedStateHandle``, of a savepoint a ``SavepointHandle``; None where no state
-            is registered.
-        bytes_written: what this snapshot added to the storage.
-        rows_written: how many rows that is.
-    """
-
-    handle: Any
-    bytes_written: int = 0
-    rows_written: int = 0
+__all__ = ["SnapshotTask", "run_snapshot"]
 
 
 class SnapshotTask(Future[SnapshotResult]):

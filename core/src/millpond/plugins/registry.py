@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pluggy
 from typing_extensions import override
 
 from millpond import hookspecs
+from millpond.backend.spi import StateBackend
 from millpond.checkpoint.savepoint.locate import locate_savepoint
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.config import Config, PluginsConfig
@@ -36,10 +37,7 @@ from millpond.plugins.discovery import (
 )
 from millpond.plugins.resolution import Resolution, import_target
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
-
-if TYPE_CHECKING:
-    from millpond.backend.spi import StateBackend
-    from millpond.types import TypeSerializer
+from millpond.types import TypeSerializer
 
 _LOG = logging.getLogger(__name__)
 

@@ -82,8 +82,8 @@ class KeyedOperatorHarness(Closeable):
         self._storage = MemoryStorage.private()
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
         handles: Any = [restore] if single else list(restore or ())  # type: ignore[arg-type]
-        registry = get_registry((config or Config()).plugins)
-        old = [restorable(handle, registry) for handle in handles if handle is not None]
+        self._registry = get_registry((config or Config()).plugins)
+        old = [restorable(handle, self._registry) for handle in handles if handle is not None]
         with ExitStack() as resources:
             self._backend = resources.enter_context(
                 open_keyed_backend(
@@ -168,7 +168,7 @@ class KeyedOperatorHarness(Closeable):
         """
         check_type("path", path, str | PathLike)
         self._begin_snapshot()
-        target = self._backend.parameters.registry.savepoint(path)
+        target = self._registry.savepoint(path)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()

@@ -112,15 +112,15 @@ def open_keyed_backend(
         place=place,
     )
     with config.placed():
-        return _opened(resolution, parameters, handles)
+        return _opened(registry.load(resolution), parameters, handles)
 
 
 def _opened(
-    resolution: Resolution,
+    factory: StateBackend,
     parameters: KeyedBackendParameters,
     handles: list[KeyedStateHandle | SavepointHandle],
 ) -> KeyedStateBackend:
-    opened = create_backend(resolution, parameters)
+    opened = create_backend(factory, parameters)
     try:
         if handles:
             restore_keyed(opened, handles)
@@ -151,8 +151,8 @@ def open_batch_backend(
     )
 
 
-def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -> KeyedStateBackend:
-    """Make the backend of a resolution; see ``StateBackend.create_keyed_backend``.
+def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+    """Make a keyed backend; see ``StateBackend.create_keyed_backend``.
 
     Its directory is locked, unless it can be kept open between tasks. A local copy in it is
     handed on only under a sound seal, and sealed again when the backend is closed.
@@ -163,7 +163,6 @@ def create_backend(resolution: Resolution, parameters: KeyedBackendParameters) -
         DirectoryInUseError: another open backend works in the directory.
         StoreAccessError: the directory cannot be used.
     """
-    factory = parameters.registry.load(resolution)
     check_backend_options(factory, parameters.options, parameters.config)
     given = attrs.evolve(parameters, capabilities=factory.capabilities)
     if parameters.directory is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_view import StateView
 from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable

@@ -25,7 +25,7 @@ class HeapView(StateView):
         tables: Mapping[str, Any],
         unclaimed: Mapping[str, Mapping[bytes, Mapping[bytes, bytes]]],
     ) -> None:
-        super().__init__(backend)
+        super().__init__(backend.shape())
         self._backend = backend
         self._prefixes = backend.group_prefixes
         self._tables = {name: (table, table.freeze()) for name, table in tables.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.config import structure_options
 from typing_extensions import override
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend, end_of_prefix
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import CorruptSnapshotError, StoreDamagedError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes

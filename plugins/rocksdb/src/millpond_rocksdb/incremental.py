@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from millpond.backend.failures import named
+from millpond.backend.snapshots import SnapshotResult
 from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
@@ -113,7 +114,7 @@ class _Links(EmptyView):
     """Keeps the hard links until the upload is over."""
 
     def __init__(self, backend: RocksDBKeyedStateBackend, links: Path) -> None:
-        super().__init__(backend)
+        super().__init__(backend.shape())
         self._links = links
 
     @override

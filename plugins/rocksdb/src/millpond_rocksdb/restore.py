@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import attrs
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
@@ -17,9 +17,6 @@ from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.incremental import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["NativeRestore"]
 

@@ -24,7 +24,7 @@ from millpond.backend.cleanup import PROGRESS_BYTES
 from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.migration import CellMigration
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_view import StateView
 from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable
@@ -259,7 +259,7 @@ class ByteStoreBackend(KeyedStateBackend):
         self.require_open()
         for meta in self.state_metas():
             self._family(meta.name)
-        return ByteStoreView(self, self.store)
+        return ByteStoreView(self.shape(), self.store)
 
     @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:

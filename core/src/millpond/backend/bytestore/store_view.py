@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from millpond.backend.bytestore.buffered_tables import end_of_prefix
 from millpond.backend.bytestore.store import ByteStore, StoreReader
 from millpond.backend.changes import Change
-from millpond.backend.state_view import StateView
+from millpond.backend.state_view import StateShape, StateView
 from millpond.keygroups import key_group_prefix_bytes
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["ByteStoreView"]
 
@@ -26,11 +22,11 @@ _CHUNK = 4096
 class ByteStoreView(StateView):
     """Reads through the store's own snapshot; a store without one is read before work goes on."""
 
-    def __init__(self, backend: KeyedStateBackend, store: ByteStore) -> None:
-        super().__init__(backend)
+    def __init__(self, shape: StateShape, store: ByteStore) -> None:
+        super().__init__(shape)
         self._reader = store.reader()
         self._source: ByteStore | StoreReader = self._reader or store
-        self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
+        self._prefix_bytes = key_group_prefix_bytes(shape.max_parallelism)
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:

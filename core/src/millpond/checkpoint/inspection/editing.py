@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 import attrs
 
 from millpond.backend.changes import Change
-from millpond.backend.spi import StateMeta
 from millpond.checkpoint.inspection.inspector import StoredOperator
 from millpond.checkpoint.inspection.plain_values import column_value, key_value, stored_as
 from millpond.checkpoint.inspection.rows_in_memory import Contents
@@ -24,6 +23,7 @@ from millpond.checkpoint.savepoint.table_writer import save_operator
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.errors import StateTypeError, brief
 from millpond.state.descriptors import StateKind
+from millpond.state.state_meta import StateMeta
 
 __all__ = ["Edit", "Edited", "edit_value"]
 

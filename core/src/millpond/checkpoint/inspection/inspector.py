@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from millpond.backend.cleanup import live_rows
 from millpond.backend.operator_state import FrozenState, OperatorStateMeta
-from millpond.backend.spi import StateMeta
+from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.catalog import Catalog, Subtask, complete_parts, read_catalog
 from millpond.checkpoint.inspection.rows_in_memory import Contents, read_contents
@@ -31,12 +31,10 @@ from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
+from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
-
-if TYPE_CHECKING:
-    from millpond.plugins import PluginRegistry
 
 __all__ = ["StoredOperator", "open_stored", "pick_operator"]
 
@@ -62,7 +60,7 @@ class StoredOperator:
     key: SerializerSnapshot
     states: tuple[StateMeta, ...]
     parts: tuple[KeyedStateHandle | SavepointHandle, ...]
-    registry: PluginRegistry = attrs.field(eq=False, repr=False)
+    registry: PluginHooks = attrs.field(eq=False, repr=False)
     _shape: KeyedStateHandle | SavedOperator
     limits: RestoreConfig = RestoreConfig()
 
@@ -186,7 +184,7 @@ class StoredOperator:
 
 def open_stored(
     where: SavepointHandle,
-    registry: PluginRegistry,
+    registry: PluginHooks,
     checkpoint_id: int | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> list[StoredOperator]:
@@ -228,7 +226,7 @@ def open_stored(
 
 def _from_checkpoint(
     catalog: Catalog,
-    registry: PluginRegistry,
+    registry: PluginHooks,
     checkpoint_id: int | None,
     limits: RestoreConfig,
 ) -> Iterator[StoredOperator]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.migration import CellMigration
-from millpond.backend.spi import KeyedBackendParameters
+from millpond.backend.parameters import KeyedBackendParameters, PluginHooks
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerRows
@@ -24,9 +24,6 @@ from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 from millpond.types import KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
-
-if TYPE_CHECKING:
-    from millpond.plugins import PluginRegistry
 
 __all__ = ["Contents", "read_contents"]
 
@@ -108,7 +105,7 @@ class Contents(KeyedStateBackend):
 
 class _ContentsView(StateView):
     def __init__(self, contents: Contents) -> None:
-        super().__init__(contents)
+        super().__init__(contents.shape())
         self._contents = contents
 
     @override
@@ -121,7 +118,7 @@ def read_contents(
     parts: Sequence[KeyedStateHandle | SavepointHandle],
     shape: KeyedStateHandle | SavedOperator,
     uid: str,
-    registry: PluginRegistry,
+    registry: PluginHooks,
     groups: KeyGroupRange | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Contents:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
+from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import read_contents
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
@@ -25,9 +25,6 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 
-if TYPE_CHECKING:
-    from millpond.plugins import PluginRegistry
-
 __all__ = ["collect_savepoint"]
 
 Report = Callable[[str, int, int], None]
@@ -36,7 +33,7 @@ Report = Callable[[str, int, int], None]
 def collect_savepoint(
     operators: Mapping[str, Sequence[KeyedStateHandle]],
     target: SavepointHandle,
-    registry: PluginRegistry,
+    registry: PluginHooks,
     report: Report = lambda uid, done, total: None,  # noqa: ARG005 - the default reports nothing
     limits: RestoreConfig = RestoreConfig(),
 ) -> Savepoint:
@@ -83,7 +80,7 @@ def _collect(
     uid: str,
     handles: Sequence[KeyedStateHandle],
     target: SavepointHandle,
-    registry: PluginRegistry,
+    registry: PluginHooks,
     report: Report,
     limits: RestoreConfig,
 ) -> SavedOperator:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import attrs
 
 from millpond.backend.operator_state import OperatorStateMeta
-from millpond.backend.spi import StateMeta
 from millpond.checkpoint.checks import (
     check_counts,
     check_key_groups,
@@ -23,6 +22,7 @@ from millpond.checkpoint.handles import snapshot_converter
 from millpond.checkpoint.untrusted import decoding, parse_json
 from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, RestoreError
 from millpond.keygroups import KeyGroupRange
+from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
 from millpond.types import SerializerSnapshot
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.table_reader import read_state
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["SavepointRestore"]
 

@@ -10,6 +10,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import check_type
+from millpond.backend.snapshots import SnapshotResult
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.savepoint_file import (
     Savepoint,
@@ -18,7 +19,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     write_savepoint,
 )
 from millpond.checkpoint.savepoint.table_writer import save_operator
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millpond.backend.changes import Change
-from millpond.backend.spi import StateMeta
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
@@ -22,6 +21,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.checkpoint.snapshot_task import SnapshotTask
+from millpond.state.state_meta import StateMeta
 from millpond.types.columns import UnfitError
 
 __all__ = ["TableWriter", "save_operator"]

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import closing
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 
 from millpond.backend.capabilities import Capability
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
+from millpond.backend.snapshots import SnapshotResult
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.file_writer import CheckpointOutputStream
 from millpond.checkpoint.handles import (
@@ -25,11 +27,8 @@ from millpond.checkpoint.handles import (
 )
 from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask, run_snapshot
+from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.storage.checkpoint_storage import CheckpointStorage
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["SnapshotResult", "SnapshotStrategy"]
 

@@ -10,23 +10,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 from typing_extensions import override
 
 from millpond.backend.changes import Change
+from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.snapshots import SnapshotResult
 from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle
 from millpond.checkpoint.row_file import Segment, SegmentBuilder, write_segments
-from millpond.checkpoint.snapshot_task import SnapshotResult, SnapshotTask
+from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.strategies.full import write_base
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.storage.checkpoint_storage import CheckpointStorage
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 __all__ = ["ChangelogStrategy"]
 
@@ -136,7 +135,7 @@ class ChangelogStrategy(SnapshotStrategy):
             made = self.with_files(blank, before, (*before.files, file), before.history)
             return SnapshotResult(made, file.size, file.rows)
 
-        return self.launch(blank.checkpoint_id, work, EmptyView(self._backend))
+        return self.launch(blank.checkpoint_id, work, EmptyView(self._backend.shape()))
 
     def _delta_and_base(
         self,

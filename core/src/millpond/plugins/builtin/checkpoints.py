@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.checkpoint.handles import PORTABLE
 from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.savepoint.savepoint_file import SAVEPOINT_FORMAT
@@ -23,9 +24,6 @@ from millpond.storage.file_systems import (
 )
 from millpond.storage.local_directory import open_local_storage
 from millpond.storage.memory import MemoryStorage
-
-if TYPE_CHECKING:
-    from millpond.backend.keyed import KeyedStateBackend
 
 MILLPOND_API = 1
 

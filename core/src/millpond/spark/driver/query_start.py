@@ -17,12 +17,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
 from millpond.spark.driver.layout import note_failure
+from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.settling import DeclaredOperator, Start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millpond.spark.driver.plan import OperatorPlan
 
 __all__ = ["watch_operator"]
 

@@ -18,14 +18,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millpond.runtime import MIN_TIMESTAMP
+from millpond.runtime import MIN_TIMESTAMP, TimerService
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.types.scalars import micros_from_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-    from millpond.runtime import TimerService
 
 __all__ = [
     "TIMEOUTS",

@@ -176,13 +176,14 @@ def _open(
     *,
     shared: bool,
 ) -> Acquired:
-    keeps = Capability.LOCAL_COPY in plan.registry.load(plan.resolution).capabilities
+    factory = plan.registry.load(plan.resolution)
+    keeps = Capability.LOCAL_COPY in factory.capabilities
     handle = committed.handle
     usable = frozenset[str]()
     if handle is not None and shared and keeps:
         usable = handle.ancestors() | {handle.version}
     parameters = _parameters(plan, place, groups, directory, usable, clock)
-    backend = create_backend(plan.resolution, parameters)
+    backend = create_backend(factory, parameters)
     if backend.discarded:
         _given_up(place, "the local copy", backend.discarded, failures)
     try:
@@ -193,7 +194,7 @@ def _open(
                 return Acquired(backend, "local" if found == handle.version else "deltas")
             backend.close()
             emptied = attrs.evolve(parameters, reuse_versions=frozenset())
-            backend = create_backend(plan.resolution, emptied)
+            backend = create_backend(factory, emptied)
         source = _restore(backend, committed, failures)
         _start(backend, plan, handle)
     except BaseException:

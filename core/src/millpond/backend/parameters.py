@@ -1,0 +1,68 @@
+"""What a backend is opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+import pluggy
+
+from millpond.backend.capabilities import Capability
+from millpond.clock import Clock
+from millpond.config import Config
+from millpond.keygroups import KeyGroupRange, check_parallelism, check_range
+from millpond.types import KeyCodec, TypeSerializer
+
+__all__ = ["KeyedBackendParameters", "PluginHooks"]
+
+
+class PluginHooks(Protocol):
+    """A registry of plugins, as far as backends and snapshots need one."""
+
+    @property
+    def hook(self) -> pluggy.HookRelay:
+        """Calls the hooks that gather all results."""
+
+    def serializer(self, declared: type, /) -> TypeSerializer[Any] | None:
+        """The serializer that a plugin provides for a type; None where none does."""
+
+    def wrap_state(self, state: Any, **arguments: Any) -> Any:
+        """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
+
+
+@attrs.frozen
+class KeyedBackendParameters:
+    """What is needed to open a keyed backend for one subtask.
+
+    Attributes:
+        key_codec: how keys are encoded, checked and hashed.
+        max_parallelism: the number of key groups of the whole operator.
+        key_group_range: the groups of this subtask.
+        directory: local working space; None only for backends that need none.
+        reuse_versions: versions of the state which, found in the directory, may be taken over;
+            anything else that lies there is deleted.
+        options: what stands in configuration under ``backend.<name>.``.
+        capabilities: what the factory declares.
+        place: how errors and logs call the opened backend.
+
+    Raises:
+        KeyGroupRangeError: there are no such key groups.
+    """
+
+    key_codec: KeyCodec
+    max_parallelism: int
+    key_group_range: KeyGroupRange
+    clock: Clock
+    config: Config
+    registry: PluginHooks
+    directory: Path | None = None
+    reuse_versions: frozenset[str] = frozenset()
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    capabilities: frozenset[Capability] = frozenset()
+    place: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        check_parallelism(self.max_parallelism)
+        check_range(self.key_group_range, self.max_parallelism)
