@@ -95,6 +95,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
         """What the backend's factory declares."""
         return self.parameters.capabilities
 
+    @override
     def _make_state(self, registered: RegisteredState) -> Any:
         parameters = self.parameters
         raw = parameters.registry.hook.millpond_create_state(
