@@ -72,11 +72,11 @@ def test_list_refuses_none_whole(open_backend: BackendOpener):
     backend.set_current_key("k")
     state.add("a")
     for call in (
-        lambda: state.add(None),
-        lambda: state.add_all(["b", None]),
-        lambda: state.add_all(None),
-        lambda: state.update(None),
-        lambda: state.update(["b", None]),
+        lambda: state.add(None),  # type: ignore[arg-type]
+        lambda: state.add_all(["b", None]),  # type: ignore[list-item]
+        lambda: state.add_all(None),  # type: ignore[arg-type]
+        lambda: state.update(None),  # type: ignore[arg-type]
+        lambda: state.update(["b", None]),  # type: ignore[list-item]
     ):
         with pytest.raises(errors.NullValueError):
             call()
@@ -135,7 +135,7 @@ def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOp
     assert optional.get("tea", 5) is None
     strict = backend.get_partitioned_state(BASKET)
     with pytest.raises(errors.NullValueError):
-        strict.put_all({"milk": 1, "tea": None})
+        strict.put_all({"milk": 1, "tea": None})  # type: ignore[dict-item]
     assert strict.is_empty()
 
 
@@ -207,7 +207,7 @@ def test_reducing(open_backend: BackendOpener):
     assert state.get() == 9
     assert joined.get() == "394"
     with pytest.raises(errors.NullValueError):
-        state.add(None)
+        state.add(None)  # type: ignore[arg-type]
     state.clear()
     assert state.get() is None
 

@@ -62,8 +62,10 @@ def test_metrics_add_up(backend_name, tmp_path, interval):
     with mp.open_keyed_backend(
         backend_name, key_type=str, directory=tmp_path, config=config
     ) as backend:
-        states = [backend.get_partitioned_state(each) for each in (TOTAL, SCORES, ITEMS, SUM)]
-        total, scores, items, added = states
+        total = backend.get_partitioned_state(TOTAL)
+        scores = backend.get_partitioned_state(SCORES)
+        items = backend.get_partitioned_state(ITEMS)
+        added = backend.get_partitioned_state(SUM)
         for number in range(10):
             backend.set_current_key(f"k{number % 3}")
             total.update(number)

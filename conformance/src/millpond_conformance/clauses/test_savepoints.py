@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import uuid
+from typing import Any
 
 import attrs
 import millpond as mp
@@ -24,7 +25,7 @@ class Basket:
     owner: str | None = None
 
 
-VALUES = {
+VALUES: dict[str, tuple[Any, Any]] = {
     "int": (int, 7),
     "big": (int, 1 << 90),
     "float": (float, -0.5),

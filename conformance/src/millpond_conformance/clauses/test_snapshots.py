@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import millpond as mp
 import pytest
@@ -324,9 +325,10 @@ def test_a_restored_pickle_is_not_read_without_permission(
     handle = backend.snapshot(1, storage).result().handle
     restored = open_backend(config=config(strategy), restore=[handle])
     restored.set_current_key("k")
-    for descriptor, *namespace in ((value,), (mapped,), (spaced, 2j, pickled)):
+    requests: tuple[tuple[Any, ...], ...] = ((value,), (mapped,), (spaced, 2j, pickled))
+    for request in requests:
         with pytest.raises(errors.ConfigError, match="allow-pickle"):
-            restored.get_partitioned_state(descriptor, *namespace)
+            restored.get_partitioned_state(*request)
     allowed = mp.Config({"state.snapshot.strategy": strategy, "serialization.allow-pickle": True})
     restored = open_backend(config=allowed, restore=[handle])
     restored.set_current_key("k")

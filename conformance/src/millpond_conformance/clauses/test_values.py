@@ -60,7 +60,9 @@ def test_default_is_copied_for_each_read(open_backend: BackendOpener):
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("tags", list[str], default=["a"]))
     backend.set_current_key("alice")
-    state.value().append("b")
+    tags = state.value()
+    assert tags is not None
+    tags.append("b")
     assert state.value() == ["a"]
 
 
@@ -73,7 +75,9 @@ def test_isolation_of_values(open_backend: BackendOpener):
     handed = {"x": [1]}
     state.update(handed)
     handed["x"].append(2)
-    state.value()["x"].append(3)
+    returned = state.value()
+    assert returned is not None
+    returned["x"].append(3)
     assert state.value() == {"x": [1]}
     backend.flush()
     assert state.value() == {"x": [1]}
@@ -87,7 +91,7 @@ def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpen
     backend.set_current_key("alice")
     state.update(1.0)
     with pytest.raises(errors.StateTypeError, match="spent"):
-        state.update("2.0")
+        state.update("2.0")  # type: ignore[arg-type]
     assert state.value() == 1.0
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.capabilities import Capability
@@ -28,6 +28,7 @@ from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.ttl.envelope import stored_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -35,6 +36,8 @@ from millpond.types import VOID_NAMESPACE, KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
 
 __all__ = ["KeyedStateBackend", "RegisteredState", "StateContext", "addresses_of"]
+
+S = TypeVar("S", bound=State, default=Any)
 
 
 @attrs.frozen
@@ -172,8 +175,8 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
     def apply_to_all_keys(
         self,
-        descriptor: StateDescriptor,
-        function: Callable[[Any, Any], None],
+        descriptor: StateDescriptor[S],
+        function: Callable[[Any, S], None],
         namespace: Any = VOID_NAMESPACE,
     ) -> None:
         """Call ``function(key, state)`` for every key of a state and namespace.

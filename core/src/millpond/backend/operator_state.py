@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, overload
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.migration import refusal
@@ -50,6 +50,12 @@ __all__ = [
 ]
 
 
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+T = TypeVar("T", default=Any)
+D = TypeVar("D")
+
+
 class Mode(enum.Enum):
     """How a state is given out when the parallelism changes."""
 
@@ -83,7 +89,7 @@ SnapshotWriter = Callable[[int, Any, Sequence[FrozenState]], "Future[Any]"]
 """Writes frozen states to a storage: checkpoint id, storage, states; gives a result's future."""
 
 
-def _checked(check: Callable[[Any], Any], value: Any, place: str) -> Any:
+def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
     try:
         return check(value)
     except StateTypeError as error:
@@ -98,32 +104,32 @@ def _check_plain(descriptor: StateDescriptor) -> None:
             raise ConfigError(descriptor.name, f"operator state has no {what}", "descriptor")
 
 
-class OperatorListState(ListState[Any]):
+class OperatorListState(ListState[T]):
     """A list of the subtask."""
 
-    def __init__(self, name: str, serializer: TypeSerializer[Any], values: list[Any]) -> None:
+    def __init__(self, name: str, serializer: TypeSerializer[T], values: list[T]) -> None:
         self._place = f"operator state {name!r}"
         self._serializer = serializer
         self._values = values
 
     @override
-    def get(self) -> list[Any]:
+    def get(self) -> list[T]:
         """See the interface."""
         copy = self._serializer.copy
         return [copy(value) for value in self._values]
 
     @override
-    def add(self, value: Any) -> None:
+    def add(self, value: T) -> None:
         """See the interface."""
         self._values.append(self._check(value))
 
     @override
-    def add_all(self, values: Iterable[Any]) -> None:
+    def add_all(self, values: Iterable[T]) -> None:
         """See the interface."""
         self._values += self._check_all(values)
 
     @override
-    def update(self, values: Iterable[Any]) -> None:
+    def update(self, values: Iterable[T]) -> None:
         """See the interface."""
         self._values[:] = self._check_all(values)
 
@@ -136,13 +142,13 @@ class OperatorListState(ListState[Any]):
         """The elements' bytes."""
         return tuple(map(self._serializer.serialize, self._values))
 
-    def _check_all(self, values: Iterable[Any]) -> list[Any]:
+    def _check_all(self, values: Iterable[T]) -> list[T]:
         if values is None:
             raise NullValueError("the list of elements", self._place)
         check_type("values", values, Iterable)
         return [self._check(value) for value in values]
 
-    def _check(self, value: Any) -> Any:
+    def _check(self, value: T) -> T:
         if value is None:
             raise NullValueError("an element", self._place)
         return _checked(self._serializer.check, value, self._place)
@@ -158,28 +164,32 @@ class OperatorListState(ListState[Any]):
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
-class BroadcastState(MapState[Any, Any]):
+class BroadcastState(MapState[K, V]):
     """A map that is the same in every subtask."""
 
     def __init__(
         self,
         name: str,
         key_codec: KeyCodec,
-        serializer: TypeSerializer[Any],
-        entries: dict[bytes, Any],
+        serializer: TypeSerializer[V],
+        entries: dict[bytes, V],
     ) -> None:
         self._place = f"broadcast state {name!r}"
         self._keys = key_codec
         self._serializer = serializer
         self._entries = entries
 
-    def _encoded(self, key: Any) -> bytes:
+    def _encoded(self, key: K) -> bytes:
         if key is None:
             raise NullValueError("a map key", self._place)
         return self._keys.encode(_checked(self._keys.check, key, self._place))
 
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D) -> V | D: ...
     @override
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: K, default: D | None = None) -> V | D | None:
         """See the interface."""
         encoded = self._encoded(key)
         if encoded not in self._entries:
@@ -187,13 +197,13 @@ class BroadcastState(MapState[Any, Any]):
         return self._serializer.copy(self._entries[encoded])
 
     @override
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: K, value: V) -> None:
         """See the interface."""
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     @override
-    def put_all(self, entries: Mapping[Any, Any]) -> None:
+    def put_all(self, entries: Mapping[K, V]) -> None:
         """See the interface."""
         if entries is None:
             raise NullValueError("the map of entries", self._place)
@@ -203,17 +213,17 @@ class BroadcastState(MapState[Any, Any]):
         self._entries.update(checked)
 
     @override
-    def remove(self, key: Any) -> None:
+    def remove(self, key: K) -> None:
         """See the interface."""
         self._entries.pop(self._encoded(key), None)
 
     @override
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: K) -> bool:
         """See the interface."""
         return self._encoded(key) in self._entries
 
     @override
-    def items(self) -> Iterator[tuple[Any, Any]]:
+    def items(self) -> Iterator[tuple[K, V]]:
         """See the interface."""
         for encoded in list(self._entries):
             if encoded in self._entries:
@@ -264,7 +274,7 @@ class OperatorStateBackend(Closeable):
         self._states: dict[str, tuple[OperatorStateMeta, Any]] = {}
         self._closed = False
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The split list of a descriptor: at another parallelism its elements are divided anew.
 
         Raises:
@@ -274,11 +284,11 @@ class OperatorStateBackend(Closeable):
         """
         return self._list(descriptor, Mode.SPLIT)
 
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The union list of a descriptor: at a restore every subtask gets all elements."""
         return self._list(descriptor, Mode.UNION)
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
         """The broadcast map of a descriptor, which is to be the same in every subtask."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
@@ -290,7 +300,9 @@ class OperatorStateBackend(Closeable):
             descriptor.name, Mode.BROADCAST, serializer.snapshot(), codec.snapshot()
         )
 
-        def make(partitions: Sequence[bytes], convert: Callable[[bytes], bytes]) -> BroadcastState:
+        def make(
+            partitions: Sequence[bytes], convert: Callable[[bytes], bytes]
+        ) -> BroadcastState[K, V]:
             entries: dict[bytes, Any] = {}
             for data in partitions:
                 end = 4 + int.from_bytes(data[:4], "big")
@@ -299,10 +311,10 @@ class OperatorStateBackend(Closeable):
                     entries[data[4:end]] = serializer.deserialize(convert(data[end:]))
             return BroadcastState(descriptor.name, codec, serializer, entries)
 
-        state: BroadcastState = self._get(meta, serializer, make)
+        state: BroadcastState[K, V] = self._get(meta, serializer, make)
         return state
 
-    def _list(self, descriptor: ListStateDescriptor, mode: Mode) -> ListState[Any]:
+    def _list(self, descriptor: ListStateDescriptor[T], mode: Mode) -> ListState[T]:
         check_type("descriptor", descriptor, ListStateDescriptor)
         _check_plain(descriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
@@ -311,12 +323,12 @@ class OperatorStateBackend(Closeable):
 
         def make(
             partitions: Sequence[bytes], convert: Callable[[bytes], bytes]
-        ) -> OperatorListState:
+        ) -> OperatorListState[T]:
             with stored_bytes("operator state", descriptor.name):
                 values = [serializer.deserialize(convert(data)) for data in partitions]
             return OperatorListState(descriptor.name, serializer, values)
 
-        state: ListState[Any] = self._get(meta, serializer, make)
+        state: ListState[T] = self._get(meta, serializer, make)
         return state
 
     def _get(self, meta: OperatorStateMeta, serializer: TypeSerializer[Any], make: Any) -> Any:

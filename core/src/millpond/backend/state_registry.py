@@ -9,6 +9,7 @@ from abc import abstractmethod
 from typing import Any
 
 import attrs
+from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
 from millpond.backend.cleanup import Sweep
@@ -21,11 +22,13 @@ from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stored_descriptor
 from millpond.types import (
     VOID_NAMESPACE,
+    DeclaredKeyType,
     KeyCodec,
     TypeSerializer,
     VoidNamespace,
@@ -34,6 +37,8 @@ from millpond.types import (
 )
 
 __all__ = ["RegisteredState", "StateRegistry"]
+
+S = TypeVar("S", bound=State, default=Any)
 
 
 @attrs.define
@@ -75,10 +80,10 @@ class StateRegistry(KeyContext):
 
     def get_partitioned_state(
         self,
-        descriptor: StateDescriptor,
+        descriptor: StateDescriptor[S],
         namespace: Any = VOID_NAMESPACE,
-        namespace_type: Any = None,
-    ) -> Any:
+        namespace_type: DeclaredKeyType[Any] | None = None,
+    ) -> S:
         """The state of a descriptor, set to a namespace; made at the first request.
 
         Asking again with an equal descriptor gives the same object; another descriptor of the
@@ -101,14 +106,15 @@ class StateRegistry(KeyContext):
             registered.declared is not descriptor and registered.declared != descriptor
         ):
             registered = self._register(descriptor, namespace, namespace_type, registered)
-        registered.state.set_current_namespace(namespace)
-        return registered.state
+        state: S = registered.state
+        state.set_current_namespace(namespace)
+        return state
 
     def _register(
         self,
         descriptor: StateDescriptor,
         namespace: Any,
-        namespace_type: Any,
+        namespace_type: DeclaredKeyType[Any] | None,
         known: RegisteredState | None,
     ) -> RegisteredState:
         check_type("descriptor", descriptor, StateDescriptor)
@@ -188,7 +194,9 @@ class StateRegistry(KeyContext):
     def _make_state(self, registered: RegisteredState) -> Any:
         """The state object over a table, wrapped."""
 
-    def timer_queue(self, domain: str, namespace_type: Any = VoidNamespace) -> TimerQueue:
+    def timer_queue(
+        self, domain: str, namespace_type: DeclaredKeyType[Any] = VoidNamespace
+    ) -> TimerQueue:
         """The timers of a time domain, made at the first request; part of every snapshot.
 
         Args:

@@ -8,7 +8,8 @@ from typing import Any
 from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.errors import brief
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism
-from millpond.state.descriptors import StateKind, misspelling
+from millpond.state.descriptors import StateKind
+from millpond.state.names import misspelling
 from millpond.state.state_meta import StateMeta
 from millpond.types.describe import MAX_NESTING
 

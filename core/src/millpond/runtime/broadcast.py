@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic
 
 import attrs
+from typing_extensions import TypeVar
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.functions import KeyedProcessFunction
 from millpond.runtime.timer_service import TimerService
-from millpond.state import MapStateDescriptor, StateDescriptor
+from millpond.state import MapStateDescriptor, State, StateDescriptor
 
 __all__ = ["BroadcastContext", "KeyedBroadcastProcessFunction"]
+
+
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+IN = TypeVar("IN", default=Any)
+BROADCAST = TypeVar("BROADCAST", default=Any)
+OUT = TypeVar("OUT", default=Any)
+S = TypeVar("S", bound=State, default=Any)
 
 
 @attrs.frozen
@@ -38,7 +47,7 @@ class BroadcastContext:
         """The processing time in ms."""
         return self._timers.current_processing_time()
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
+    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
         """The broadcast map of a descriptor, to be changed in the same way by every subtask.
 
         That is: by the row and what the map holds alone, never by keyed state, time or chance.
@@ -46,13 +55,15 @@ class BroadcastContext:
         return self._operator_state.get_broadcast_state(descriptor)
 
     def apply_to_keyed_state(
-        self, descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
     ) -> None:
         """Call ``function(key, state)`` for every key of this subtask that holds the state."""
         self._backend.apply_to_all_keys(descriptor, function)
 
 
-class KeyedBroadcastProcessFunction(KeyedProcessFunction):
+class KeyedBroadcastProcessFunction(
+    KeyedProcessFunction[K, IN, OUT], Generic[K, IN, BROADCAST, OUT]
+):
     """A keyed function beside which rows of another stream reach every subtask.
 
     In ``process_element`` and ``on_timer``, ``context.get_broadcast_state(descriptor)`` gives
@@ -61,6 +72,6 @@ class KeyedBroadcastProcessFunction(KeyedProcessFunction):
 
     @abstractmethod
     def process_broadcast_element(
-        self, row: Any, context: BroadcastContext
-    ) -> Iterable[Any] | None:
+        self, row: BROADCAST, context: BroadcastContext
+    ) -> Iterable[OUT] | None:
         """Handle a broadcast row; what is yielded comes out once for every subtask."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
@@ -23,11 +23,12 @@ from millpond.state import (
     MapStateDescriptor,
     ReducingState,
     ReducingStateDescriptor,
+    State,
     StateDescriptor,
     ValueState,
     ValueStateDescriptor,
 )
-from millpond.types import VOID_NAMESPACE
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType
 
 __all__ = [
     "Context",
@@ -36,6 +37,15 @@ __all__ = [
     "RuntimeContext",
     "SubtaskInfo",
 ]
+
+
+T = TypeVar("T", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+IN = TypeVar("IN", default=Any)
+ACC = TypeVar("ACC", default=Any)
+OUT = TypeVar("OUT", default=Any)
+S = TypeVar("S", bound=State, default=Any)
 
 
 @attrs.frozen
@@ -62,41 +72,40 @@ class RuntimeContext:
     info: SubtaskInfo
     _backend: KeyedStateBackend
 
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """The value state of a descriptor."""
-        state: ValueState[Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The list state of a descriptor."""
-        state: ListState[Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """The map state of a descriptor."""
-        state: MapState[Any, Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """The reducing state of a descriptor."""
-        state: ReducingState[Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
     def get_aggregating_state(
-        self, descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
+        self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
+    ) -> AggregatingState[IN, OUT]:
         """The aggregating state of a descriptor."""
-        state: AggregatingState[Any, Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
-    def get_folding_state(self, descriptor: FoldingStateDescriptor) -> FoldingState[Any, Any]:
+    def get_folding_state(
+        self, descriptor: FoldingStateDescriptor[IN, ACC]
+    ) -> FoldingState[IN, ACC]:
         """The folding state of a descriptor."""
-        state: FoldingState[Any, Any] = self._backend.get_partitioned_state(descriptor)
-        return state
+        return self._backend.get_partitioned_state(descriptor)
 
     def get_namespaced_state(
-        self, descriptor: StateDescriptor, namespace: Any, namespace_type: Any = None
-    ) -> Any:
+        self,
+        descriptor: StateDescriptor[S],
+        namespace: Any,
+        namespace_type: DeclaredKeyType[Any] | None = None,
+    ) -> S:
         """A state of any kind under a namespace, which ``set_current_namespace`` changes later.
 
         Args:
@@ -108,32 +117,32 @@ class RuntimeContext:
 
 
 @attrs.frozen
-class ReadOnlyBroadcastState(Mapping[Any, Any]):
+class ReadOnlyBroadcastState(Mapping[K, V]):
     """A broadcast map as keyed rows see it: only broadcast rows may change it.
 
     ``get``, ``items``, ``keys``, ``values`` and the reading dict operators; ``contains`` and
     ``is_empty`` as PyFlink names them.
     """
 
-    _state: BroadcastState
+    _state: BroadcastState[K, V]
 
     @override
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: K) -> V:
         return self._state[key]
 
     @override
-    def __contains__(self, key: Any) -> bool:
-        return self._state.contains(key)
+    def __contains__(self, key: object) -> bool:
+        return self._state.contains(key)  # type: ignore[arg-type]  # Mapping's own signature
 
     @override
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[K]:
         return iter(self._state.keys())
 
     @override
     def __len__(self) -> int:
         return len(self._state)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: K) -> bool:
         """Whether there is an entry."""
         return self._state.contains(key)
 
@@ -143,7 +152,7 @@ class ReadOnlyBroadcastState(Mapping[Any, Any]):
 
 
 @attrs.define
-class Context:
+class Context(Generic[K]):
     """What ``process_element`` and ``on_timer`` get; one object, set anew for each call.
 
     Attributes:
@@ -154,14 +163,16 @@ class Context:
         namespace: in ``on_timer``, what the timer was set under; windows use it.
     """
 
-    current_key: Any = None
+    current_key: K = attrs.field(default=None)
     timestamp: int | None = None
     time_domain: TimeDomain | None = None
     namespace: Any = VOID_NAMESPACE
     _timers: TimerService | None = None
     _operator_state: OperatorStateBackend | None = None
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+    def get_broadcast_state(
+        self, descriptor: MapStateDescriptor[T, V]
+    ) -> ReadOnlyBroadcastState[T, V]:
         """A broadcast map, to read; see ``KeyedBroadcastProcessFunction``."""
         assert self._operator_state is not None
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
@@ -172,8 +183,11 @@ class Context:
         return self._timers
 
 
-class KeyedProcessFunction(ABC):
+class KeyedProcessFunction(ABC, Generic[K, IN, OUT]):
     """A function over the rows of a keyed stream, with state.
+
+    For type checkers it may be given the types of the key, of the rows and of what it yields:
+    ``KeyedProcessFunction[str, Order, tuple[str, float]]``. Without them they may be anything.
 
     On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
     state, not into attributes.
@@ -183,16 +197,16 @@ class KeyedProcessFunction(ABC):
             of keys alone, which are those of ``Context.timer_service()``.
     """
 
-    timer_namespace: ClassVar[Any] = None
+    timer_namespace: ClassVar[DeclaredKeyType[Any] | None] = None
 
     def open(self, context: RuntimeContext) -> None:
         """Get the states; called once per subtask, before the first row."""
 
     @abstractmethod
-    def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
+    def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a row, with its key current; yield, or return an iterable or None."""
 
-    def on_timer(self, timestamp: int, context: Context) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a timer that is due, with its key current; yield, or return as with rows."""
         return None
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from os import PathLike
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Generic, Self
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.checkpoint import (
@@ -33,11 +33,15 @@ from millpond.runtime.opening import (
 )
 from millpond.runtime.rows import as_row, selector
 from millpond.storage.memory import MemoryStorage
+from millpond.types import DeclaredKeyType
 
 __all__ = ["KeyedOperatorHarness"]
 
 
-class KeyedOperatorHarness(Closeable):
+OUT = TypeVar("OUT", default=Any)
+
+
+class KeyedOperatorHarness(Closeable, Generic[OUT]):
     """One subtask of a keyed function in this process; a context manager.
 
     Args:
@@ -62,10 +66,10 @@ class KeyedOperatorHarness(Closeable):
     @checked
     def __init__(
         self,
-        function: KeyedProcessFunction,
+        function: KeyedProcessFunction[Any, Any, OUT],
         *,
         key: str | Callable[[Any], Any],
-        key_type: Any = str,
+        key_type: DeclaredKeyType[Any] = str,
         backend: str = "heap",
         max_parallelism: int = 128,
         key_group_range: KeyGroupRange | None = None,
@@ -75,7 +79,7 @@ class KeyedOperatorHarness(Closeable):
         clock_ms: int = 0,
         config: Config | None = None,
     ) -> None:
-        self.output: list[Any] = []
+        self.output: list[OUT] = []
         self.clock = ManualClock(clock_ms)
         self._select = selector(key, "key")
         self._checkpoint_id = 0

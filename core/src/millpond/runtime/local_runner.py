@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import Any
 
+from typing_extensions import TypeVar
+
 from millpond.arguments import check_type, checked
 from millpond.clock import Clock
 from millpond.config import Config
@@ -19,26 +21,28 @@ from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
 from millpond.runtime.rows import as_row, selector
 from millpond.runtime.timer_service import MAX_TIMESTAMP
-from millpond.types import infer_key_type
+from millpond.types import DeclaredKeyType, infer_key_type
 
 __all__ = ["run"]
+
+OUT = TypeVar("OUT", default=Any)
 
 
 @checked
 def run(
-    function: KeyedProcessFunction,
+    function: KeyedProcessFunction[Any, Any, OUT],
     rows: Iterable[Any],
     *,
     key: str | Callable[[Any], Any],
     backend: str = "heap",
-    key_type: Any = None,
+    key_type: DeclaredKeyType[Any] | None = None,
     config: Config | None = None,
     clock: Clock | None = None,
     event_time: str | Callable[[Any], Any] | None = None,
     watermark_delay: int | None = None,
     broadcast: Iterable[Any] = (),
     broadcast_event_time: str | Callable[[Any], Any] | None = None,
-) -> list[Any]:
+) -> list[OUT]:
     """Run a keyed function over rows and return what it yielded.
 
     Processing-time timers fire before the next row, and after the last one, where the clock has
@@ -65,7 +69,7 @@ def run(
     sent: Callable[[Any], Any] = _no_time
     if broadcast_event_time is not None:
         sent = selector(broadcast_event_time, "broadcast_event_time")
-    output: list[Any] = []
+    output: list[OUT] = []
     iterator = iter(rows)
     first = list(islice(iterator, 1))
     kind = key_type

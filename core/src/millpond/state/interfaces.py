@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 __all__ = [
     "AggregatingState",
@@ -23,10 +23,11 @@ __all__ = [
     "ValueState",
 ]
 
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+IN = TypeVar("IN", default=Any)
+OUT = TypeVar("OUT", default=Any)
+D = TypeVar("D")
 _MISSING: Any = object()
 
 
@@ -124,8 +125,12 @@ class MapState(State, Generic[K, V]):
     During an iteration, entries may be removed and overwritten.
     """
 
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D) -> V | D: ...
     @abstractmethod
-    def get(self, key: K, default: Any = None) -> V | Any:
+    def get(self, key: K, default: D | None = None) -> V | D | None:
         """The value of a key, or the default where there is none."""
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from millpond.types.base import (
     Compatibility,
+    DeclaredType,
     FindSerializer,
     Outcome,
     PicklePermission,
@@ -18,12 +19,21 @@ from millpond.types.infer import (
     key_codec_for,
     serializer_for,
 )
-from millpond.types.keys import VOID_NAMESPACE, KeyCodec, VoidKeyCodec, VoidNamespace, signed64
+from millpond.types.keys import (
+    VOID_NAMESPACE,
+    DeclaredKeyType,
+    KeyCodec,
+    VoidKeyCodec,
+    VoidNamespace,
+    signed64,
+)
 from millpond.types.pickled import PickleSerializer
 
 __all__ = [
     "VOID_NAMESPACE",
     "Compatibility",
+    "DeclaredKeyType",
+    "DeclaredType",
     "FindSerializer",
     "KeyCodec",
     "Outcome",

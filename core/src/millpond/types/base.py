@@ -5,20 +5,21 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeForm, TypeVar, override
 
 __all__ = [
     "Compatibility",
+    "DeclaredType",
     "Outcome",
     "PicklePermission",
     "SerializerSnapshot",
     "TypeSerializer",
 ]
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
 
 FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
 """Gives the serializer that a plugin provides for a type; a registry of plugins has one."""
@@ -168,3 +169,8 @@ class TypeSerializer(ABC, Generic[T]):
     def weight(self, value: T) -> int:
         """Roughly how many bytes a buffered value occupies; it bounds the write-back buffer."""
         return 64
+
+
+DeclaredType: TypeAlias = TypeForm[T] | TypeSerializer[T]
+"""How users declare the type of what is stored: ``int``, ``list[int]``, ``X | None``, a class, or
+a serializer. ``docs/types.md`` has them all."""

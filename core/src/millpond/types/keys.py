@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import xxhash
-from typing_extensions import override
+from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
@@ -20,6 +20,7 @@ from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerial
 __all__ = [
     "HASH_SEED",
     "VOID_NAMESPACE",
+    "DeclaredKeyType",
     "KeyCodec",
     "NullableKeyCodec",
     "SerializedKeyCodec",
@@ -30,6 +31,8 @@ __all__ = [
     "signed64",
     "unescape",
 ]
+
+K = TypeVar("K", default=Any)
 
 HASH_SEED = 42
 _OFFSET = 1 << 63
@@ -74,6 +77,10 @@ class KeyCodec(ABC):
     def bound(self, permission: PicklePermission) -> KeyCodec:
         """This codec as one backend uses it; see ``TypeSerializer.bound``."""
         return self
+
+
+DeclaredKeyType: TypeAlias = TypeForm[K] | TypeSerializer[K] | KeyCodec
+"""How users declare the type of keys, namespaces and map keys."""
 
 
 class VoidNamespace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import attrs
 from typing_extensions import override
@@ -60,7 +60,7 @@ class _Tumbling(WindowAssigner):
     offset: int = 0
 
     @classmethod
-    def of(cls, size: Length, offset: Length = 0) -> Any:
+    def of(cls, size: Length, offset: Length = 0) -> Self:
         """Windows of a size, one after the other, which begin at multiples of it plus an offset.
 
         Raises:
@@ -85,7 +85,7 @@ class _Sliding(WindowAssigner):
     offset: int = 0
 
     @classmethod
-    def of(cls, size: Length, slide: Length, offset: Length = 0) -> Any:
+    def of(cls, size: Length, slide: Length, offset: Length = 0) -> Self:
         """Windows of a size of which one begins every ``slide``.
 
         Raises:
@@ -112,7 +112,7 @@ class _Session(WindowAssigner):
     is_merging: ClassVar[bool] = True
 
     @classmethod
-    def with_gap(cls, gap: Length) -> Any:
+    def with_gap(cls, gap: Length) -> Self:
         """Windows that end once no element has come for a gap.
 
         Raises:
@@ -121,7 +121,7 @@ class _Session(WindowAssigner):
         return cls(_positive(milliseconds(gap, "gap"), cls.__name__))
 
     @classmethod
-    def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Any:
+    def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
         """The same with a gap for each element, from a function of it."""
         return cls(gap)
 

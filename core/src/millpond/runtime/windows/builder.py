@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 import attrs
+from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
@@ -22,8 +23,13 @@ from millpond.runtime.windows.window_contents import (
 )
 from millpond.runtime.windows.window_operator import LateRow, WindowOperator
 from millpond.state import AggregateFunction
+from millpond.types import DeclaredType
 
 __all__ = ["Windowing", "window"]
+
+T = TypeVar("T", default=Any)
+ACC = TypeVar("ACC", default=Any)
+OUT = TypeVar("OUT", default=Any)
 
 
 @attrs.frozen
@@ -61,10 +67,10 @@ class Windowing:
 
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any],
-        value_type: Any,
-        value: str | Callable[[Any], Any],
-        window_function: WindowFunction | None = None,
+        reduce_function: Callable[[T, T], T],
+        value_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
+        window_function: WindowFunction[T] | None = None,
     ) -> WindowOperator:
         """Keep one value a window, reduced as rows come.
 
@@ -79,18 +85,18 @@ class Windowing:
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[Any, Any, Any],
-        accumulator_type: Any,
-        window_function: WindowFunction | None = None,
+        aggregate_function: AggregateFunction[Any, ACC, OUT],
+        accumulator_type: DeclaredType[ACC],
+        window_function: WindowFunction[OUT] | None = None,
     ) -> WindowOperator:
         """Keep one accumulator a window, to which rows are added as they come."""
         return self._operator(aggregated(aggregate_function, accumulator_type, window_function))
 
     def process(
         self,
-        window_function: WindowFunction,
-        element_type: Any,
-        value: str | Callable[[Any], Any],
+        window_function: WindowFunction[list[T]],
+        element_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
     ) -> WindowOperator:
         """Keep all elements, for a function that sees the whole window.
 

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import checked
 from millpond.errors import ConfigError
 from millpond.runtime.timer_service import TimeDomain
 from millpond.runtime.windows.window import TimeWindow
-from millpond.state import ReducingStateDescriptor
+from millpond.state import ReducingStateDescriptor, State, StateDescriptor
 
 __all__ = [
     "CountTrigger",
@@ -26,6 +26,9 @@ __all__ = [
     "TriggerContext",
     "TriggerResult",
 ]
+
+
+S = TypeVar("S", bound=State, default=Any)
 
 
 class TriggerResult(enum.Flag):
@@ -54,7 +57,7 @@ class TriggerContext(Protocol):
     def delete(self, domain: TimeDomain, timestamp: int) -> None:
         """Take such a call back."""
 
-    def state(self, descriptor: Any) -> Any:
+    def state(self, descriptor: StateDescriptor[S]) -> S:
         """A state of the trigger, of the current key and window."""
 
 
@@ -180,7 +183,7 @@ class CountTrigger(Trigger):
     def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
         count = context.state(_COUNT)
         count.add(1)
-        if count.get() < self.max_count:
+        if (count.get() or 0) < self.max_count:
             return TriggerResult.CONTINUE
         count.clear()
         return TriggerResult.FIRE

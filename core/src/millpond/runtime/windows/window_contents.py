@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeAlias
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.runtime.rows import selector
+from millpond.runtime.timer_service import TimerService
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     ReducingStateDescriptor,
+    State,
     StateDescriptor,
     StateKind,
 )
+from millpond.types import DeclaredType
 
 __all__ = [
     "ProcessWindowFunction",
@@ -32,6 +35,13 @@ __all__ = [
 
 _NAME = "window-contents"
 
+IN = TypeVar("IN", default=Any)
+OUT = TypeVar("OUT", default=Any)
+K = TypeVar("K", default=Any)
+T = TypeVar("T", default=Any)
+ACC = TypeVar("ACC", default=Any)
+S = TypeVar("S", bound=State, default=Any)
+
 
 @attrs.define
 class WindowContext:
@@ -42,37 +52,41 @@ class WindowContext:
     """
 
     window: TimeWindow
-    _timers: Any
+    _timers: TimerService
     _state: Callable[[StateDescriptor, bool], Any]
 
     def current_watermark(self) -> int:
         """The watermark in ms."""
-        watermark: int = self._timers.current_watermark()
-        return watermark
+        return self._timers.current_watermark()
 
     def current_processing_time(self) -> int:
         """The processing time in ms."""
-        now: int = self._timers.current_processing_time()
-        return now
+        return self._timers.current_processing_time()
 
-    def window_state(self, descriptor: StateDescriptor) -> Any:
+    def window_state(self, descriptor: StateDescriptor[S]) -> S:
         """A state of the key and this window, to be dropped in ``clear``.
 
         Raises:
             WindowStateError: the windows merge, so that none has a state of its own.
         """
-        return self._state(descriptor, True)
+        state: S = self._state(descriptor, True)
+        return state
 
-    def global_state(self, descriptor: StateDescriptor) -> Any:
+    def global_state(self, descriptor: StateDescriptor[S]) -> S:
         """A state of the key, which all its windows share."""
-        return self._state(descriptor, False)
+        state: S = self._state(descriptor, False)
+        return state
 
 
-class ProcessWindowFunction(ABC):
-    """A function over what a window holds when it fires."""
+class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
+    """A function over what a window holds when it fires.
+
+    For type checkers it may be given the types of what a window holds, of what it yields and of
+    the key, in Flink's order: ``ProcessWindowFunction[list[float], tuple[str, float], str]``.
+    """
 
     @abstractmethod
-    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
+    def process(self, key: K, context: WindowContext, elements: IN) -> Iterable[OUT]:
         """Turn a window's elements, or its one reduced or aggregated value, into output rows."""
 
     def clear(self, context: WindowContext) -> None:
@@ -100,7 +114,10 @@ class _ByCallable(ProcessWindowFunction):
         return self._function(key, context.window, elements)
 
 
-WindowFunction = ProcessWindowFunction | Callable[[Any, TimeWindow, Any], Iterable[Any]]
+WindowFunction: TypeAlias = (
+    ProcessWindowFunction[IN, Any, Any] | Callable[[Any, TimeWindow, IN], Iterable[Any]]
+)
+"""A function of key, window and what the window holds, as an object or a callable."""
 
 
 @attrs.frozen
@@ -122,7 +139,7 @@ class WindowContents:
         return not held if self.descriptor.kind is StateKind.LIST else held is None
 
 
-def as_window_function(given: WindowFunction | None) -> ProcessWindowFunction:
+def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFunction:
     """What was given as a window's function, or the plain one."""
     if given is None:
         return _Plain()
@@ -134,10 +151,10 @@ def _row(row: Any) -> Any:
 
 
 def reduced(
-    reduce_function: Callable[[Any, Any], Any],
-    value_type: Any,
-    value: str | Callable[[Any], Any],
-    function: WindowFunction | None,
+    reduce_function: Callable[[T, T], T],
+    value_type: DeclaredType[T],
+    value: str | Callable[[Any], T],
+    function: WindowFunction[T] | None,
 ) -> WindowContents:
     """Windows that keep one value, reduced."""
     descriptor = ReducingStateDescriptor(_NAME, reduce_function, value_type)
@@ -145,9 +162,9 @@ def reduced(
 
 
 def aggregated(
-    aggregate_function: AggregateFunction[Any, Any, Any],
-    accumulator_type: Any,
-    function: WindowFunction | None,
+    aggregate_function: AggregateFunction[Any, ACC, OUT],
+    accumulator_type: DeclaredType[ACC],
+    function: WindowFunction[OUT] | None,
 ) -> WindowContents:
     """Windows that keep an accumulator, to which whole rows are added."""
     descriptor = AggregatingStateDescriptor(_NAME, aggregate_function, accumulator_type)
@@ -155,7 +172,9 @@ def aggregated(
 
 
 def kept(
-    element_type: Any, value: str | Callable[[Any], Any], function: WindowFunction
+    element_type: DeclaredType[T],
+    value: str | Callable[[Any], T],
+    function: WindowFunction[list[T]],
 ) -> WindowContents:
     """Windows that keep all elements."""
     descriptor = ListStateDescriptor(_NAME, element_type)

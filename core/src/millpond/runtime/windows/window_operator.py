@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import attrs
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
@@ -16,9 +16,12 @@ from millpond.runtime.windows.merging import MergingWindowSet
 from millpond.runtime.windows.triggers import Trigger, TriggerResult
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext
-from millpond.state import ListStateDescriptor, StateDescriptor
+from millpond.state import ListStateDescriptor, State, StateDescriptor
+from millpond.types import DeclaredKeyType
 
 __all__ = ["LateRow", "WindowOperator"]
+
+S = TypeVar("S", bound=State, default=Any)
 
 _MERGING = ListStateDescriptor("merging-windows", tuple[int, int, int, int])
 
@@ -52,7 +55,7 @@ class _TriggerContext:
         if not self._operator.cleans_up_at(domain, self.window, timestamp):
             self.timers.delete(domain, timestamp, self.window)
 
-    def state(self, descriptor: StateDescriptor) -> Any:
+    def state(self, descriptor: StateDescriptor[S]) -> S:
         return self._operator.namespaced(descriptor, self.window)
 
 
@@ -67,7 +70,7 @@ class WindowOperator(KeyedProcessFunction):
         ConfigError: the windows merge, and the trigger cannot.
     """
 
-    timer_namespace: ClassVar[Any] = TimeWindow
+    timer_namespace: ClassVar[DeclaredKeyType[Any] | None] = TimeWindow
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class WindowOperator(KeyedProcessFunction):
         own = (self._contents.descriptor.name, _MERGING.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
 
-    def namespaced(self, descriptor: StateDescriptor, window: TimeWindow) -> Any:
+    def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
         return self._runtime.get_namespaced_state(descriptor, window, TimeWindow)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import attrs
@@ -124,12 +125,13 @@ def _stamped_fold(
     descriptor: FoldingStateDescriptor, time: _Time
 ) -> Callable[[Stamped, Any], Stamped]:
     serializer = descriptor.value_serializer()
+    initial, function = descriptor.initial, descriptor.fold_function
 
     def fold(accumulator: Stamped, value: Any) -> Stamped:
         now = time.clock.now_ms
         seen = time.visible(accumulator, now)
-        old = accumulator[0] if seen else serializer.copy(descriptor.initial)
-        return descriptor.fold_function(old, value), now
+        old = accumulator[0] if seen else serializer.copy(initial)
+        return function(old, value), now
 
     return fold
 
@@ -140,20 +142,18 @@ def stored_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescrip
         return descriptor
     time = _Time(descriptor.ttl_config, clock)
     stamped = TtlSerializer(descriptor.value_serializer())
-    stored: StateDescriptor
-    if isinstance(descriptor, ReducingStateDescriptor):
-        reduce = _stamped_reduce(descriptor.reduce_function, time)
-        stored = attrs.evolve(descriptor, reduce_function=reduce, type=stamped)
-    elif isinstance(descriptor, AggregatingStateDescriptor):
-        aggregate = _StampedAggregate(descriptor.aggregate_function, time)
-        stored = attrs.evolve(descriptor, aggregate_function=aggregate, accumulator_type=stamped)
-    elif isinstance(descriptor, FoldingStateDescriptor):
-        initial = (descriptor.initial, clock.now_ms)
-        fold = _stamped_fold(descriptor, time)
-        stored = attrs.evolve(descriptor, initial=initial, fold_function=fold, type=stamped)
+    stored = copy(descriptor)
+    if isinstance(stored, ReducingStateDescriptor):
+        stored.reduce_function = _stamped_reduce(stored.reduce_function, time)
+        stored.type = stamped
+    elif isinstance(stored, AggregatingStateDescriptor):
+        stored.aggregate_function = _StampedAggregate(stored.aggregate_function, time)
+        stored.accumulator_type = stamped
+    elif isinstance(stored, FoldingStateDescriptor):
+        stored.fold_function = _stamped_fold(stored, time)
+        stored.initial = (stored.initial, clock.now_ms)
+        stored.type = stamped
     else:
         names = {"value": "type", "list": "element_type", "map": "value_type"}
-        changes: dict[str, Any] = {names[descriptor.kind.value]: stamped}
-        stored = attrs.evolve(descriptor, **changes)
-    stored.ttl_config = descriptor.ttl_config
+        setattr(stored, names[stored.kind.value], stamped)
     return stored

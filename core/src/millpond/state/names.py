@@ -1,0 +1,40 @@
+"""The names of states: what a store can have a family of."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from millpond.errors import StateNameError, brief
+
+__all__ = ["check_state_name", "misspelling"]
+
+_MAX_NAME_BYTES = 255
+_RESERVED = {"default": "it is the name of the column family that every store already has"}
+_RESERVED_PREFIX = "_millpond"
+
+
+def check_state_name(name: Any) -> str:
+    """Return a usable state name.
+
+    Raises:
+        StateNameError: it is empty, too long, reserved, or holds control characters.
+    """
+    if not isinstance(name, str) or not name:
+        raise StateNameError(brief(name), "a state needs a name that is a non-empty string")
+    if name in _RESERVED:
+        raise StateNameError(name, _RESERVED[name])
+    if name.startswith(_RESERVED_PREFIX):
+        raise StateNameError(name, f"names that begin with {_RESERVED_PREFIX!r} are Millpond's own")
+    reason = misspelling(name)
+    if reason:
+        raise StateNameError(name, reason)
+    return name
+
+
+def misspelling(name: str) -> str:
+    """Why no store can have a family of that name; empty where it can."""
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "it holds a control character"
+    too_long = len(name.encode()) > _MAX_NAME_BYTES
+    return f"it is longer than {_MAX_NAME_BYTES} bytes" if too_long else ""
