@@ -1,7 +1,8 @@
-"""What type checkers know of states: `assert_type`, and calls that are errors, marked with codes.
+"""What type checkers know of states: `assert_type`, and calls that are errors.
 
-Checked by `test_typing.py` under mypy --strict and pyright; never run. A mark `# E: a b` names the
-codes that mypy and pyright report on its line, or on the next one where it stands alone.
+Checked by `test_type_checkers.py` under mypy --strict and pyright; never run. A comment that
+begins with E: names the codes that mypy and pyright report on its line, or on the next one where
+it stands alone.
 """
 
 import datetime as dt
