@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 import millpond as mp
 from millpond.backend import KeyedStateBackend
-from millpond.backend.operatorstate import BroadcastState, OperatorStateBackend
+from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.functions import ReadOnlyBroadcastState
 from millpond.state import (
     AggregatingState,
