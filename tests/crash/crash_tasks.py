@@ -11,7 +11,8 @@ from crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 from millpond.plugins import get_registry
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.worker.backend_source import CommittedState, acquire_backend
+from millpond.spark.worker.backend_source import acquire_backend
+from millpond.spark.worker.committed_state import CommittedState
 from pyspark.sql.types import StringType, StructType
 
 SCHEMA = StructType().add("k", StringType())

@@ -10,7 +10,7 @@ from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.layout import Layout, current_layout, write_layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
-from millpond.spark.worker.task import _own_pointer
+from millpond.spark.worker.committed_state import own_pointer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 from streaming import RUNNING, Running, output, run
@@ -179,14 +179,14 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
     pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
 
     def look():
-        return _own_pointer(plan, "q", f"run-{tmp_path}", mine, State(attrs.astuple(pointer)))
+        return own_pointer(plan, "q", f"run-{tmp_path}", mine, State(attrs.astuple(pointer)))
 
     if outcome in ("own", None):
         assert look() == (pointer if outcome else None)
     else:
         with pytest.raises(errors.RestoreError, match=outcome):
             look()
-    assert _own_pointer(plan, "q", "run", mine, State(())) is None
+    assert own_pointer(plan, "q", "run", mine, State(())) is None
 
 
 def test_an_earlier_layout_is_read(tmp_path):

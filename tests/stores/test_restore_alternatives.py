@@ -10,7 +10,8 @@ from millpond.checkpoint import restore_keyed
 from millpond.plugins import get_registry
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.worker.backend_source import CommittedState, acquire_backend
+from millpond.spark.worker.backend_source import acquire_backend
+from millpond.spark.worker.committed_state import CommittedState
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
 
 TOTAL = mp.ValueStateDescriptor("total", int)

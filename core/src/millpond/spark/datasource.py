@@ -9,11 +9,12 @@ to choose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
@@ -21,9 +22,6 @@ from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["MillpondDataSource"]
 

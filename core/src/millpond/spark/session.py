@@ -5,16 +5,15 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
 
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.group_labels import SPREAD
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["configure", "spark_configuration"]
 

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import attrs
-import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millpond.config import Config
 from millpond.errors import ConfigError
-from millpond.keygroups import check_parallelism
-from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
-from millpond.runtime.opening import configured_backend
+from millpond.runtime import KeyedProcessFunction
 from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
-from millpond.spark.driver.group_labels import group_labels
-from millpond.spark.driver.past import Past
-from millpond.spark.driver.plan import OperatorPlan, check_uid, key_codec_of, key_group_column
-from millpond.spark.driver.pointer import POINTER_SCHEMA
+from millpond.spark.columns import column_named
+from millpond.spark.driver.plan import key_codec_of
+from millpond.spark.driver.planning import ProcessCall
 from millpond.spark.driver.query_start import watch_operator
-from millpond.spark.driver.timing import (
-    TIMEOUTS,
-    TimeMode,
-    time_column,
-    watermark_column,
-    with_wake_ups,
-)
-from millpond.spark.schemas import output_schema, position_of, time_position
+from millpond.spark.driver.timing import TimeMode
+from millpond.spark.operator_frame import bounded_output, carried_rows, streaming_output
 from millpond.spark.session import spark_configuration
 from millpond.spark.windowed import WindowedStream
-from millpond.spark.worker.task import run_partition, run_subtask
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.state import GroupState
 
 __all__ = ["KeyedStream", "key_by"]
 
@@ -100,7 +83,7 @@ class KeyedStream:
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Divide each key's rows into windows; see ``millpond.windows``."""
-        return WindowedStream(self, window(assigner))
+        return WindowedStream(self.process, self.row_schema, window(assigner))
 
     def connect(
         self,
@@ -168,142 +151,37 @@ class KeyedStream:
             UnsupportedColumnError: a column's type cannot be carried without loss.
             PluginError: the configured backend cannot be used.
         """
+        rows, codec = self._broadcast or (None, None)
+        call = ProcessCall(
+            df=self._df,
+            keys=self._keys,
+            broadcast=codec,
+            function=function,
+            output=output,
+            uid=uid,
+            event_time=event_time,
+            order_by=order_by,
+            time_mode=time_mode,
+        )
         config = spark_configuration(self._df.sparkSession)
         with config.placed():
-            plan = self._plan(function, output, uid, config, event_time, order_by, time_mode)
-            return self._operator(plan, output_mode, execution_mode)
+            plan = call.plan(config)
+            batch = self._is_batch(execution_mode)
+            df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
+            carried = carried_rows(df, plan, rows)
+            if not df.isStreaming:
+                return bounded_output(carried, attrs.evolve(plan, batch=batch))
+            if config.checkpoint.dir is None:
+                reason = "a streaming query needs it: name a directory that all executors reach"
+                raise ConfigError("checkpoint.dir", reason)
+            name = watch_operator(df.sparkSession, plan)
+            return streaming_output(carried, plan, output_mode, name)
 
-    def _operator(self, plan: OperatorPlan, output_mode: str, execution_mode: str) -> DataFrame:
-        df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
-        carried = _carried(df, plan)
-        if self._broadcast is not None:
-            rows, codec = self._broadcast
-            labels = group_labels(plan.parallelism)
-            carried = codec.joined(carried, plan.rows.fillers(), rows, labels)
+    def _is_batch(self, execution_mode: str) -> bool:
         if execution_mode not in ("streaming", "batch"):
             reason = f"expected one of streaming, batch, got {execution_mode!r}"
             raise ConfigError("execution_mode", reason, "process(...)")
-        if not df.isStreaming:
-            batch = execution_mode == "batch"
-            return _run_bounded(carried, attrs.evolve(plan, batch=batch))
-        if execution_mode == "batch":
+        if execution_mode == "batch" and self._df.isStreaming:
             reason = "a streaming DataFrame has no end to sort for"
             raise ConfigError("execution_mode", reason, "process(...)")
-        if plan.config.checkpoint.dir is None:
-            reason = "a streaming query needs it: name a directory that all executors reach"
-            raise ConfigError("checkpoint.dir", reason)
-        name = watch_operator(self._df.sparkSession, plan)
-        return _run_streaming(carried.select("*", time_column()), plan, output_mode, name)
-
-    def _plan(
-        self,
-        function: KeyedProcessFunction,
-        output: str | StructType,
-        uid: str,
-        config: Config,
-        event_time: str | None,
-        order_by: str | Sequence[str],
-        time_mode: TimeMode | None,
-    ) -> OperatorPlan:
-        check_uid(uid)
-        schema = self._df.schema
-        parallelism = config.parallelism or self._df.sparkSession.sparkContext.defaultParallelism
-        if config.checkpoint.claim:
-            reason = (
-                "cannot be on Spark: a query owns the snapshots it has taken, and a savepoint that "
-                "it starts from stays yours, to delete when you like"
-            )
-            raise ConfigError("checkpoint.claim", reason)
-        past = Past.of(config, uid) if self._df.isStreaming else Past()
-        max_parallelism = config.max_parallelism or past.max_parallelism(parallelism)
-        check_parallelism(max_parallelism, parallelism)
-        if not isinstance(function, KeyedProcessFunction):
-            raise ConfigError("function", "is no KeyedProcessFunction", f"process(uid={uid!r})")
-        if isinstance(function, KeyedBroadcastProcessFunction) != (self._broadcast is not None):
-            reason = "connect(...) and a KeyedBroadcastProcessFunction belong together"
-            raise ConfigError("function", reason, f"process(uid={uid!r})")
-        watermark = watermark_column(schema)
-        moment = event_time or watermark
-        mode = _time_mode(function, time_mode, watermarked=watermark is not None)
-        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-        return OperatorPlan(
-            uid=uid,
-            function=function,
-            rows=RowCodec.of(schema),
-            output=RowCodec.of(output_schema(output)),
-            key_positions=tuple(position_of(schema, key, "key_by") for key in self._keys),
-            key_fields=tuple(schema[key].dataType for key in self._keys),
-            event_time=None if moment is None else time_position(schema, moment),
-            order_by=tuple(position_of(schema, name, "order_by") for name in ordering),
-            watermarked=self._df.isStreaming and watermark is not None,
-            time_mode=mode,
-            timed=mode is not None or past.timed(),
-            wakes=self._df.isStreaming
-            and (mode is not None or config.checkpoint.restore is not None),
-            parallelism=parallelism,
-            max_parallelism=max_parallelism,
-            config=config,
-            broadcast=None if self._broadcast is None else self._broadcast[1],
-            resolution=configured_backend(config),
-        )
-
-
-def _time_mode(
-    function: KeyedProcessFunction, wanted: TimeMode | None, *, watermarked: bool
-) -> TimeMode | None:
-    if type(function).on_timer is KeyedProcessFunction.on_timer:
-        return None
-    if wanted is None:
-        return "event-time" if watermarked else "processing-time"
-    if wanted not in TIMEOUTS:
-        reason = f"expected one of event-time, processing-time, got {wanted!r}"
-        raise ConfigError("time_mode", reason, "process(...)")
-    if wanted == "event-time" and not watermarked:
-        reason = "event-time needs a watermark: call withWatermark before key_by"
-        raise ConfigError("time_mode", reason, "process(...)")
-    return wanted
-
-
-def _carried(df: DataFrame, plan: OperatorPlan) -> DataFrame:
-    """The carrier columns, the key group, and the label of the subtask that owns it."""
-    columns = [column_named(name) for name in plan.rows.names]
-    keys = [columns[position] for position in plan.key_positions]
-    group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-    carried = df.select(*plan.rows.encode(columns), group.alias(GROUP_COLUMN))
-    labels = F.array(*(F.lit(label) for label in group_labels(plan.parallelism)))
-    owner = F.call_function(
-        "div", F.col(GROUP_COLUMN) * plan.parallelism, F.lit(plan.max_parallelism)
-    )
-    return carried.withColumn(LABEL_COLUMN, F.get(labels, owner.cast("int")))
-
-
-def _run_streaming(
-    carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
-) -> DataFrame:
-    def subtask(
-        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        return run_subtask(plan, key[0], frames, state)
-
-    subtask.__name__ = name
-    if plan.wakes:
-        carried = with_wake_ups(carried, group_labels(plan.parallelism))
-    result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
-        subtask,
-        outputStructType=plan.output.output_schema(),
-        stateStructType=POINTER_SCHEMA,
-        outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
-    )
-    return result.select(*plan.output.restore())
-
-
-def _run_bounded(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
-    def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return run_partition(plan, frames)
-
-    spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
-    if plan.batch:
-        spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    result = spread.mapInPandas(partition, plan.output.output_schema())
-    return result.select(*plan.output.restore())
+        return execution_mode == "batch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import attrs
 from pyspark.sql import DataFrame
@@ -23,9 +23,6 @@ from millpond.runtime.windows.window_contents import WindowFunction, as_window_f
 from millpond.spark.carriers.named_rows import names_of, reader_of
 from millpond.spark.schemas import output_schema
 from millpond.state import AggregateFunction
-
-if TYPE_CHECKING:
-    from millpond.spark.stream import KeyedStream
 
 __all__ = ["WindowedStream"]
 
@@ -67,10 +64,11 @@ class WindowedStream:
     """A keyed stream divided into windows, which still lacks the windows' function.
 
     The last step takes the same ``output``, ``uid`` and further arguments as
-    ``KeyedStream.process``.
+    ``KeyedStream.process``, which runs the windows' function over the rows.
     """
 
-    _stream: KeyedStream
+    _process: Callable[..., DataFrame]
+    _row_schema: StructType
     _windowing: Windowing
     _late: str | None = None
 
@@ -146,7 +144,7 @@ class WindowedStream:
         if self._late in schema.names:
             reason = "the output has a column of that name: give the late rows another one"
             raise ConfigError(self._late, reason, "side_output_late_data(...)")
-        late = StructField(self._late, self._stream.row_schema)
+        late = StructField(self._late, self._row_schema)
         windowing = self._windowing.side_output_late_data(_LateColumn(len(schema)))
         return StructType([*schema.fields, late]), windowing
 
@@ -157,4 +155,4 @@ class WindowedStream:
     def _run(
         self, function: WindowOperator, schema: StructType, uid: str, options: dict[str, Any]
     ) -> DataFrame:
-        return self._stream.process(function, output=schema, uid=uid, **options)
+        return self._process(function, output=schema, uid=uid, **options)

@@ -9,20 +9,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import attrs
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
 from millpond.spark.driver.layout import note_failure
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.settling import DeclaredOperator, Start
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 __all__ = ["watch_operator"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from os import PathLike
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from millpond.checkpoint import (
     CheckpointStorage,
@@ -17,9 +18,6 @@ from millpond.plugins import get_registry
 from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
 from millpond.spark.metrics.batch_metrics import read_pointers
 from millpond.spark.session import spark_configuration
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["create_savepoint", "query_handles"]
 

@@ -12,9 +12,10 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+from pyspark.sql import SparkSession
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.savepoint import read_savepoint
@@ -29,9 +30,6 @@ from millpond.spark.driver.layout import (
 )
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.metrics.batch_metrics import keeps_timeouts, read_pointers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["DeclaredOperator", "Start"]
 

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import attrs
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
 
 from millpond.runtime import MIN_TIMESTAMP, TimerService
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.types.scalars import micros_from_datetime
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.state import GroupState
-
 
 __all__ = [
     "TIMEOUTS",

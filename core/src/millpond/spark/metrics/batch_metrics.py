@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import attrs
+from pyspark.sql import DataFrame, SparkSession
 
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SubtaskFigures", "keeps_timeouts", "read_pointers", "subtask_figures"]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
 from millpond.reporters import prometheus_text
 from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
 from millpond.spark.metrics.worker_metrics import numbers_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["MetricsListener", "OperatorFigures", "sum_figures"]
 

@@ -12,13 +12,13 @@ from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import SnapshotResult
 from millpond.spark.worker.local_copy import local_root
 
-__all__ = ["BatchFigures", "numbers_of"]
+__all__ = ["BatchMetrics", "numbers_of"]
 
 _READS = (".value", ".get", ".contains")
 
 
 @attrs.define
-class BatchFigures:
+class BatchMetrics:
     """Collects figures while a batch runs: milliseconds by phase, and counts."""
 
     figures: dict[str, Any] = attrs.field(factory=dict)

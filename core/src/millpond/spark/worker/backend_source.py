@@ -18,39 +18,22 @@ from typing import Any
 import attrs
 
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.checkpoint import KeyedStateHandle, SavepointHandle, catch_up, restore_keyed
+from millpond.checkpoint import KeyedStateHandle, catch_up, restore_keyed
 from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.opening import create_backend
 from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.worker.committed_state import CommittedState
 from millpond.spark.worker.local_copy import claimed_directory, local_root
 
-__all__ = ["Acquired", "CommittedState", "acquire_backend"]
+__all__ = ["Acquired", "acquire_backend"]
 
 _LOG = logging.getLogger("millpond.restore")
 
 _KEPT_AT_MOST = 16
 _kept: OrderedDict[tuple[Any, ...], KeyedStateBackend] = OrderedDict()
 """Backends that this worker process keeps between tasks."""
-
-
-@attrs.frozen
-class CommittedState:
-    """What a subtask has to start from.
-
-    Attributes:
-        layout: the number of the layout in force.
-        handle: the subtask's own last snapshot.
-        sources: without one, the parts of other subtasks' snapshots after a rescale, and the
-            savepoint that the operator starts from.
-        checkpoint_id: of what is committed; None where nothing is.
-    """
-
-    layout: int
-    handle: KeyedStateHandle | None
-    sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
-    checkpoint_id: int | None = None
 
 
 @attrs.define

@@ -44,6 +44,9 @@ def collector_paused() -> Iterator[None]:
 class SubtaskRunner:
     """Feeds decoded frames to the operator and packs what comes out.
 
+    Args:
+        restored_checkpoint_id: of the snapshot that the subtask starts from, if it does.
+
     Attributes:
         operator: runs the function.
         rows_in, rows_out: how many so far.
@@ -55,8 +58,6 @@ class SubtaskRunner:
         info: SubtaskInfo,
         backend: KeyedStateBackend,
         operator_state: OperatorStateBackend,
-        *,
-        is_restored: bool = False,
         restored_checkpoint_id: int | None = None,
     ) -> None:
         self._plan = plan
@@ -65,7 +66,7 @@ class SubtaskRunner:
             backend,
             info,
             operator_state,
-            is_restored=is_restored,
+            is_restored=restored_checkpoint_id is not None,
             restored_checkpoint_id=restored_checkpoint_id,
         )
         self._codec = plan.key_codec()

@@ -1,0 +1,56 @@
+"""A partition of a DataFrame that is not streaming: its state lives for one call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
+from pyspark import TaskContext
+
+from millpond.backend import KeyedStateBackend
+from millpond.runtime import (
+    SubtaskInfo,
+    open_batch_backend,
+    open_keyed_backend,
+    open_operator_backend,
+)
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.worker.runner import SubtaskRunner
+
+__all__ = ["run_partition"]
+
+
+def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Run all keys of a partition: the function behind ``mapInPandas``."""
+    context = TaskContext.get()
+    index = context.partitionId() if context else 0
+    info = SubtaskInfo(plan.uid, index, plan.parallelism, plan.max_parallelism)
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-") as directory,
+        _bounded_backend(plan, directory) as backend,
+        open_operator_backend(config=plan.config) as operator_state,
+    ):
+        runner = SubtaskRunner(plan, info, backend, operator_state)
+        yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
+
+
+def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend:
+    codec = plan.key_codec()
+    if plan.batch:
+        return open_batch_backend(
+            key_type=codec,
+            max_parallelism=plan.max_parallelism,
+            config=plan.config,
+            place=plan.uid,
+        )
+    target = plan.resolution.target
+    name = target if ":" in target else plan.resolution.name
+    return open_keyed_backend(
+        name,
+        key_type=codec,
+        max_parallelism=plan.max_parallelism,
+        directory=directory,
+        config=plan.config,
+        place=plan.uid,
+    )

@@ -1,0 +1,87 @@
+"""What a subtask starts from: Spark's pointer, once checked, and the snapshots it stands for.
+
+A subtask that has no pointer of the layout in force has not run under it: it starts from what the
+layout names as its sources, or from nothing.
+"""
+
+from __future__ import annotations
+
+import attrs
+from pyspark.sql.streaming.state import GroupState
+
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle
+from millpond.checkpoint.handles import OperatorStateHandle
+from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.errors import RestoreError
+from millpond.runtime import SubtaskInfo
+from millpond.spark.driver.layout import Layout, layout_of_run
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.pointer import Pointer
+
+__all__ = ["CommittedState", "committed_state", "own_pointer"]
+
+
+@attrs.frozen
+class CommittedState:
+    """What a subtask has to start from.
+
+    Attributes:
+        layout: the number of the layout in force.
+        handle: the subtask's own last snapshot.
+        sources: without one, the parts of other subtasks' snapshots after a rescale, and the
+            savepoint that the operator starts from.
+        checkpoint_id: of what is committed; None where nothing is.
+    """
+
+    layout: int
+    handle: KeyedStateHandle | None
+    sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
+    checkpoint_id: int | None = None
+
+    def operator_state(self, info: SubtaskInfo) -> list[OperatorStateHandle]:
+        """The subtask's operator state: its own, its share after a rescale, or a savepoint's."""
+        found: list[OperatorStateHandle] = []
+        for handle in (self.handle,) if self.handle else self.sources:
+            if isinstance(handle, KeyedStateHandle):
+                found += handle.operator_state
+            else:
+                uid, index = info.operator_uid, info.index
+                found += operator_state_share([handle], uid, index, info.parallelism)
+        return found
+
+
+def own_pointer(
+    plan: OperatorPlan, query: str, run: str, layout: Layout, state: GroupState
+) -> Pointer | None:
+    """The committed pointer, if it is this operator's, and of the layout in force.
+
+    Raises:
+        RestoreError: it is another operator's, which would lose it, or of a layout that does not
+            exist.
+    """
+    pointer = Pointer.from_row(state.get) if state.exists else None
+    if pointer is None:
+        return None
+    theirs = layout
+    if pointer.operator_uid != plan.uid:
+        uri, rules = plan.config.checkpoint.dir or "", plan.config.plugins
+        theirs = layout_of_run(uri, rules, query, pointer.operator_uid, run)
+        if pointer.layout == theirs.number:
+            cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
+            raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    if pointer.layout > theirs.number:
+        cause = f"Spark's state names layout {pointer.layout}, the last one is {theirs.number}"
+        raise RestoreError(f"operator {pointer.operator_uid!r}", (cause,))
+    return pointer if pointer.layout == layout.number and theirs is layout else None
+
+
+def committed_state(
+    plan: OperatorPlan, layout: Layout, index: int, pointer: Pointer | None
+) -> CommittedState:
+    """What the committed pointer names, or after a rescale what the layout's sources hold."""
+    if pointer is None:
+        sources = tuple(layout.starting_points(index, plan.registry))
+        last = max((source.checkpoint_id for source in sources), default=None)
+        return CommittedState(layout.number, None, sources, last)
+    own = KeyedStateHandle.from_json(pointer.handle, plan.storage()) if pointer.handle else None
+    return CommittedState(layout.number, own, checkpoint_id=pointer.checkpoint_id)
