@@ -2,17 +2,19 @@
 
 import json
 import shutil
+import uuid
 
 import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
 from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
+from millpond.storage.memory import MemoryStorage
 from stored import locate_savepoint, open_stored
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -139,6 +141,37 @@ def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(directory):
         assert client.refresh() == 3
     with pytest.raises(errors.IncompleteCheckpointError):
         mp.QueryableStateClient(directory)
+
+
+class Busy(MemoryStorage):
+    """Of which a job deletes a checkpoint as soon as its files have been listed."""
+
+    def __init__(self):
+        super().__init__(f"memory:busy-{uuid.uuid4().hex}")
+        self.outdated = ""
+
+    def list(self, folder):
+        """What was there."""
+        found = super().list(folder)
+        for path in found:
+            if self.outdated and f"/{self.outdated}-" in path:
+                self.delete(path)
+        return found
+
+
+def test_what_a_running_job_deletes_meanwhile_is_no_damage():
+    """Tools and gc go on where an old snapshot, or an aborted new one, goes while they read."""
+    storage = Busy()
+    for groups in HALVES:
+        write_half(
+            storage, groups, (1, 2, 3), config=mp.Config({"state.snapshot.strategy": "full"})
+        )
+    for storage.outdated in ("1", "3"):
+        catalog = read_catalog(storage)
+        assert not catalog.broken
+        ids = {handle.checkpoint_id for handle in complete_parts(catalog, "q/op")}
+        assert ids == {3 if storage.outdated == "1" else 2}
+        assert not catalog.orphans(100)
 
 
 def test_damage_to_what_newer_snapshots_replace_is_no_matter(directory):

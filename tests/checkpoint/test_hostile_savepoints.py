@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import uuid
 
 import millpond as mp
 import pandas as pd
@@ -13,6 +14,7 @@ from millpond import errors
 from millpond.checkpoint.savepoint.page_headers import check_statistics
 from millpond.checkpoint.savepoint.table_reader import read_table
 from millpond.config import RestoreConfig
+from millpond.storage.memory import MemoryStorage
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 SCHEMA = pa.schema([("value", pa.binary())])
@@ -20,14 +22,15 @@ SMALL = RestoreConfig(max_unpacked_bytes=1 << 20)
 
 
 def save(folder, values, kind=BLOB):
-    """A savepoint of some values by key."""
+    """A savepoint of some values by key, in a directory or a storage."""
+    storage = mp.checkpoint_storage(folder if isinstance(folder, MemoryStorage) else str(folder))
     with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
         state = backend.get_partitioned_state(kind)
         for key, value in values.items():
             backend.set_current_key(key)
             state.update(value)
         strategy = backend.strategy("savepoint")
-        strategy.save(1, mp.checkpoint_storage(str(folder)), "").result()
+        strategy.save(1, storage, "").result()
 
 
 def load(folder, kind=BLOB):
@@ -212,6 +215,49 @@ def test_a_savepoint_needs_a_directory_of_its_own(tmp_path):
         with pytest.raises(errors.DirectoryNotEmptyError, match=r"savepoint\.json"):
             way()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+class Shared(MemoryStorage):
+    """A place in which somebody else writes a savepoint before the n-th listing or write is done."""
+
+    def __init__(self, at):
+        super().__init__(f"memory:shared-{uuid.uuid4().hex}")
+        self.steps, self.refused = at, None
+
+    def step(self):
+        """Count one; at the right one the other writer comes and goes."""
+        self.steps -= 1
+        if self.steps == 0:
+            try:
+                save(self, {"k": b"other"})
+            except errors.DirectoryNotEmptyError as error:
+                self.refused = error
+
+    def list(self, folder):
+        """Counted when it is done."""
+        found = super().list(folder)
+        self.step()
+        return found
+
+    def open_sink(self, path):
+        """Counted before it begins."""
+        self.step()
+        return super().open_sink(path)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_of_two_writers_of_a_savepoint_one_is_refused(at):
+    """Whenever a second writer comes, one of the two is told, and the other's savepoint is whole."""
+    storage = Shared(at)
+    try:
+        save(storage, {"k": b"own"})
+        kept = b"own"
+    except errors.DirectoryNotEmptyError:
+        kept = b"other"
+    assert storage.steps <= 0
+    assert (kept == b"own") == (storage.refused is not None)
+    assert load(mp.SavepointHandle(1, "", storage)) == {"k": kept}
+    assert not [path for path in storage.list("") if path.endswith(".writing")]
 
 
 def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):

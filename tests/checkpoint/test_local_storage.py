@@ -103,6 +103,22 @@ def test_nothing_outside_is_listed_or_deleted(tmp_path):
     assert (outside / "file").exists()
 
 
+def test_files_that_go_while_they_are_listed_are_left_out(tmp_path, monkeypatch):
+    """A running job deletes and renames its files between the reading of a folder and the look."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    storage.write("kept", [b"1"])
+    storage.write("gone", [b"1"])
+    walk = os.walk
+
+    def busy(*args, **named):
+        for found in walk(*args, **named):
+            (tmp_path / "gone").unlink(missing_ok=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", busy)
+    assert storage.list("") == ["kept"]
+
+
 def test_the_directory_itself_may_be_a_link(tmp_path):
     """A checkpoint directory that was moved and linked works as before."""
     (tmp_path / "real").mkdir()

@@ -138,8 +138,10 @@ class LocalStorage(CheckpointStorage):
         for parent, _, names in os.walk(top, onerror=self._unreadable):
             for name in names:
                 full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
-                if stat.S_ISREG(os.lstat(full).st_mode) and _is_text(full):
-                    found.append(os.path.relpath(full, self._root))
+                # Of a running job's files some are gone by now.
+                with suppress(FileNotFoundError):
+                    if stat.S_ISREG(os.lstat(full).st_mode) and _is_text(full):
+                        found.append(os.path.relpath(full, self._root))
         return sorted(found)
 
     def _inside(self, top: str) -> bool:

@@ -260,6 +260,9 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         _subtask(storage, folder, ranges[folder], files)
         for folder, files in sorted(folders.items())
     )
+    if any(each.broken for each in subtasks):
+        present = frozenset(storage.list(""))
+        subtasks = tuple(_still_there(each, present) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
     for path in newest_layouts.values():
@@ -294,6 +297,15 @@ def _subtask(
             broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
     found.sort(key=lambda handle: handle.checkpoint_id)
     return Subtask(folder, groups, tuple(found), files, broken)
+
+
+def _still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
+    """Without what a running job has deleted since the first listing: that is no damage."""
+    return attrs.evolve(
+        subtask,
+        files={path: number for path, number in subtask.files.items() if path in present},
+        broken={path: reason for path, reason in subtask.broken.items() if path in present},
+    )
 
 
 def _reason(error: MillpondError) -> str:

@@ -12,10 +12,10 @@ from millpond.checkpoint.inspection.inspector import StoredOperator
 from millpond.checkpoint.inspection.plain_values import column_value, key_value, stored_as
 from millpond.checkpoint.inspection.rows_in_memory import Contents
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
+from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
     Savepoint,
     SavepointHandle,
-    require_empty,
     write_savepoint,
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
@@ -77,15 +77,24 @@ def edit_value(
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
         RestoreError: there is no such state.
     """
-    require_empty(target)
     meta = operator.state(edit.state)
     with operator.contents() as contents:
         codec = operator.codec(meta.name, exact=True)
         changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
         contents.load_rows(meta.name, changes)
-        saved = {
-            operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())
-        }
+        with reserved(target):
+            _write(operators, operator, contents, target)
+    return edited
+
+
+def _write(
+    operators: Sequence[StoredOperator],
+    operator: StoredOperator,
+    contents: Contents,
+    target: SavepointHandle,
+) -> None:
+    """All operators as they are stored, but for the one whose contents are given."""
+    saved = {operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())}
     for each in operators:
         if each is not operator:
             with each.contents() as others:
@@ -98,7 +107,6 @@ def edit_value(
         for each in operators
     )
     write_savepoint(target, Savepoint(operator.checkpoint_id, complete))
-    return edited
 
 
 class _Editor:

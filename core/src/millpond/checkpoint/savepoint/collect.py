@@ -11,12 +11,12 @@ from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import read_contents
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
+from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedState,
     Savepoint,
     SavepointHandle,
-    require_empty,
     write_savepoint,
 )
 from millpond.checkpoint.savepoint.table_writer import save_operator
@@ -56,14 +56,15 @@ def collect_savepoint(
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
     for uid, handles in given.items():
         _check_parts(uid, handles)
-    require_empty(target)
-    saved = tuple(
-        _collect(uid, handles, target, registry, report, limits) for uid, handles in given.items()
-    )
-    number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
-    savepoint = Savepoint(number, saved)
-    write_savepoint(target, savepoint)
-    return savepoint
+    with reserved(target):
+        saved = tuple(
+            _collect(uid, handles, target, registry, report, limits)
+            for uid, handles in given.items()
+        )
+        number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
+        savepoint = Savepoint(number, saved)
+        write_savepoint(target, savepoint)
+        return savepoint
 
 
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:

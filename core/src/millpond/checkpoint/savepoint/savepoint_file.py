@@ -20,7 +20,7 @@ from millpond.checkpoint.checks import (
 from millpond.checkpoint.formats import SAVEPOINT
 from millpond.checkpoint.handles import snapshot_converter
 from millpond.checkpoint.untrusted import decoding, parse_json
-from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, RestoreError
+from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
@@ -36,7 +36,6 @@ __all__ = [
     "SavepointHandle",
     "TableFile",
     "read_savepoint",
-    "require_empty",
     "state_folder",
     "write_savepoint",
 ]
@@ -207,16 +206,3 @@ def _check(savepoint: Savepoint) -> None:
         for file in operator.files:
             check_path(file.path)
             check_counts([file.size, file.rows, file.first_group, file.last_group])
-
-
-def require_empty(handle: SavepointHandle) -> None:
-    """Refuse a place that holds files: a savepoint must not be mixed with what lay there.
-
-    Raises:
-        DirectoryNotEmptyError: it holds some.
-    """
-    found = handle.storage.list(handle.folder)
-    if found:
-        shown = (*found[:3], "…") if len(found) > 3 else tuple(found)  # noqa: PLR2004
-        place = "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))
-        raise DirectoryNotEmptyError(place, shown)

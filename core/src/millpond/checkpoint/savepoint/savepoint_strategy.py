@@ -12,10 +12,10 @@ from typing_extensions import override
 from millpond.arguments import check_type
 from millpond.backend.snapshots import SnapshotResult
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
+from millpond.checkpoint.savepoint.reservation import Reservation, reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
     Savepoint,
     SavepointHandle,
-    require_empty,
     write_savepoint,
 )
 from millpond.checkpoint.savepoint.table_writer import save_operator
@@ -47,27 +47,34 @@ class SavepointStrategy(SnapshotStrategy):
         Raises:
             DirectoryNotEmptyError: the folder holds files.
         """
-        backend = self._backend
         check_type("storage", storage, CheckpointStorage)
-        require_empty(SavepointHandle(checkpoint_id, folder, storage))
+        reservation = reserved(SavepointHandle(checkpoint_id, folder, storage))
+        try:
+            return self._launch_reserved(reservation)
+        except BaseException:
+            reservation.release()
+            raise
+
+    def _launch_reserved(self, reservation: Reservation) -> Future[SnapshotResult]:
+        backend, handle = self._backend, reservation.handle
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         uid = backend.parameters.place.rpartition("/")[2] or "operator"
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not view.metas and not frozen:
-                return SnapshotResult(None)
-            handle = SavepointHandle(checkpoint_id, folder, storage)
-            operator_states = save_operator_states(handle, uid, [frozen])
-            keyed = save_operator(view, handle, uid, task)
-            operator = attrs.evolve(keyed, operator_states=operator_states)
-            write_savepoint(handle, Savepoint(checkpoint_id, (operator,)))
-            files = operator.files
-            size = sum(file.size for file in files)
-            return SnapshotResult(handle, size, sum(file.rows for file in files))
+            with reservation:
+                if not view.metas and not frozen:
+                    return SnapshotResult(None)
+                operator_states = save_operator_states(handle, uid, [frozen])
+                keyed = save_operator(view, handle, uid, task)
+                operator = attrs.evolve(keyed, operator_states=operator_states)
+                write_savepoint(handle, Savepoint(handle.checkpoint_id, (operator,)))
+                files = operator.files
+                size = sum(file.size for file in files)
+                return SnapshotResult(handle, size, sum(file.rows for file in files))
 
-        return self.launch(checkpoint_id, work, view)
+        return self.launch(handle.checkpoint_id, work, view)
 
     @override
     def notify_complete(self, checkpoint_id: int) -> None:

@@ -13,6 +13,7 @@ from millpond.checkpoint.savepoint.operator_tables import (
     save_operator_states,
     seal_operator_states,
 )
+from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedState,
@@ -20,7 +21,6 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     SavepointHandle,
     TableFile,
     read_savepoint,
-    require_empty,
     state_folder,
     write_savepoint,
 )
@@ -134,13 +134,13 @@ def rekey_savepoint(
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
-    require_empty(target)
-    operators = tuple(
-        _rekeyed_operator(source, target, operator, max_parallelism, limits)
-        for operator in savepoint.operators
-    )
-    write_savepoint(target, Savepoint(savepoint.checkpoint_id, operators))
-    return target
+    with reserved(target):
+        operators = tuple(
+            _rekeyed_operator(source, target, operator, max_parallelism, limits)
+            for operator in savepoint.operators
+        )
+        write_savepoint(target, Savepoint(savepoint.checkpoint_id, operators))
+        return target
 
 
 def _rekeyed_operator(
