@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 CONSOLE = Console(width=110)
+LOGGING = Path(__file__).with_name("log4j2.properties").resolve()
 ORDER = ("ordered_at", "order_no", "line")
 
 EXPECTED = """
@@ -61,8 +62,7 @@ def spark_session(root: Path) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        # Stopping a query in the middle of a batch logs errors that are none.
-        .config("spark.log.level", "FATAL")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     )
     configure(builder, parallelism=2, checkpoint_dir=(root / "snapshots").as_uri())
     spark = builder.getOrCreate()

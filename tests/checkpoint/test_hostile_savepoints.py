@@ -202,6 +202,15 @@ def test_metadata_without_sense_is_refused(tmp_path, change):
         load(tmp_path / "s")
 
 
+@pytest.mark.parametrize("number", [-1, 0, 64, 10**9])
+def test_key_groups_of_a_savepoint_that_do_not_exist(tmp_path, number):
+    """Key groups that an operator's max-parallelism has not are damage, and the file is named."""
+    save(tmp_path / "s", {"k": b"v"})
+    reseal(tmp_path / "s", lambda body: body["operators"][0].update(max_parallelism=number))
+    with pytest.raises(errors.CorruptSnapshotError, match="savepoint.*max-parallelism"):
+        load(tmp_path / "s")
+
+
 def test_a_savepoint_needs_a_directory_of_its_own(tmp_path):
     """Every way of writing one refuses a place that holds files, and leaves it as it was."""
     save(tmp_path / "s", {"k": b"v"})

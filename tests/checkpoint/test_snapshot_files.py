@@ -8,6 +8,7 @@ import millpond as mp
 import pandas as pd
 import pytest
 from millpond import errors
+from millpond.checkpoint.handles import KeyedStateHandle, handle_from_json, handle_to_json
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
@@ -143,6 +144,18 @@ def test_a_handle_without_storage_is_refused(handle):
         restore(7)
     with pytest.raises(errors.CorruptSnapshotError, match="/no/such/place/savepoint.json"):
         restore("/no/such/place")
+
+
+@pytest.mark.parametrize("number", [-1, 0, 64, 10**9])
+def test_key_groups_of_a_handle_that_do_not_exist(number):
+    """A handle with key groups that its max-parallelism has not is damaged, in one clear error."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("k")
+        backend.get_partitioned_state(mp.ValueStateDescriptor("v", int)).update(1)
+        handle = backend.snapshot(1, mp.checkpoint_storage("memory:")).result().handle
+    text = handle_to_json(attrs.evolve(handle, max_parallelism=number))
+    with pytest.raises(errors.CorruptSnapshotError, match="cannot be read.*max-parallelism"):
+        handle_from_json(text, KeyedStateHandle)
 
 
 def forged(handle, tmp_path, change):

@@ -80,6 +80,7 @@ def check_parallelism(max_parallelism: int, parallelism: int = 1) -> None:
 
 def check_range(groups: KeyGroupRange, max_parallelism: int) -> None:
     """Raise KeyGroupRangeError for key groups that do not exist."""
+    check_parallelism(max_parallelism)
     if groups.end >= max_parallelism:
         raise KeyGroupRangeError(
             f"key groups {groups} do not exist: max-parallelism is {max_parallelism}, so they are "

@@ -15,10 +15,10 @@ import attrs
 
 from millpond.backend.changes import Change
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.stored import unreadable
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.ttl_config import CleanupStrategies
+from millpond.untrusted import unreadable
 
 __all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
 

@@ -22,7 +22,6 @@ from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.snapshots import SnapshotResult, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry
 from millpond.backend.state_view import StateShape, StateView
-from millpond.backend.stored import unreadable
 from millpond.clock import Clock
 from millpond.closing import Closeable
 from millpond.config import Config
@@ -34,6 +33,7 @@ from millpond.state.ttl.envelope import stored_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import VOID_NAMESPACE, KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
+from millpond.untrusted import unreadable
 
 __all__ = ["KeyedStateBackend", "RegisteredState", "StateContext", "addresses_of"]
 

@@ -6,11 +6,11 @@ import struct
 from collections.abc import Callable
 
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.stored import stored_bytes
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.untrusted import decoding
 
 __all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]
 
@@ -54,7 +54,7 @@ def cell_migration(
         StateConflictError, StateMigrationError: there is no way.
     """
     check_fixed_parts(stored, declared)
-    with stored_bytes("its snapshot's metadata", stored.name):
+    with decoding("its snapshot's metadata", f"the type of state {stored.name!r} makes no sense"):
         verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise refusal(stored.name, stored.value, declared.value, verdict)
@@ -64,7 +64,7 @@ def cell_migration(
     migrate = _per_element(element) if stored.kind is StateKind.LIST else element
 
     def guarded(data: bytes) -> bytes | None:
-        with stored_bytes("", stored.name):
+        with decoding("keyed state", f"state {stored.name!r}: a value cannot be decoded"):
             return migrate(data)
 
     return guarded

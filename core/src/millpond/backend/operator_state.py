@@ -17,7 +17,6 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.migration import refusal
-from millpond.backend.stored import stored_bytes
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
@@ -39,6 +38,7 @@ from millpond.types import (
     TypeSerializer,
     no_serializer,
 )
+from millpond.untrusted import decoding
 
 __all__ = [
     "FrozenState",
@@ -306,7 +306,7 @@ class OperatorStateBackend(Closeable):
             entries: dict[bytes, Any] = {}
             for data in partitions:
                 end = 4 + int.from_bytes(data[:4], "big")
-                with stored_bytes("operator state", descriptor.name):
+                with decoding("operator state", _undecodable(descriptor.name)):
                     codec.decode(data[4:end], 0)
                     entries[data[4:end]] = serializer.deserialize(convert(data[end:]))
             return BroadcastState(descriptor.name, codec, serializer, entries)
@@ -324,7 +324,7 @@ class OperatorStateBackend(Closeable):
         def make(
             partitions: Sequence[bytes], convert: Callable[[bytes], bytes]
         ) -> OperatorListState[T]:
-            with stored_bytes("operator state", descriptor.name):
+            with decoding("operator state", _undecodable(descriptor.name)):
                 values = [serializer.deserialize(convert(data)) for data in partitions]
             return OperatorListState(descriptor.name, serializer, values)
 
@@ -392,3 +392,7 @@ def _conversion(
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise refusal(stored.name, stored.value, declared.value, verdict)
     return verdict.migrate or _same
+
+
+def _undecodable(name: str) -> str:
+    return f"state {name!r}: an element cannot be decoded"

@@ -12,7 +12,7 @@ import pluggy
 from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
-from millpond.keygroups import KeyGroupRange, check_parallelism, check_range
+from millpond.keygroups import KeyGroupRange, check_range
 from millpond.types import KeyCodec, TypeSerializer
 
 __all__ = ["KeyedBackendParameters", "PluginHooks"]
@@ -64,5 +64,4 @@ class KeyedBackendParameters:
     place: str = ""
 
     def __attrs_post_init__(self) -> None:
-        check_parallelism(self.max_parallelism)
         check_range(self.key_group_range, self.max_parallelism)

@@ -17,12 +17,12 @@ from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.current_key import KeyContext
-from millpond.backend.stored import unreadable
 from millpond.errors import StateTypeError, brief
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
+from millpond.untrusted import unreadable
 
 __all__ = [
     "MemoryTimerRows",

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.errors import brief
-from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange, check_parallelism
+from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.state.descriptors import StateKind
 from millpond.state.names import misspelling
 from millpond.state.state_meta import StateMeta
@@ -15,7 +15,6 @@ from millpond.types.describe import MAX_NESTING
 
 __all__ = [
     "check_counts",
-    "check_key_groups",
     "check_operator_states",
     "check_states",
     "check_subtasks",
@@ -23,13 +22,6 @@ __all__ = [
 ]
 
 _MAX_DEPTH = 4 * MAX_NESTING
-
-
-def check_key_groups(max_parallelism: int, groups: KeyGroupRange) -> None:
-    """The range lies within the number of key groups."""
-    check_parallelism(max_parallelism)
-    if groups.end >= max_parallelism:
-        raise ValueError(f"key groups {groups} of {max_parallelism}")
 
 
 def check_states(metas: Sequence[StateMeta]) -> None:

@@ -16,18 +16,17 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint.checks import (
     check_counts,
-    check_key_groups,
     check_operator_states,
     check_states,
     plain,
 )
 from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.checkpoint.raw_streams import OperatorRawHandle
-from millpond.checkpoint.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
-from millpond.keygroups import KeyGroupRange
+from millpond.keygroups import KeyGroupRange, check_range
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path
 from millpond.types import SerializerSnapshot
+from millpond.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 
 __all__ = [
     "PORTABLE",
@@ -292,7 +291,7 @@ def _check(handle: Any) -> None:
     if isinstance(handle, OperatorStateHandle):
         check_operator_states([state.meta for state in handle.states])
         return
-    check_key_groups(handle.max_parallelism, handle.key_group_range)
+    check_range(handle.key_group_range, handle.max_parallelism)
     check_states(handle.states)
     for file in (*handle.files, *handle.history):
         check_counts([file.size, file.footer, file.rows])

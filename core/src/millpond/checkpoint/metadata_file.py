@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 
-from millpond.checkpoint.untrusted import decoding, parse_json
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.untrusted import decoding, parse_json
 
 __all__ = ["read_sealed", "write_sealed"]
 

@@ -15,11 +15,11 @@ from millpond.checkpoint.formats import SNAPSHOT_FILE
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.row_file import TRAILER, Entry, Footer
 from millpond.checkpoint.segments import unpack
-from millpond.checkpoint.untrusted import decoding, exact_int, exact_text, parse_json
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.untrusted import decoding, exact_int, exact_text, parse_json
 
 __all__ = ["read_rows", "verify_rows"]
 

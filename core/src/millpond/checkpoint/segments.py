@@ -10,8 +10,8 @@ import struct
 
 import pyarrow as pa
 
-from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
+from millpond.untrusted import decoding
 
 __all__ = ["pack", "unpack"]
 

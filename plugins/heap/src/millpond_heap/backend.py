@@ -11,12 +11,12 @@ from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_view import StateView
-from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
+from millpond.untrusted import unreadable
 from typing_extensions import override
 
 from millpond_heap.maps import HeapMapTable

@@ -24,9 +24,9 @@ from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
-from millpond.checkpoint.untrusted import decoding
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.untrusted import decoding
 from typing_extensions import override
 
 from millpond_rocksdb.factory import NATIVE_FORMAT

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from millpond.backend.stored import unreadable
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.types import KeyCodec, TypeSerializer
+from millpond.untrusted import unreadable
 
 if TYPE_CHECKING:
     from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend

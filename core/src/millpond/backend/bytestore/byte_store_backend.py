@@ -26,13 +26,13 @@ from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses
 from millpond.backend.migration import CellMigration
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_view import StateView
-from millpond.backend.stored import unreadable
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerRows
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
 from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.types import KeyCodec
+from millpond.untrusted import unreadable
 
 __all__ = ["ByteStoreBackend"]
 

@@ -17,7 +17,6 @@ import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.metadata_file import read_sealed
-from millpond.checkpoint.untrusted import decoding, parse_json
 from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,
@@ -26,6 +25,7 @@ from millpond.errors import (
 )
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.untrusted import decoding, parse_json
 
 __all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
 

@@ -27,7 +27,6 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     read_savepoint,
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
-from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -35,6 +34,7 @@ from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
+from millpond.untrusted import decoding
 
 __all__ = ["StoredOperator", "open_stored", "pick_operator"]
 

@@ -17,13 +17,13 @@ from millpond.backend.timer_queue import TimerRows
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
 from millpond.checkpoint.savepoint.savepoint_file import SavedOperator, SavepointHandle
-from millpond.checkpoint.untrusted import decoding
 from millpond.clock import ManualClock
 from millpond.config import Config, RestoreConfig
 from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
 from millpond.types import KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
+from millpond.untrusted import decoding
 
 __all__ = ["Contents", "read_contents"]
 

@@ -8,10 +8,10 @@ import hashlib
 from millpond.checkpoint.file_writer import StreamStateHandle
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import verify_rows
-from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import key_group_prefix_bytes
+from millpond.untrusted import decoding
 
 __all__ = ["files_of", "verify_file"]
 

@@ -10,7 +10,6 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta
-from millpond.backend.stored import unreadable
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
@@ -25,11 +24,11 @@ from millpond.checkpoint.savepoint.table_reader import (
     read_table,
 )
 from millpond.checkpoint.savepoint.table_writer import write_table
-from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.untrusted import decoding, unreadable
 
 __all__ = [
     "OperatorTableCodec",

@@ -12,19 +12,18 @@ import attrs
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint.checks import (
     check_counts,
-    check_key_groups,
     check_operator_states,
     check_states,
     check_subtasks,
 )
 from millpond.checkpoint.formats import SAVEPOINT
 from millpond.checkpoint.handles import snapshot_converter
-from millpond.checkpoint.untrusted import decoding, parse_json
 from millpond.errors import CorruptSnapshotError, RestoreError
-from millpond.keygroups import KeyGroupRange
+from millpond.keygroups import KeyGroupRange, check_range
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
 from millpond.types import SerializerSnapshot
+from millpond.untrusted import decoding, parse_json
 
 __all__ = [
     "METADATA_FILE",
@@ -198,7 +197,7 @@ def _check(savepoint: Savepoint) -> None:
     if len(set(uids)) < len(uids) or len(set(paths)) < len(paths):
         raise ValueError("an operator or a file is named twice")
     for operator in savepoint.operators:
-        check_key_groups(operator.max_parallelism, operator.key_group_range)
+        check_range(operator.key_group_range, operator.max_parallelism)
         check_states(operator.metas)
         check_operator_states([state.meta for state in operator.operator_states])
         for state in operator.operator_states:

@@ -20,10 +20,10 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     TableFile,
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
-from millpond.checkpoint.untrusted import decoding
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import KeyGroupRange
+from millpond.untrusted import decoding
 
 __all__ = [
     "checked_bytes",

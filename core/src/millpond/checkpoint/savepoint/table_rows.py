@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from millpond.backend.changes import Change
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.backend.stored import unreadable
 from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError
 from millpond.keygroups import key_group_prefix_bytes
@@ -20,6 +19,7 @@ from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot, signed64
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.untrusted import unreadable
 
 __all__ = ["TableCodec"]
 

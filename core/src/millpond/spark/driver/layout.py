@@ -26,18 +26,18 @@ from millpond.checkpoint import (
 from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.metadata_file import read_sealed, write_sealed
 from millpond.checkpoint.operator_state_assignment import operator_state_share
-from millpond.checkpoint.untrusted import (
+from millpond.config import PluginsConfig
+from millpond.errors import MaxParallelismError, MillpondError, RestoreError
+from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
+from millpond.plugins import PluginRegistry, get_registry
+from millpond.spark.driver.pointer import Pointer
+from millpond.untrusted import (
     decoding,
     exact_bool,
     exact_int,
     exact_text,
     parse_json,
 )
-from millpond.config import PluginsConfig
-from millpond.errors import MaxParallelismError, MillpondError, RestoreError
-from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
-from millpond.plugins import PluginRegistry, get_registry
-from millpond.spark.driver.pointer import Pointer
 
 __all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
 

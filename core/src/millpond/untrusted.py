@@ -1,4 +1,4 @@
-"""The boundary to what files say: whatever a decoder makes of it, the error names the file."""
+"""The boundary to what files and stores say: whatever a decoder makes of it, the error names it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import cattrs
 
-from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.errors import CorruptSnapshotError, KeyGroupRangeError, MillpondError
 
-__all__ = ["decoding", "exact_bool", "exact_int", "exact_text", "parse_json"]
+__all__ = ["decoding", "exact_bool", "exact_int", "exact_text", "parse_json", "unreadable"]
 
+_MAX_KEY = 40
 _MAX_REASON = 300
 
 
@@ -21,19 +22,45 @@ def decoding(path: str, what: str) -> Iterator[None]:
     """Decode untrusted bytes inside of this; every failure becomes one that names the file.
 
     Args:
-        path: the file.
+        path: the file, or the place of the state.
         what: what is wrong with it where decoding fails, as in "it is no savepoint".
 
     Raises:
         CorruptSnapshotError: the decoder raised something. Millpond's own errors pass, and so
-            does a lack of memory.
+            does a lack of memory; numbers of key groups are arguments, which the file has given.
     """
     try:
         yield
-    except (MillpondError, MemoryError):
-        raise
     except Exception as error:
+        if _passes(error):
+            raise
         raise CorruptSnapshotError(path, f"{what}: {_reason(error)}") from error
+
+
+def unreadable(place: str, state: str, key: bytes, error: Exception) -> Exception:
+    """The error for a stored key or value that cannot be decoded; ``decoding`` for one row.
+
+    What that lets pass stays as it is. For loops over rows, in which a context each would cost
+    more than the decoding.
+
+    Args:
+        place: the backend's, for the error.
+        state: the state's name; empty where it is not known.
+        key: the physical key, or the start of it.
+        error: what decoding has raised.
+    """
+    if _passes(error):
+        return error
+    shown = key[:_MAX_KEY].hex() + ("…" if len(key) > _MAX_KEY else "")
+    known = (f"state {state!r}" if state else "", f"stored key {shown}" if key else "")
+    where = ", ".join(filter(None, known)) or "a row"
+    reason = f"{where}: its key or value cannot be decoded: {_reason(error)}"
+    return CorruptSnapshotError(place or "keyed state", reason)
+
+
+def _passes(error: Exception) -> bool:
+    named = isinstance(error, MillpondError) and not isinstance(error, KeyGroupRangeError)
+    return named or isinstance(error, MemoryError)
 
 
 def _reason(error: Exception) -> str:
