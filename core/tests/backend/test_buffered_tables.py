@@ -1,0 +1,110 @@
+"""The write-back buffer: what is read is the newest, what is flushed is each change once."""
+
+import millpond as mp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_store import STORES, open_memory
+
+NAMES = ["a", "b", "c"]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(NAMES), st.integers(0, 9)),
+        st.tuples(st.just("remove"), st.sampled_from(NAMES)),
+        st.tuples(st.sampled_from(["clear", "flush", "read"])),
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """A backend with a map and a value of one key, of which two entries are stored already."""
+    with open_memory(tmp_path) as backend:
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
+        state.put("stored", 1)
+        state.put("both", 2)
+        backend.flush()
+        yield backend, state
+
+
+def test_buffer_and_store_are_one_map(entries):
+    """Added, changed and removed entries show at once, beside those of the store; none twice."""
+    _, state = entries
+    state.put("both", 20)
+    state.put("new", 3)
+    assert sorted(state.items()) == [("both", 20), ("new", 3), ("stored", 1)]
+    state.remove("stored")
+    assert sorted(state.items()) == [("both", 20), ("new", 3)]
+    assert state.get("stored") is None
+    state.remove("both")
+    state.remove("new")
+    assert state.is_empty()
+
+
+def test_an_iteration_survives_a_flush_between_its_steps(entries):
+    """What a flush has moved into the store is given once, and what it has removed not at all."""
+    backend, state = entries
+    state.put("new", 3)
+    walk = iter(state.items())
+    first = next(walk)
+    for name in ("stored", "both", "new"):
+        if name != first[0]:
+            state.put(name, 100)
+    backend.flush()
+    backend.set_current_key("k")
+    rest = dict(walk)
+    assert rest == dict.fromkeys({"stored", "both", "new"} - {first[0]}, 100)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_a_map_is_a_dictionary(tmp_path_factory, steps):
+    """Any order of changes, reads and flushes gives what a dictionary gives."""
+    with open_memory(tmp_path_factory.getbasetemp()) as backend:
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
+        model = {}
+        for what, *given_ in steps:
+            if what == "put":
+                state.put(*given_)
+                model[given_[0]] = given_[1]
+            elif what == "remove":
+                state.remove(*given_)
+                model.pop(*given_, None)
+            elif what == "clear":
+                state.clear()
+                model.clear()
+            elif what == "flush":
+                backend.flush()
+            assert dict(state.items()) == model
+            assert [state.get(name) for name in NAMES] == [model.get(name) for name in NAMES]
+        backend.flush()
+        assert len(STORES[-1].rows["m"]) == len(model)
+
+
+def test_a_flush_reports_each_changed_entry_once(entries):
+    """The listeners get sorted physical keys with bytes, None for what was removed."""
+    backend, state = entries
+    told = []
+    backend.add_change_listener(lambda batch: told.append({k: list(v) for k, v in batch.items()}))
+    for number in range(5):
+        state.put("new", number)
+    state.remove("stored")
+    backend.flush()
+    (batch,) = told
+    rows = batch["m"]
+    assert [row for row, _ in rows] == sorted(row for row, _ in rows)
+    assert sorted(value is None for _, value in rows) == [False, True]
+    backend.flush()
+    assert [batch for batch in told[1:] if any(batch.values())] == []
+
+
+def test_what_was_not_touched_is_read_once(entries):
+    """A second read of an entry, or of one that is not there, does not go to the store."""
+    backend, state = entries
+    backend.set_current_key("k")
+    for _ in range(3):
+        assert (state.get("stored"), state.get("nothing")) == (1, None)
+    assert backend.counters()["store_reads"] == 2

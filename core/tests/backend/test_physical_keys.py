@@ -1,0 +1,77 @@
+"""Physical keys: key group first, then key, namespace and map key, each delimiting itself."""
+
+import millpond as mp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from memory_store import STORES, open_memory
+from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.types import key_codec_for
+
+TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]
+
+
+@pytest.mark.parametrize(("max_parallelism", "size"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
+def test_a_row_begins_with_its_key_group(tmp_path, max_parallelism, size):
+    """One byte up to 128 key groups, two beyond, big-endian, so that a group's rows lie together."""
+    with open_memory(tmp_path, max_parallelism=max_parallelism) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        for number in range(100):
+            backend.set_current_key(f"key {number}")
+            state.update(number)
+        backend.flush()
+        expected = {
+            mp.assign_to_key_group(f"key {number}", max_parallelism).to_bytes(size, "big")
+            for number in range(100)
+        }
+        rows = STORES[-1].rows["v"]
+        assert {row[:size] for row in rows} == expected
+        groups = [int.from_bytes(row[:size], "big") for row in sorted(rows)]
+        assert groups == sorted(groups)
+
+
+def test_key_namespace_and_map_key_are_told_apart(tmp_path):
+    """Every combination is an entry of its own, whatever bytes its parts are made of."""
+    descriptor = mp.MapStateDescriptor("m", str, str)
+    with open_memory(tmp_path) as backend:
+        state = backend.get_partitioned_state(descriptor, namespace="")
+        places = [(key, space, name) for key in TEXTS for space in TEXTS for name in TEXTS]
+        for key, space, name in places:
+            backend.set_current_key(key)
+            state.set_current_namespace(space)
+            state.put(name, repr((key, space, name)))
+        backend.flush()
+        assert len(STORES[-1].rows["m"]) == len(places)
+        for key, space, name in places:
+            backend.set_current_key(key)
+            state.set_current_namespace(space)
+            assert state.get(name) == repr((key, space, name))
+            assert sorted(state.keys()) == sorted(TEXTS)
+
+
+@given(st.binary(min_size=1, max_size=6), st.binary(max_size=6))
+def test_the_end_of_a_prefix_is_the_first_key_beyond(prefix, rest):
+    """All keys with the prefix lie before it, and no other key from the prefix on does."""
+    end = end_of_prefix(prefix)
+    if end is None:
+        assert set(prefix) == {255}
+        return
+    assert prefix + rest < end
+    assert prefix + b"\xff" * 9 < end
+    assert not end.startswith(prefix)
+    assert all(byte == 255 for byte in prefix[len(end) :])
+
+
+@pytest.mark.parametrize("kind", [str, int, bytes, tuple[str, int]])
+def test_codecs_delimit_themselves(kind):
+    """A key is read back from the middle of other bytes, which are not looked at."""
+    values = {
+        str: TEXTS,
+        int: [0, 1, -1, 2**63 - 1, -(2**63)],
+        bytes: [b"", b"\0", b"\0\xff", b"\xff"],
+        tuple[str, int]: [("", 0), ("a\0", -1)],
+    }[kind]
+    codec = key_codec_for(kind)
+    for value in values:
+        data = b"\x01\x02" + codec.encode(value) + b"\0\xff\0"
+        assert codec.decode(data, 2) == (value, len(data) - 3)

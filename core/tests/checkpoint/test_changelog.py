@@ -1,0 +1,146 @@
+"""The changelog strategy: base and deltas hold each change, whichever snapshots were confirmed."""
+
+import itertools
+
+import millpond as mp
+import pytest
+from memory_store import open_memory
+from millpond.storage.memory import MemoryStorage
+
+MANY = {"state.snapshot.max-deltas": 100, "state.snapshot.base-ratio": 1000}
+
+
+@pytest.fixture
+def storage():
+    """A storage in memory."""
+    return MemoryStorage.private()
+
+
+class Subject:
+    """A backend that snapshots are taken of, and a dictionary that says what it holds."""
+
+    def __init__(self, backend, storage):
+        self.backend, self.storage = backend, storage
+        self.model, self.taken = {}, {}
+        self.state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+
+    def change(self, key, value):
+        self.backend.set_current_key(key)
+        if value is None:
+            self.state.clear()
+            self.model.pop(key, None)
+        else:
+            self.state.update(value)
+            self.model[key] = value
+
+    def take(self, number):
+        handle = self.backend.snapshot(number, self.storage).result().handle
+        self.taken[number] = handle, dict(self.model)
+        return handle
+
+    def confirm(self, number):
+        self.backend.notify_checkpoint_complete(number)
+
+
+@pytest.fixture
+def subject(tmp_path, storage):
+    """One with as many deltas as there are snapshots."""
+    with open_memory(tmp_path / "subject", settings=MANY) as backend:
+        yield Subject(backend, storage)
+
+
+def restored(tmp_path, handle, keys="abcdef"):
+    """What another backend reads in a snapshot."""
+    with open_memory(tmp_path / "other", restore=[handle]) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        found = {}
+        for key in keys:
+            backend.set_current_key(key)
+            if state.value() is not None:
+                found[key] = state.value()
+        return found
+
+
+def test_a_delta_holds_what_changed_since_the_confirmed_snapshot(subject, tmp_path):
+    """One row for one change, a removal among them; the base is not written again."""
+    for key in "abc":
+        subject.change(key, 1)
+    base = subject.take(1)
+    subject.confirm(1)
+    subject.change("a", 2)
+    subject.change("b", None)
+    second = subject.take(2)
+    assert [file.kind for file in second.files] == ["base", "delta"]
+    assert second.files[0] == base.files[0]
+    assert second.files[1].rows == 2
+    assert restored(tmp_path, second) == {"a": 2, "c": 1}
+
+
+def confirmations():
+    """Which of three overlapping snapshots are confirmed, in their order."""
+    return [chosen for count in range(4) for chosen in itertools.combinations((2, 3, 4), count)]
+
+
+@pytest.mark.parametrize("confirmed", confirmations())
+def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, confirmed):
+    """Several are taken before any of them is confirmed, some never are: the next one has it all."""
+    subject.change("a", 1)
+    subject.take(1)
+    subject.confirm(1)
+    for number in (2, 3, 4):
+        subject.change("abcdef"[number - 1], number)
+        subject.change("a", number * 10)
+        subject.take(number)
+    subject.change("f", 5)
+    for number in confirmed:
+        subject.confirm(number)
+    subject.change("e", 6)
+    last = subject.take(5)
+    for number, (handle, model) in subject.taken.items():
+        if number >= max(confirmed, default=1):
+            assert restored(tmp_path, handle) == model
+    assert restored(tmp_path, last) == subject.model
+    subject.confirm(5)
+    subject.change("b", 7)
+    assert restored(tmp_path, subject.take(6)) == subject.model
+
+
+def test_an_aborted_snapshot_takes_nothing_with_it(subject, tmp_path):
+    """What it would have held is in the next one."""
+    subject.change("a", 1)
+    subject.take(1)
+    subject.confirm(1)
+    subject.change("b", 2)
+    subject.take(2)
+    subject.backend.notify_checkpoint_aborted(2)
+    subject.change("c", 3)
+    assert restored(tmp_path, subject.take(3)) == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
+    """After max-deltas of them; the delta is written too, for copies that are a little behind."""
+    settings = {**MANY, "state.snapshot.max-deltas": 2}
+    with open_memory(tmp_path / "subject", settings=settings) as backend:
+        subject = Subject(backend, storage)
+        kinds = []
+        for number in range(1, 5):
+            subject.change("abcdef"[number - 1], number)
+            handle = subject.take(number)
+            subject.confirm(number)
+            kinds.append([file.kind for file in handle.files])
+        assert kinds == [["base"], ["base", "delta"], ["base", "delta", "delta"], ["base"]]
+        second = subject.taken[2][0]
+        missing = handle.files_after(second.version)
+        assert [(file.kind, file.rows) for file in missing] == [("delta", 1), ("delta", 1)]
+        assert restored(tmp_path, handle) == subject.model
+
+
+def test_a_restored_backend_goes_on_with_deltas(subject, tmp_path, storage):
+    """The snapshot that it was restored from is the base of the next one."""
+    subject.change("a", 1)
+    handle = subject.take(1)
+    with open_memory(tmp_path / "next", settings=MANY, restore=[handle]) as backend:
+        following = Subject(backend, storage)
+        following.change("b", 2)
+        second = following.take(2)
+        assert restored(tmp_path, second) == {"a": 1, "b": 2}

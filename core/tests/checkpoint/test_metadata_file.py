@@ -1,0 +1,120 @@
+"""Sealed metadata and handles: read as written, or refused."""
+
+import json
+
+import attrs
+import pytest
+from millpond import KeyedStateHandle, KeyGroupRange, errors
+from millpond.checkpoint.handles import RetiredFile, SnapshotFile
+from millpond.checkpoint.metadata_file import read_sealed, write_sealed
+from millpond.storage.memory import MemoryStorage
+from millpond.types import key_codec_for
+
+
+@pytest.fixture
+def storage():
+    """A storage in memory."""
+    return MemoryStorage.private()
+
+
+def file(path, version, kind="delta"):
+    """A file that a handle names."""
+    return SnapshotFile(path, 100, 50, "0" * 64, kind, version, 3)
+
+
+def handle(storage, files, history=(), **more):
+    """A handle of these files."""
+    return KeyedStateHandle(
+        checkpoint_id=7,
+        version=files[-1].version if files else "nothing",
+        key_group_range=KeyGroupRange(0, 63),
+        max_parallelism=128,
+        key=key_codec_for(str).snapshot(),
+        states=(),
+        files=tuple(files),
+        history=tuple(history),
+        storage=storage,
+        **more,
+    )
+
+
+def test_a_sealed_text_is_read_as_written(storage):
+    """Whatever characters it has."""
+    for text in ("", "{}", 'ü"\\\n\0\U0001f41f', "x" * 10_000):
+        write_sealed(storage, "m", text)
+        assert read_sealed(storage, "m") == text
+
+
+def test_no_change_of_a_sealed_text_goes_unseen(storage):
+    """Whichever byte of the file is another one, it is refused."""
+    write_sealed(storage, "m", json.dumps({"names": ["a", "b"], "counts": list(range(40))}))
+    sound = storage.read_all("m")
+    for at in range(len(sound)):
+        storage.write("bad", [sound[:at], bytes([sound[at] ^ 1]), sound[at + 1 :]])
+        with pytest.raises(errors.CorruptSnapshotError):
+            read_sealed(storage, "bad")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{}", b'{"sha256": 1, "content": "a"}'])
+def test_what_is_not_a_sealed_text_is_refused(storage, data):
+    """Other JSON, or none."""
+    storage.write("m", [data])
+    with pytest.raises(errors.CorruptSnapshotError, match="m"):
+        read_sealed(storage, "m")
+
+
+def test_a_handle_comes_back_from_its_json(storage):
+    """With all fields, and bound to the storage that it is read with."""
+    given = handle(
+        storage,
+        [file("base", "v1", "base"), file("delta", "v2")],
+        [file("old", "v1")],
+        retired=(RetiredFile("gone", 5),),
+        metadata="m.json",
+    )
+    found = KeyedStateHandle.from_json(given.to_json(), storage)
+    assert found == given
+    assert found.storage is storage
+    assert found.paths == {"base", "delta", "old"}
+    assert found.all_paths == {"base", "delta", "old", "gone", "m.json"}
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", ""])
+def test_a_path_that_leaves_the_storage_is_refused(storage, path):
+    """In whatever list of the handle it stands."""
+    for change in (
+        {"files": (file(path, "v"),)},
+        {"history": (file(path, "v"),)},
+        {"retired": (RetiredFile(path, 1),)},
+    ):
+        text = attrs.evolve(handle(storage, [file("base", "v")]), **change).to_json()
+        with pytest.raises(errors.CorruptSnapshotError):
+            KeyedStateHandle.from_json(text, storage)
+
+
+def test_the_way_from_a_version_is_found(storage):
+    """A copy at a version of the chain needs the deltas after it; another one cannot catch up."""
+    base, two, three = file("b", "v3", "base"), file("d4", "v4"), file("d5", "v5")
+    before = [file("d2", "v2"), file("d3", "v3")]
+    found = handle(storage, [base, two, three], before)
+    names = {
+        version: None if files is None else [each.path for each in files]
+        for version in ("v1", "v2", "v3", "v4", "v5", None)
+        for files in [found.files_after(version)]
+    }
+    assert names == {
+        "v1": None,
+        "v2": ["d3", "d4", "d5"],
+        "v3": ["d4", "d5"],
+        "v4": ["d5"],
+        "v5": [],
+        None: None,
+    }
+    assert found.ancestors() == {"v2", "v3", "v4", "v5"}
+
+
+def test_a_part_has_the_key_groups_in_common(storage):
+    """Where there are none, there is no part."""
+    given = handle(storage, [file("b", "v", "base")])
+    assert given.intersection(KeyGroupRange(60, 127)).key_group_range == KeyGroupRange(60, 63)
+    assert given.intersection(KeyGroupRange(64, 127)) is None

@@ -1,0 +1,117 @@
+"""Row files: what is written is read back, by key group, and nothing that was changed is."""
+
+import attrs
+import pytest
+from millpond import KeyGroupRange
+from millpond.checkpoint.row_file import SegmentBuilder, SnapshotWriter, write_segments
+from millpond.checkpoint.row_file_reader import read_rows, verify_rows
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError
+from millpond.storage.memory import MemoryStorage
+
+ALL = KeyGroupRange(0, 127)
+
+
+@pytest.fixture
+def storage():
+    """A storage in memory."""
+    return MemoryStorage.private()
+
+
+def rows_of(group, count, size=10):
+    """Rows of a key group; every third one says that something was removed."""
+    prefix = bytes([group])
+    values = (None if n % 3 == 2 else bytes([n % 251]) * size for n in range(count))
+    return [(prefix + n.to_bytes(4, "big"), value) for n, value in enumerate(values)]
+
+
+def write(storage, by_state, path="a/file.arrow"):
+    """A file with rows of some states."""
+    with SnapshotWriter(storage, path, 1) as writer:
+        for state, rows in by_state.items():
+            writer.builder.add(state, rows)
+        return writer.finish("base", "version")
+
+
+def read(storage, file, groups=ALL, **options):
+    """The rows by state."""
+    found = {}
+    for state, rows in read_rows(storage, file, groups, 1, **options):
+        found.setdefault(state, []).extend(rows)
+    return found
+
+
+def test_rows_come_back(storage):
+    """By state and in their order, removals and empty values told apart."""
+    given = {"one": [*rows_of(0, 20), (b"\x05k", b"")], "two": rows_of(127, 7), "none": []}
+    file = write(storage, given)
+    assert read(storage, file) == {"one": given["one"], "two": given["two"]}
+    assert (file.rows, file.size) == (28, storage.size(file.path))
+    verify_rows(storage, file, 1, RestoreConfig())
+
+
+@pytest.mark.parametrize("groups", [(0, 0), (1, 2), (2, 2), (3, 127), (4, 5)])
+def test_only_the_wanted_key_groups_come(storage, groups):
+    """Whether a segment lies inside of them, beside them or across their bounds."""
+    wanted = KeyGroupRange(*groups)
+    rows = [row for group in (0, 1, 2, 3, 9) for row in rows_of(group, 5)]
+    big = [(bytes([group]) + b"big", bytes(600_000)) for group in (2, 3, 4, 5)]
+    file = write(storage, {"state": rows, "big": big})
+    found = read(storage, file, wanted)
+    for name, given in (("state", rows), ("big", big)):
+        assert found.get(name, []) == [row for row in given if row[0][0] in wanted]
+
+
+def test_large_rows_are_cut_into_segments():
+    """About a megabyte each, together all rows, and each says which key groups it spans."""
+    segments = []
+    builder = SegmentBuilder(1, segments.append)
+    rows = [row for group in range(10) for row in rows_of(group, 300, 1000)]
+    builder.add("state", rows)
+    builder.cut()
+    assert len(segments) in (2, 3)
+    assert sum(segment.rows for segment in segments) == len(rows)
+    spans = [(segment.first_group, segment.last_group) for segment in segments]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == 9
+    assert spans == sorted(spans)
+
+
+def test_encoded_segments_are_a_file_too(storage):
+    """What a changelog has collected is read as what a snapshot writes."""
+    segments = []
+    builder = SegmentBuilder(1, segments.append)
+    for group in (3, 1):
+        builder.add("state", rows_of(group, 4))
+        builder.cut()
+    file = write_segments(storage, "d", builder.states, segments, "v")
+    assert read(storage, file)["state"] == [*rows_of(3, 4), *rows_of(1, 4)]
+    assert file.kind == "delta"
+
+
+@pytest.mark.parametrize("part", ["segment", "footer", "trailer"])
+def test_one_flipped_bit_is_refused(storage, part):
+    """Wherever it is: segments and footer have digests, and the handle has the footer's."""
+    file = write(storage, {"state": rows_of(0, 50)})
+    data = bytearray(storage.read_all(file.path))
+    at = {"segment": 20, "footer": len(data) - file.footer + 3, "trailer": len(data) - 2}[part]
+    data[at] ^= 1
+    storage.write("bad", [bytes(data)])
+    with pytest.raises(CorruptSnapshotError, match="digest"):
+        read(storage, attrs.evolve(file, path="bad"))
+
+
+def test_a_state_that_the_handle_does_not_name_is_refused(storage):
+    """The footer may not bring in others."""
+    file = write(storage, {"one": rows_of(0, 3), "two": rows_of(0, 3)})
+    with pytest.raises(CorruptSnapshotError, match="'two'"):
+        read(storage, file, states={"one"})
+
+
+def test_a_writer_that_fails_leaves_no_file(storage):
+    """A half file is not seen by anybody."""
+    writer = SnapshotWriter(storage, "half", 1)
+    writer.builder.add("state", rows_of(0, 3))
+    writer.builder.cut()
+    writer.__exit__()
+    assert list(storage.list("")) == []

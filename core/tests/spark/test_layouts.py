@@ -1,0 +1,92 @@
+"""Layouts: each key group is restored by one subtask, from whoever had it before."""
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millpond import KeyedStateHandle, KeyGroupRange, errors, key_group_range
+from millpond.spark.driver.layout import (
+    Layout,
+    committed_handles,
+    current_layout,
+    read_layout,
+    write_layout,
+)
+from millpond.spark.driver.pointer import Pointer
+from millpond.storage.memory import MemoryStorage
+from millpond.types import key_codec_for
+
+KEY = key_codec_for(str).snapshot()
+
+
+def handle(groups, number=1, storage=None):
+    """A snapshot of some key groups."""
+    version = f"{number}-{groups}"
+    return KeyedStateHandle(number, version, groups, 128, KEY, (), (), storage=storage)
+
+
+def left_by(parallelism):
+    """What so many subtasks have left."""
+    return tuple(handle(key_group_range(128, parallelism, at)) for at in range(parallelism))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 128), st.integers(1, 128))
+def test_every_key_group_is_restored_once(before, after):
+    """From the snapshot of the subtask that had it, into the subtask that owns it now."""
+    layout = Layout(1, after, 128, left_by(before))
+    found = {}
+    for index in range(after):
+        groups = layout.key_groups(index)
+        for part in layout.sources_of(index):
+            for group in part.key_group_range:
+                assert group in groups
+                assert found.setdefault(group, part.version) is part.version
+                found[group] = part.version
+                (owner,) = (each for each in layout.sources if group in each.key_group_range)
+                assert part.version == owner.version
+    assert sorted(found) == list(range(128))
+    total = sum(len(p.key_group_range) for i in range(after) for p in layout.sources_of(i))
+    assert total == 128
+
+
+def test_a_layout_comes_back_and_the_highest_number_counts():
+    """With all its fields; 10 is higher than 9."""
+    storage = MemoryStorage.private()
+    assert current_layout(storage, "q", "u") is None
+    for number in (0, 9, 10):
+        sources = tuple(attrs.evolve(each, storage=storage) for each in left_by(2))
+        given = Layout(number, 3, 128, sources, "file:///s", ("u", "w"), timed=True)
+        write_layout(storage, "q", "u", given)
+        assert read_layout(storage, "q", "u", number) == given
+    assert current_layout(storage, "q", "u").number == 10
+    assert current_layout(storage, "q", "other") is None
+
+
+def test_a_layout_under_another_number_is_refused():
+    """A copied file is not taken for a later layout."""
+    storage = MemoryStorage.private()
+    write_layout(storage, "q", "u", Layout(0, 1, 128))
+    storage.write("q/u/layout/00000001.json", [storage.read_all("q/u/layout/00000000.json")])
+    with pytest.raises(errors.CorruptSnapshotError, match="number is 0"):
+        current_layout(storage, "q", "u")
+
+
+def pointer(groups, layout, number, storage):
+    """A subtask's pointer under a layout."""
+    left = handle(groups, number, storage)
+    return Pointer("u", left.version, number, groups.start, groups.end, left.to_json(), "", layout)
+
+
+def test_a_pointer_counts_under_its_own_layout_only():
+    """A subtask that has not run since a rescale has what the sources say, not an old pointer."""
+    storage = MemoryStorage.private()
+    layout = Layout(1, 2, 128, tuple(attrs.evolve(h, storage=storage) for h in left_by(4)))
+    first, second = layout.key_groups(0), layout.key_groups(1)
+    pointers = [pointer(first, 1, 5, storage), pointer(second, 0, 4, storage)]
+    found = committed_handles(pointers, layout, storage)
+    assert [(each.checkpoint_id, each.key_group_range) for each in found] == [
+        (5, first),
+        (1, KeyGroupRange(64, 95)),
+        (1, KeyGroupRange(96, 127)),
+    ]
