@@ -3,6 +3,7 @@
 import datetime as dt
 import enum
 import random
+import shutil
 from decimal import Decimal
 from typing import get_origin
 
@@ -115,7 +116,7 @@ def opened(name, folder, *, strategy="full", restore=(), groups=None):
     )
 
 
-def round_trip(seed, folder, backends=BACKENDS):
+def round_trip(seed, folder):
     """A program on each backend: read, flushed, snapshot, rescale, savepoint to the next one."""
     program = Program(seed)
     storage = mp.checkpoint_storage(f"memory:types-{seed}")
@@ -123,10 +124,10 @@ def round_trip(seed, folder, backends=BACKENDS):
     group = mp.assign_to_key_group("k", 128)
     half = halves[group // 64]
     savepoint = None
-    order = random.Random(seed).sample(backends, len(backends))
+    order = random.Random(seed).sample(BACKENDS, len(BACKENDS))
     for number, name in enumerate(order):
         strategy = ["full", "changelog"][(seed + number) % 2]
-        place = folder / f"{seed}-{name}"
+        place = folder / name
         restore = () if savepoint is None else [savepoint]
         with opened(name, place / "a", strategy=strategy, restore=restore) as backend:
             if savepoint is None:
@@ -139,7 +140,7 @@ def round_trip(seed, folder, backends=BACKENDS):
             program.check(backend)
             saved = mp.checkpoint_storage(f"memory:types-{seed}-{name}")
             savepoint = backend.savepoint(2, saved).result().handle
-    with opened(order[0], folder / f"{seed}-last", restore=[savepoint], groups=half) as backend:
+    with opened(order[0], folder / "last", restore=[savepoint], groups=half) as backend:
         program.check(backend)
     operator_states(program, storage)
 
@@ -186,12 +187,12 @@ def test_what_is_accepted_comes_back(seed, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("start", range(1000, 1400, 100))
+@pytest.mark.parametrize("start", range(1000, 1400, 20))
 def test_what_is_accepted_comes_back_at_length(start, tmp_path):
     """As above, for thousands of types."""
-    for seed in range(start, start + 100):
-        backends = BACKENDS if seed % 20 == 0 else ["heap", "lmdb"]  # RocksDB's files take long
-        round_trip(seed, tmp_path / str(seed), backends)
+    for seed in range(start, start + 20):
+        round_trip(seed, tmp_path / str(seed))
+        shutil.rmtree(tmp_path / str(seed))
 
 
 class Moment(enum.IntEnum):

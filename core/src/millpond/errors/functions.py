@@ -35,20 +35,26 @@ class UserFunctionError(MillpondError):
 
 @attrs.define(eq=False, slots=False)
 class OutputTypeError(MillpondError, TypeError):
-    """A function yielded a row that does not fit the declared output."""
+    """A function yielded a row that does not fit the declared output.
+
+    Attributes:
+        row: the beginning of the row that the value stands in; empty where the row is the value.
+    """
 
     operator_uid: str
     column: str
     expected: str
     value: str
     reason: str = ""
+    row: str = ""
 
     @override
     def sentence(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
+        where = f", in the row {self.row}" if self.row else ""
         return (
             f"Operator {self.operator_uid!r}: output column {self.column!r} is declared "
-            f"{self.expected}, the function yielded {self.value}{why}."
+            f"{self.expected}, the function yielded {self.value}{why}{where}."
         )
 
 

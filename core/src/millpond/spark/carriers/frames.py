@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
-from millpond.spark.carriers.carrier import Carrier, FloatingCarrier
+from millpond.spark.carriers.carrier import Carrier
 from millpond.spark.carriers.named_rows import reader_of
 from millpond.spark.carriers.nested import carrier_for, row_type
+from millpond.spark.carriers.numeric import DoubleCarrier
 
 __all__ = ["RowCodec", "nothing", "nulls_first"]
 
@@ -43,12 +44,14 @@ class RowCodec:
 
     names: tuple[str, ...]
     carriers: tuple[Carrier, ...]
+    nullable: tuple[bool, ...]
 
     @classmethod
     def of(cls, schema: StructType) -> RowCodec:
         """The codec of a schema; UnsupportedColumnError for a type that would lose values."""
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema.fields)
-        return cls(tuple(schema.names), carriers)
+        nullable = tuple(field.nullable for field in schema.fields)
+        return cls(tuple(schema.names), carriers, nullable)
 
     # ---------------------------------------------------------------- in the JVM
 
@@ -103,7 +106,7 @@ class RowCodec:
         for index, (name, carrier) in enumerate(zip(self.names, self.carriers, strict=True)):
             column: Column = F.col(_carried_name(index))
             first, bit = index - index % _BITS, F.lit(1 << index % _BITS).cast("bigint")
-            if isinstance(carrier, FloatingCarrier):
+            if isinstance(carrier, DoubleCarrier):
                 is_nan = F.col(_mask_name("nans", first)).bitwiseAND(bit) != 0
                 column = F.when(is_nan, F.lit(float("nan"))).otherwise(column)
             if carrier.filler is not None:
@@ -162,10 +165,10 @@ class RowCodec:
         nans = np.zeros_like(nulls)
         for index, values in enumerate(zip(*rows, strict=True)):
             word, bit = index // _BITS, 1 << index % _BITS
-            packed, missing = self._pack_column(index, values, operator_uid)
+            packed, missing = self._pack_column(index, values, rows, operator_uid)
             if missing:
                 nulls[word, missing] |= bit
-            if isinstance(self.carriers[index], FloatingCarrier):
+            if isinstance(self.carriers[index], DoubleCarrier):
                 nan = np.isnan(packed)
                 nans[word, nan] |= bit
                 packed[nan] = 0.0
@@ -176,12 +179,12 @@ class RowCodec:
         return pd.DataFrame(frame)
 
     def _pack_column(
-        self, index: int, values: Sequence[Any], operator_uid: str
+        self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
     ) -> tuple[Any, list[int]]:
         """A carrier column, and where it is null (empty if the carrier holds nulls itself)."""
         carrier = self.carriers[index]
-        plain = carrier.identity and _all_of(values, carrier)
-        packed = list(values) if plain else self._pack_each(index, values, operator_uid)
+        plain = carrier.fits(values)
+        packed = list(values) if plain else self._pack_each(index, values, rows, operator_uid)
         if carrier.filler is None:
             column = np.empty(len(packed), dtype=object)
             column[:] = packed
@@ -191,19 +194,21 @@ class RowCodec:
             packed[position] = carrier.filler
         return np.array(packed, dtype=_DTYPES[type(carrier.filler)]), missing
 
-    def _pack_each(self, index: int, values: Sequence[Any], operator_uid: str) -> list[Any]:
-        pack = self.carriers[index].pack
-        packed = []
+    def _pack_each(
+        self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
+    ) -> list[Any]:
+        carrier, nullable = self.carriers[index], self.nullable[index]
+        pack = carrier.pack
+        packed: list[Any] = []
         for value in values:
             try:
-                packed.append(None if value is None else pack(value))
+                packed.append(None if value is None and nullable else pack(value))
             except (TypeError, ValueError, OverflowError) as error:
-                raise self._mismatch(index, value, operator_uid, str(error)) from None
+                name, expected, row = self.names[index], carrier.python_name, rows[len(packed)]
+                raise OutputTypeError(
+                    operator_uid, name, expected, brief(value), str(error), brief(tuple(row))
+                ) from None
         return packed
-
-    def _mismatch(self, index: int, value: Any, operator_uid: str, reason: str) -> OutputTypeError:
-        expected = self.carriers[index].python_name
-        return OutputTypeError(operator_uid, self.names[index], expected, brief(value), reason)
 
     def _in_order(self, rows: Sequence[Any], operator_uid: str) -> list[Sequence[Any]]:
         """Each row's values in the order of the columns."""
@@ -225,27 +230,6 @@ class RowCodec:
 
 
 _DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
-_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
-
-
-def _all_of(values: Sequence[Any], carrier: Carrier) -> bool:
-    """Whether all values are plainly of the carrier's type; one C loop, 15 ns a value."""
-    wanted = _TYPES[carrier.python_name]
-    if set(map(type, values)) - {wanted}:
-        return False
-    if wanted is str:
-        return _is_text("".join(values))
-    low, high = getattr(carrier, "low", None), getattr(carrier, "high", None)
-    return low is None or (low <= min(values) and max(values) <= high)
-
-
-def _is_text(value: str) -> bool:
-    """Whether a string can be written; one with half a surrogate pair cannot."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def nulls_first(value: Any) -> tuple[bool, Any]:

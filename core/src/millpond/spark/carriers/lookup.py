@@ -27,15 +27,13 @@ from pyspark.sql.types import (
 )
 
 from millpond.errors import UnsupportedColumnError
-from millpond.spark.carriers.carrier import (
-    BinaryCarrier,
+from millpond.spark.carriers.carrier import BinaryCarrier, Carrier, NullCarrier, TextCarrier
+from millpond.spark.carriers.numeric import (
     BooleanCarrier,
-    Carrier,
     DecimalCarrier,
-    FloatingCarrier,
+    DoubleCarrier,
+    FloatCarrier,
     IntegralCarrier,
-    NullCarrier,
-    TextCarrier,
 )
 from millpond.spark.carriers.temporal import (
     DateCarrier,
@@ -51,9 +49,8 @@ __all__ = ["scalar_carrier"]
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _PLAIN: dict[type[DataType], Callable[[], Carrier]] = {
     BooleanType: BooleanCarrier,
-    StringType: TextCarrier,
-    CharType: TextCarrier,
-    VarcharType: TextCarrier,
+    FloatType: FloatCarrier,
+    DoubleType: DoubleCarrier,
     BinaryType: BinaryCarrier,
     DateType: DateCarrier,
     TimestampType: TimestampCarrier,
@@ -73,8 +70,8 @@ def scalar_carrier(name: str, declared: DataType) -> Carrier:  # noqa: PLR0911 -
         return IntegralCarrier(declared, _BITS[kind])
     if kind in _PLAIN:
         return _PLAIN[kind]()
-    if isinstance(declared, (FloatType, DoubleType)):
-        return FloatingCarrier(declared)
+    if isinstance(declared, (StringType, CharType, VarcharType)):
+        return TextCarrier(declared)
     if isinstance(declared, DecimalType):
         return DecimalCarrier(declared)
     if isinstance(declared, DayTimeIntervalType):

@@ -15,23 +15,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    CharType,
     DataType,
     MapType,
     StringType,
     StructField,
     StructType,
+    VarcharType,
 )
 from typing_extensions import override
 
-from millpond.spark.carriers.carrier import (
-    BinaryCarrier,
-    Carrier,
-    FloatingCarrier,
-    java_double,
-    refuse,
-)
+from millpond.spark.carriers.carrier import BinaryCarrier, Carrier, refuse
 from millpond.spark.carriers.lookup import scalar_carrier
 from millpond.spark.carriers.named_rows import reader_of
+from millpond.spark.carriers.numeric import DoubleCarrier, java_double
 
 __all__ = ["carrier_for", "row_type"]
 
@@ -57,7 +54,7 @@ def carrier_for(name: str, declared: DataType) -> Carrier:
         UnsupportedColumnError: it, or a part of it, cannot be carried without loss.
     """
     if isinstance(declared, (ArrayType, MapType, StructType)):
-        return NestedCarrier(_node(name, declared))
+        return NestedCarrier(name, declared)
     return scalar_carrier(name, declared)
 
 
@@ -84,7 +81,7 @@ class _Leaf(_Node):
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
-        self._double = isinstance(carrier, FloatingCarrier)
+        self._double = isinstance(carrier, DoubleCarrier)
         self._bytes = isinstance(carrier, BinaryCarrier)
         self.carried = StringType() if self._double or self._bytes else carrier.carried
 
@@ -118,8 +115,12 @@ class _Leaf(_Node):
 
 
 class _Array(_Node):
-    def __init__(self, element: _Node) -> None:
+    """An array; a tuple in a map's key, which a dictionary has to hash."""
+
+    def __init__(self, element: _Node, *, nullable: bool, key: bool) -> None:
         self._element = element
+        self._nullable = nullable
+        self._kind: type = tuple if key else list
         self.carried = ArrayType(element.carried)
 
     @override
@@ -129,14 +130,14 @@ class _Array(_Node):
     @override
     def decode(self, value: Any) -> Any:
         decode = self._element.decode
-        return [None if item is None else decode(item) for item in value]
+        return self._kind([None if item is None else decode(item) for item in value])
 
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise refuse(value)
-        pack = self._element.pack
-        return [None if item is None else pack(item) for item in value]
+        pack, nullable = self._element.pack, self._nullable
+        return [None if item is None and nullable else pack(item) for item in value]
 
     @override
     def restore(self, column: Column) -> Column:
@@ -144,9 +145,10 @@ class _Array(_Node):
 
 
 class _Map(_Node):
-    def __init__(self, key: _Node, value: _Node) -> None:
+    def __init__(self, key: _Node, value: _Node, *, nullable: bool) -> None:
         self._key = key
         self._value = value
+        self._nullable = nullable
         fields = [StructField("k", key.carried), StructField("v", value.carried)]
         self.carried = ArrayType(StructType(fields))
 
@@ -163,19 +165,22 @@ class _Map(_Node):
         made = {}
         for entry in value:
             item = entry.get("v")
-            made[_hashable(self._key.decode(entry["k"]))] = (
-                None if item is None else self._value.decode(item)
-            )
+            key = self._key.decode(entry["k"])
+            made[key] = None if item is None else self._value.decode(item)
         return made
 
     @override
     def pack(self, value: Any) -> Any:
         if not isinstance(value, dict):
             raise refuse(value)
-        return [
-            {"k": self._key.pack(key), "v": None if item is None else self._value.pack(item)}
+        pack_key, pack, nullable = self._key.pack, self._value.pack, self._nullable
+        entries = [
+            {"k": pack_key(key), "v": None if item is None and nullable else pack(item)}
             for key, item in value.items()
         ]
+        if len({_encode_json(entry["k"]) for entry in entries}) < len(entries):
+            raise ValueError("two keys of a map are the same one in its column")
+        return entries
 
     @override
     def restore(self, column: Column) -> Column:
@@ -186,15 +191,12 @@ class _Map(_Node):
         return F.map_from_entries(F.transform(column, entry))
 
 
-def _hashable(key: Any) -> Any:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
-
-
 class _Struct(_Node):
-    def __init__(self, names: list[str], parts: list[_Node]) -> None:
-        self._names = tuple(names)
+    def __init__(self, declared: StructType, parts: list[_Node]) -> None:
+        self._names = tuple(declared.names)
         self._parts = parts
-        self._row = row_type(names)
+        self._nullable = [field.nullable for field in declared.fields]
+        self._row = row_type(declared.names)
         self.carried = StructType(
             [StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
         )
@@ -202,8 +204,8 @@ class _Struct(_Node):
     @override
     def encode(self, column: Column) -> Column:
         fields = [
-            part.encode(column.getField(name)).alias(f"_{index}")
-            for index, (name, part) in enumerate(zip(self._names, self._parts, strict=True))
+            part.encode(column.getField(f"_{index}")).alias(f"_{index}")
+            for index, part in enumerate(self._parts)
         ]
         return F.when(column.isNotNull(), F.struct(*fields))
 
@@ -215,30 +217,35 @@ class _Struct(_Node):
 
     @override
     def pack(self, value: Any) -> Any:
+        if value is None:
+            raise refuse(value)
         items = reader_of(type(value), self._names)(value)
         packed = {}
         for index, (part, item) in enumerate(zip(self._parts, items, strict=True)):
-            packed[f"_{index}"] = None if item is None else part.pack(item)
+            null = item is None and self._nullable[index]
+            packed[f"_{index}"] = None if null else part.pack(item)
         return packed
 
     @override
     def restore(self, column: Column) -> Column:
         fields = [
-            part.restore(column.getField(f"_{index}")).alias(name)
-            for index, (name, part) in enumerate(zip(self._names, self._parts, strict=True))
+            part.restore(column.getField(f"_{index}")).alias(f"_{index}")
+            for index, part in enumerate(self._parts)
         ]
         return F.when(column.isNotNull(), F.struct(*fields))
 
 
-def _node(name: str, declared: DataType) -> _Node:
+def _node(name: str, declared: DataType, *, key: bool = False) -> _Node:
     if isinstance(declared, ArrayType):
-        return _Array(_node(f"{name}[]", declared.elementType))
+        element = _node(f"{name}[]", declared.elementType, key=key)
+        return _Array(element, nullable=declared.containsNull, key=key)
     if isinstance(declared, MapType):
-        key = _node(f"{name}.key", declared.keyType)
-        return _Map(key, _node(f"{name}.value", declared.valueType))
+        keys = _node(f"{name}.key", declared.keyType, key=True)
+        values = _node(f"{name}.value", declared.valueType)
+        return _Map(keys, values, nullable=declared.valueContainsNull)
     if isinstance(declared, StructType):
-        parts = [_node(f"{name}.{field.name}", field.dataType) for field in declared.fields]
-        return _Struct(declared.names, parts)
+        parts = [_node(f"{name}.{f.name}", f.dataType, key=key) for f in declared.fields]
+        return _Struct(declared, parts)
     return _Leaf(scalar_carrier(name, declared))
 
 
@@ -248,14 +255,16 @@ class NestedCarrier(Carrier):
     carried = StringType()
     python_name = "list, dict or tuple"
 
-    def __init__(self, node: _Node) -> None:
-        self._node = node
-        self._schema = StructType([StructField("v", node.carried)])
-        self._pack: Callable[[Any], Any] = node.pack
+    def __init__(self, name: str, declared: DataType) -> None:
+        self._node = _node(name, declared)
+        self._declared = declared
+        self._schema = StructType([StructField("v", self._node.carried)])
+        self._pack: Callable[[Any], Any] = self._node.pack
 
     @override
     def encode(self, column: Column) -> Column:
-        text = F.to_json(F.struct(self._node.encode(column).alias("v")))
+        positional = column.cast(_remade(self._declared, by_position=True))
+        text = F.to_json(F.struct(self._node.encode(positional).alias("v")))
         return F.when(column.isNotNull(), text)
 
     @override
@@ -269,4 +278,28 @@ class NestedCarrier(Carrier):
     @override
     def restore(self, column: Column) -> Column:
         parsed = F.from_json(column, self._schema, {"mode": "FAILFAST"})
-        return self._node.restore(parsed["v"])
+        return self._node.restore(parsed["v"]).cast(_remade(self._declared, by_position=False))
+
+
+def _remade(declared: DataType, *, by_position: bool) -> DataType:
+    """The type with nulls everywhere; fields named by position where asked for.
+
+    A cast goes by position, and a reference by name: Spark refuses it where names differ in case
+    alone.
+    """
+    if isinstance(declared, ArrayType):
+        return ArrayType(_remade(declared.elementType, by_position=by_position))
+    if isinstance(declared, MapType):
+        key = _remade(declared.keyType, by_position=by_position)
+        return MapType(key, _remade(declared.valueType, by_position=by_position))
+    if isinstance(declared, StructType):
+        return StructType(
+            [
+                StructField(
+                    f"_{index}" if by_position else field.name,
+                    _remade(field.dataType, by_position=by_position),
+                )
+                for index, field in enumerate(declared.fields)
+            ]
+        )
+    return StringType() if isinstance(declared, (CharType, VarcharType)) else declared

@@ -8,17 +8,16 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    DataType,
     DayTimeIntervalType,
-    IntegerType,
     LongType,
     StringType,
     YearMonthIntervalType,
 )
 from typing_extensions import override
 
-from millpond.spark.carriers.carrier import Carrier, IntegralCarrier, refuse
-from millpond.types.scalars import EPOCH, NAIVE_EPOCH, micros_from_datetime
+from millpond.spark.carriers.carrier import Carrier, refuse
+from millpond.spark.carriers.numeric import IntegralCarrier
+from millpond.types.scalars import EPOCH, NAIVE_EPOCH, fits_int64, micros_from_datetime
 
 __all__ = [
     "DateCarrier",
@@ -33,6 +32,18 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
+_UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
+"""How many microseconds the fields of an interval have: day, hour, minute, second."""
+
+
+def _micros_of(value: datetime) -> int:
+    """Microseconds since 1970; pandas has datetimes with nanoseconds, and one that is none."""
+    if getattr(value, "nanosecond", 0):
+        raise ValueError("a column of timestamps has no nanoseconds")
+    micros = micros_from_datetime(value)
+    if not fits_int64(micros):
+        raise refuse(value)
+    return micros
 
 
 class DateCarrier(Carrier):
@@ -81,7 +92,7 @@ class TimestampCarrier(Carrier):
         """A naive datetime means UTC."""
         if not isinstance(value, datetime):
             raise refuse(value)
-        return micros_from_datetime(value)
+        return _micros_of(value)
 
     @override
     def restore(self, column: Column) -> Column:
@@ -109,7 +120,7 @@ class TimestampNtzCarrier(TimestampCarrier):
     def pack(self, value: Any) -> Any:
         if not isinstance(value, datetime) or value.tzinfo is not None:
             raise refuse(value)
-        return micros_from_datetime(value)
+        return _micros_of(value)
 
     @override
     def restore(self, column: Column) -> Column:
@@ -125,6 +136,7 @@ class IntervalCarrier(Carrier):
 
     def __init__(self, declared: DayTimeIntervalType) -> None:
         self._declared = declared
+        self._unit = _UNITS[declared.endField]
 
     @override
     def encode(self, column: Column) -> Column:
@@ -143,7 +155,10 @@ class IntervalCarrier(Carrier):
     def pack(self, value: Any) -> Any:
         if not isinstance(value, timedelta):
             raise refuse(value)
-        return value // _MICROSECOND
+        micros = value // _MICROSECOND
+        if micros * _MICROSECOND != value or not fits_int64(micros) or micros % self._unit:
+            raise ValueError(f"it does not fit {self._declared.simpleString()}")
+        return micros
 
     @override
     def restore(self, column: Column) -> Column:
@@ -168,10 +183,11 @@ class MonthsCarrier(Carrier):
     filler = 0
     identity = True
     python_name = "int"
-    low, high = -(1 << 31), (1 << 31) - 1
 
     def __init__(self, declared: YearMonthIntervalType) -> None:
         self._declared = declared
+        self._unit = 1 if declared.endField else 12
+        self._whole = IntegralCarrier(declared, 32)
 
     @override
     def encode(self, column: Column) -> Column:
@@ -181,7 +197,10 @@ class MonthsCarrier(Carrier):
 
     @override
     def pack(self, value: Any) -> Any:
-        return IntegralCarrier(IntegerType(), 32).pack(value)
+        months = self._whole.pack(value)
+        if months % self._unit:
+            raise ValueError(f"{months} months do not fit {self._declared.simpleString()}")
+        return months
 
     @override
     def restore(self, column: Column) -> Column:
@@ -194,8 +213,9 @@ class TimeCarrier(Carrier):
     carried = StringType()
     python_name = "time"
 
-    def __init__(self, declared: DataType) -> None:
+    def __init__(self, declared: Any) -> None:  # Spark's TimeType, which 4.0 has not
         self._declared = declared
+        self._unit = 10 ** (6 - declared.precision)
 
     @override
     def encode(self, column: Column) -> Column:
@@ -209,6 +229,8 @@ class TimeCarrier(Carrier):
     def pack(self, value: Any) -> Any:
         if not isinstance(value, time) or value.tzinfo is not None:
             raise refuse(value)
+        if value.microsecond % self._unit:
+            raise ValueError(f"it does not fit {self._declared.simpleString()}")
         return value.isoformat()
 
     @override

@@ -129,9 +129,14 @@ def check_uid(uid: Any) -> str:
 
 def _python_key_type(name: str, declared: DataType) -> Any:
     for spark_types, python_type in _KEY_TABLE:
-        if isinstance(declared, spark_types):
+        if isinstance(declared, spark_types) and not _is_collated(declared):
             return python_type
     raise ConfigError(name, f"a {declared.simpleString()} column cannot be a key", "key_by(...)")
+
+
+def _is_collated(declared: DataType) -> bool:
+    """Whether Spark takes texts for equal that Python tells apart."""
+    return isinstance(declared, StringType) and declared.collation != StringType().collation
 
 
 def _key_table() -> list[tuple[tuple[type[DataType], ...], type]]:

@@ -1,0 +1,183 @@
+"""Carriers of booleans and numbers."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+)
+from typing_extensions import override
+
+from millpond.spark.carriers.carrier import Carrier, all_are, refuse
+from millpond.types.scalars import exact_float
+
+__all__ = [
+    "BooleanCarrier",
+    "DecimalCarrier",
+    "DoubleCarrier",
+    "FloatCarrier",
+    "IntegralCarrier",
+    "java_double",
+]
+
+_FLOAT = struct.Struct("<f")
+
+
+class BooleanCarrier(Carrier):
+    """boolean."""
+
+    carried = BooleanType()
+    filler = False
+    identity = True
+    python_name = "bool"
+
+    @override
+    def fits(self, values: Sequence[Any]) -> bool:
+        return all_are(bool, values)
+
+    @override
+    def pack(self, value: Any) -> Any:
+        if type(value) is not bool and type(value).__name__ not in ("bool", "bool_"):
+            raise refuse(value)
+        return bool(value)
+
+
+class IntegralCarrier(Carrier):
+    """tinyint to bigint, as bigint."""
+
+    carried = LongType()
+    filler = 0
+    identity = True
+    python_name = "int"
+
+    def __init__(self, declared: DataType, bits: int) -> None:
+        self._declared = declared
+        self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    @override
+    def encode(self, column: Column) -> Column:
+        return column.cast("bigint")
+
+    @override
+    def fits(self, values: Sequence[Any]) -> bool:
+        return all_are(int, values) and self.low <= min(values) and max(values) <= self.high
+
+    @override
+    def pack(self, value: Any) -> Any:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise refuse(value)
+        number = value.__index__()
+        if not self.low <= number <= self.high:
+            raise ValueError(f"out of range of {self._declared.simpleString()}")
+        return number
+
+    @override
+    def restore(self, column: Column) -> Column:
+        return column.cast(self._declared)
+
+
+class DoubleCarrier(Carrier):
+    """double; NaN is not null. An int must be the same number as a double."""
+
+    carried = DoubleType()
+    filler = 0.0
+    identity = True
+    python_name = "float"
+
+    @override
+    def fits(self, values: Sequence[Any]) -> bool:
+        return all_are(float, values)
+
+    @override
+    def pack(self, value: Any) -> Any:
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise refuse(value)
+        return exact_float(value.__index__())
+
+
+class FloatCarrier(DoubleCarrier):
+    """float, as double. That it keeps fewer digits is its nature; no number becomes infinity."""
+
+    @override
+    def encode(self, column: Column) -> Column:
+        return column.cast("double")
+
+    @override
+    def fits(self, values: Sequence[Any]) -> bool:
+        if not super().fits(values):
+            return False
+        try:
+            struct.pack(f"<{len(values)}f", *values)
+        except OverflowError:
+            return False
+        return True
+
+    @override
+    def pack(self, value: Any) -> Any:
+        """The nearest number that a float column has."""
+        try:
+            return _FLOAT.unpack(_FLOAT.pack(super().pack(value)))[0]
+        except OverflowError:
+            raise ValueError("out of range of float; declare double") from None
+
+    @override
+    def restore(self, column: Column) -> Column:
+        return column.cast("float")
+
+
+class DecimalCarrier(Carrier):
+    """decimal, as text: exact at any precision and scale."""
+
+    carried = StringType()
+    python_name = "Decimal"
+
+    def __init__(self, declared: DecimalType) -> None:
+        self._declared = declared
+        self._unit = Decimal((0, (1,), -declared.scale))
+        self._exactly = Context(prec=declared.precision, traps=[Inexact, InvalidOperation])
+
+    @override
+    def encode(self, column: Column) -> Column:
+        return column.cast("string")
+
+    @override
+    def decode(self, value: Any) -> Any:
+        return Decimal(value)
+
+    @override
+    def pack(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (Decimal, int)):
+            raise refuse(value)
+        try:
+            made = Decimal(value).quantize(self._unit, context=self._exactly)
+        except (Inexact, InvalidOperation):
+            made = Decimal("NaN")  # as an infinity and NaN itself come to be
+        if not made.is_finite():
+            raise ValueError(f"it does not fit {self._declared.simpleString()}")
+        return str(made)
+
+    @override
+    def restore(self, column: Column) -> Column:
+        return column.cast(self._declared)
+
+
+def java_double(value: float) -> str:
+    """A float as the text that Spark casts back to the same double."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)

@@ -1,0 +1,275 @@
+"""Generated columns of any SQL type pass through frames, functions, states and back unchanged."""
+
+import datetime as dt
+import random
+
+import millpond as mp
+import pytest
+import spark_type_language as sl
+import streaming
+from millpond import errors
+from millpond.spark import key_by
+from millpond.spark.carriers import nested, numeric, temporal
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.driver.plan import key_codec_of
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+from pyspark.testing.objects import ExamplePointUDT
+
+DEPTH = 3
+COLUMNS = 24
+
+
+def same(found, given, declared):
+    """Fail unless the two are one value, type by type."""
+    message = f"{declared.simpleString()}: {given!r} is {found!r}"
+    assert sl.exactly(found) == sl.exactly(given), message
+
+
+@pytest.fixture(autouse=True)
+def _months(monkeypatch):
+    """Have Spark take intervals of months, of which Python has none, for the ints that they are."""
+    monkeypatch.setenv("PYSPARK_YM_INTERVAL_LEGACY", "1")
+
+
+def through_frames(seed):
+    """Rows packed as a function yields them, and decoded as one sees them; no JVM takes part."""
+    schema = sl.Schema(random.Random(seed), columns=10, rows=4, depth=DEPTH)
+    codec = RowCodec.of(st.StructType(schema.fields))
+    frame = codec.pack(schema.rows, "op")
+    nans = frame["nans0"]
+    decoded = codec.decode(frame)
+    for at, field in enumerate(schema.fields):
+        for row, value in enumerate(decoded[at]):
+            lost = isinstance(value, float) and nans[row] >> at & 1
+            same(
+                sl.seen(field.dataType, float("nan") if lost else value),
+                schema.rows[row][at],
+                field.dataType,
+            )
+
+
+def all_through_frames(seeds):
+    """Each of the seeds."""
+    for seed in seeds:
+        through_frames(seed)
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_rows_come_back_from_their_frames(start):
+    """What is packed for the JVM is what is decoded from it, for each of some 600 types."""
+    all_through_frames(range(start, start + 20))
+
+
+@pytest.mark.soak
+def test_rows_come_back_from_their_frames_at_length():
+    """As above, for 50,000 types."""
+    all_through_frames(range(1000, 6000))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        st.VariantType(), st.CalendarIntervalType(), st.GeometryType(4326), st.GeographyType(4326),
+        ExamplePointUDT(),
+    ],
+)  # fmt: skip
+def test_a_type_without_a_carrier_is_refused(declared):
+    """It is refused at any depth, with the place, before any row is seen."""
+    inner = st.StructType().add("f", st.ArrayType(declared))
+    for kind, place in (
+        (declared, "c"),
+        (inner, "c.f[]"),
+        (st.MapType(inner, declared), "c.key.f"),
+    ):
+        with pytest.raises(errors.UnsupportedColumnError, match="without loss") as caught:
+            RowCodec.of(st.StructType().add("c", kind))
+        assert caught.value.column.startswith(place)
+
+
+@pytest.mark.parametrize("declared", [dt.timedelta, dt.time])
+def test_a_column_without_a_type_of_state_is_refused(declared):
+    """An interval and a time are no state: the descriptor is refused, and says what it may be."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        for kind in (declared, list[declared], declared | None):
+            with pytest.raises(errors.ConfigError, match=declared.__name__):
+                backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+
+
+def test_a_column_with_a_collation_is_not_a_key():
+    """Keys that Spark takes for equal would have several states."""
+    for collation in ("UTF8_LCASE", "UNICODE_CI", "UNICODE"):
+        with pytest.raises(errors.ConfigError, match=f"collate {collation} column cannot be a key"):
+            key_codec_of(["k"], [st.StringType(collation)])
+
+
+class Kept(mp.KeyedProcessFunction):
+    """Puts each column into a state of its type in round 0, and yields what the state holds.
+
+    What it sees and what it reads, in round 1 from the round before, is what was generated.
+    """
+
+    def __init__(self, schema):
+        self.schema = schema
+
+    def open(self, context):
+        self.states = []
+        for at, field in enumerate(self.schema.fields):
+            kind = sl.state_type(field.dataType)
+            descriptor = kind and mp.ValueStateDescriptor(f"s{at}", kind)
+            self.states.append(descriptor and context.get_state(descriptor))
+
+    def process_element(self, row, context):
+        number, turn, *columns = row
+        kept = []
+        for at, (field, state) in enumerate(zip(self.schema.fields, self.states, strict=True)):
+            value, expected = sl.seen(field.dataType, columns[at]), self.schema.rows[number][at]
+            same(value, expected, field.dataType)
+            if state is not None and value is not None:
+                if turn == 0:
+                    state.update(value)
+                value = state.value()
+                same(value, expected, field.dataType)
+            kept.append(columns[at] if state is None else value)
+        yield (number, turn, *kept)
+
+
+ROUND = [("id", st.IntegerType()), ("turn", st.IntegerType())]
+
+
+def generated(spark, seed, columns):
+    """A schema, a DataFrame of its rows with an id each, and the output that is declared."""
+    schema = sl.Schema(random.Random(seed), columns, rows=4, depth=DEPTH)
+    declared = st.StructType([st.StructField(*ROUND[0]), *schema.fields])
+    df = sl.data_frame(
+        spark, sl.plain(declared), [(at, *row) for at, row in enumerate(schema.rows)]
+    )
+    output = st.StructType([*(st.StructField(*each) for each in ROUND), *schema.fields])
+    return schema, df, output
+
+
+def texts(df):
+    """Each row's columns as text with all digits, and their hashes, which tell bytes apart."""
+    names = [f"x{at}" for at in range(len(df.columns) - 2)]
+    df = df.toDF("id", "turn", *names)
+    columns = [F.concat_ws("|", F.col(n).cast("string"), F.xxhash64(n)) for n in names]
+    return df.select("id", "turn", F.array(*columns))
+
+
+def same_rows(given, found, fields, turns):
+    """Compare two DataFrames in the JVM, row by row and column by column."""
+    expected = {row[0]: row[2] for row in texts(given).collect()}
+    rows = texts(found).collect()
+    assert sorted((row[0], row[1]) for row in rows) == sorted(
+        (number, turn) for number in expected for turn in range(turns)
+    )
+    for number, _, columns in rows:
+        for field, one, other in zip(fields, expected[number], columns, strict=True):
+            assert one == other, f"{field.dataType.simpleString()}: {one!r} is {other!r}"
+
+
+def in_batch(spark, seed, columns):
+    """A batch job over generated columns, each row twice."""
+    schema, df, output = generated(spark, seed, columns)
+    turns = spark.range(2).selectExpr("cast(id as int) as turn")
+    rounds = _in_front(df, turns)
+    out = key_by(rounds, "id").process(Kept(schema), output=output, uid="kept", order_by="turn")
+    assert out.schema.simpleString() == sl.plain(output).simpleString()
+    same_rows(_in_front(df, turns.limit(1)), out, schema.fields, 2)
+
+
+def _in_front(df, turns):
+    """The rows of a DataFrame in each turn, with the turn after the id."""
+    names = [f"x{at}" for at in range(len(df.columns) - 1)]
+    both = df.toDF("id", *names).crossJoin(F.broadcast(turns)).select("id", "turn", *names)
+    return both.toDF("id", "turn", *df.columns[1:])
+
+
+@pytest.fixture
+def job(spark, job_conf):
+    """Sets a job's backend, and has Spark hash maps, by which the test compares them."""
+    spark.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
+    yield lambda backend: job_conf(state_backend=backend)
+    spark.conf.unset("spark.sql.legacy.allowHashOnMapType")
+
+
+@pytest.mark.spark
+def test_columns_pass_through_states(spark, job):
+    """Generated columns come to the function as documented, fit their states, and go out equal."""
+    job("lmdb")
+    in_batch(spark, 1, COLUMNS)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_columns_pass_through_states_at_length(spark, job, seed):
+    """As above, for more than a thousand types, on each backend."""
+    job(["heap", "rocksdb", "lmdb"][seed % 3])
+    in_batch(spark, seed, 40)
+
+
+@pytest.mark.spark
+def test_columns_pass_through_states_of_a_stream(spark, job, tmp_path):
+    """The same in a stream, whose second batch reads what the first has put into a snapshot."""
+    job("rocksdb")
+    schema, df, output = generated(spark, 2, COLUMNS)
+    turns = streaming.Files(spark, tmp_path / "turns", "turn int, other int")
+    turns.add((0, 0))
+    turns.add((1, 0))
+    rounds = _in_front(df, turns.stream().select("turn"))
+    out = key_by(rounds, "id").process(Kept(schema), output=output, uid="kept")
+    query = out.writeStream.format("memory").queryName("carried").trigger(availableNow=True).start()
+    query.awaitTermination()
+    same_rows(
+        _in_front(df, spark.sql("select 0 as turn")), spark.table("carried"), schema.fields, 2
+    )
+    spark.catalog.dropTempView("carried")
+
+
+@pytest.mark.spark
+def test_bytes_that_are_no_text_are_refused(spark):
+    """A string that is no UTF-8 fails the query, where JSON would put another character."""
+    text = "cast(X'61FF62' as string)"
+    for sql in (text, f"array({text})", f"map({text}, 1)", f"struct({text})"):
+        df = spark.sql(f"select {sql} as s")
+        codec = RowCodec.of(df.schema)
+        with pytest.raises(Exception, match="INVALID_UTF8_STRING"):
+            df.select(codec.encode([df["s"]])).collect()
+
+
+def _whole_seconds(decode):
+    return lambda carrier, value: decode(carrier, value).replace(microsecond=0)
+
+
+def _no_sign(pack):
+    return lambda carrier, value: pack(carrier, value) + 0.0
+
+
+def _zero_for_null(decode):
+    return lambda node, value: decode(node, {name: item or 0 for name, item in value.items()})
+
+
+def _no_nulls(decode):
+    return lambda node, value: decode(node, [item for item in value if item is not None])
+
+
+def _28_digits(decode):
+    return lambda carrier, value: +decode(carrier, value)
+
+
+PLANTED = [
+    (temporal.TimestampCarrier, "decode", _whole_seconds),
+    (numeric.DoubleCarrier, "pack", _no_sign),
+    (numeric.DecimalCarrier, "decode", _28_digits),
+    (nested._Struct, "decode", _zero_for_null),
+    (nested._Array, "decode", _no_nulls),
+]
+
+
+@pytest.mark.parametrize(("carrier", "method", "planted"), PLANTED)
+def test_a_planted_defect_is_found(monkeypatch, carrier, method, planted):
+    """A carrier that drops microseconds, a sign, digits or a null does not pass the seeds above."""
+    monkeypatch.setattr(carrier, method, planted(getattr(carrier, method)))
+    with pytest.raises((AssertionError, AttributeError, TypeError)):
+        all_through_frames(range(60))
