@@ -188,6 +188,77 @@ def test_rocksdb_that_could_not_be_closed_frees_its_directory(tmp_path):
     assert done.stdout.strip() == "opened again", done.stderr
 
 
+RECOVERED = """
+import os, resource, sys
+import millpond as mp
+from millpond import errors
+backend, strategy, folder = sys.argv[1:]
+options = {"state.snapshot.strategy": strategy, "buffer.max-bytes": "1mb"}
+if backend == "rocksdb":
+    options["backend.rocksdb.write-buffer-size"] = "256kb"
+config = mp.Config(options)
+storage = mp.checkpoint_storage(f"{folder}/checkpoints")
+STATES = [mp.ValueStateDescriptor(f"s{number}", bytes) for number in range(10)]
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+def opened(place, *handles):
+    return mp.open_keyed_backend(
+        backend, key_type=str, directory=f"{folder}/{place}", config=config, restore=handles
+    )
+
+def fill(store, count):
+    states = [store.get_partitioned_state(each) for each in STATES]
+    for number in range(count):
+        store.set_current_key(f"k{number}")
+        for state in states:
+            state.update(os.urandom(60))
+
+def contents(store):
+    found = {}
+    for each in STATES:
+        state = store.get_partitioned_state(each)
+        for key in list(store.keys(each.name)):
+            store.set_current_key(key)
+            found[each.name, key] = state.value()
+    return found
+
+with opened("first") as store:
+    fill(store, 50)
+    handle = store.snapshot(1, storage).result().handle
+    before = contents(store)
+failed = 0
+for limit in (16, 20_000, 60_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with opened(f"x{limit}", handle) as store:
+            fill(store, 600)
+            store.flush()
+            store.snapshot(2, storage).result()
+    except errors.MillpondError:
+        failed += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    with opened(f"x{limit}", handle) as store:
+        assert contents(store) == before
+        fill(store, 600)
+        after = store.snapshot(3, storage).result().handle
+        wanted = contents(store)
+    with opened("other", after) as store:
+        assert contents(store) == wanted
+print(failed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("heap", "full"), ("lmdb", "changelog"), ("rocksdb", "full"), ("rocksdb", "incremental")],
+)
+def test_with_room_again_the_same_process_goes_on(tmp_path, backend, strategy):
+    """Wherever writes failed, the next backend there holds all of the snapshot, and takes more."""
+    done = in_a_child(RECOVERED, backend, strategy, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2
+
+
 COMMITTED = """
 import resource, sys
 from pathlib import Path

@@ -52,6 +52,7 @@ TYPES = {
     "pairs": dict[int, int],
     "colour": Colour,
     "numbers": list[int],
+    "group": set[int],
 }
 UID = "00000000-0000-0000-0000-00000000000a"
 GIVEN = {
@@ -70,6 +71,7 @@ GIVEN = {
     "pairs": {1: 1},
     "colour": Colour.RED,
     "numbers": [1],
+    "group": {1},
 }
 
 
@@ -153,6 +155,10 @@ def test_a_value_is_stored_as_it_was_given(directory, tmp_path, state, value, st
         ("bytes", '"not base64!"'),
         ("decimal", "0.1"),
         ("decimal", '"a"'),
+        ("decimal", '"1_0"'),
+        ("decimal", '" 1"'),
+        ("decimal", '"١"'),
+        ("group", "[1, 1]"),
         ("moment", "0"),
         ("moment", '"2024-01-01T00:00:00.1234567Z"'),
         ("day", '"2024-02-30"'),
@@ -265,3 +271,12 @@ def test_a_list_with_a_time_to_live_may_change_its_length(directory, tmp_path):
     assert (row["value"], len(set(row["ttl_timestamp"]))) == (["x", "y", "z"], 1)
     (row,) = edited(directory, tmp_path / "b", "seen", "3", "--set", '["x"]')
     assert row["ttl_timestamp"][0] > 1_700_000_000_000
+
+
+def test_a_key_that_begins_with_a_dash(directory):
+    """It is taken for an option; the refusal says how to write it, and so it is found missing."""
+    refused = millpond("state", "get", directory, "int", "-7")
+    assert refused.exit_code == 2
+    assert "goes after --" in refused.stderr
+    found = millpond("state", "get", "--", directory, "int", "-7")
+    assert (found.exit_code, "'-7' holds nothing" in found.stderr) == (1, True), found.output

@@ -63,6 +63,8 @@ def _explain(error: click.ClickException) -> None:
     error.show(text)
     for line in text.getvalue().splitlines():
         tell(line, err=True)
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdecimal():
+        tell("A key or value that begins with a dash goes after -- on the line.", err=True)
 
 
 def _told(error: Exception) -> str:

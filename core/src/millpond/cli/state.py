@@ -124,7 +124,8 @@ def get(
     """Show what a KEY holds in the state NAME; status 1 where that is nothing.
 
     NAME is a state's name, or the query name of a queryable one. Keys are given as texts, of
-    another type than texts as JSON, as `millpond state dump` shows them.
+    another type than texts as JSON, as `millpond state dump` shows them. What begins with a
+    dash goes after --, as in: millpond state get -- PATH NAME -7
     """
     with about(path), working("reading"):
         stored = _picked(path, operator, checkpoint_id)
@@ -203,7 +204,8 @@ def edit(
     """Write a savepoint to TARGET in which a KEY of the state NAME has another value.
 
     TARGET is a new directory; PATH stays as it is. Keys are given as texts, of another type than
-    texts as JSON, as `millpond state dump` shows them.
+    texts as JSON, as `millpond state dump` shows them. What begins with a dash goes
+    after --, as in: millpond state edit --set 1 -- PATH NAME -7 TARGET
     """
     if (value is None) == (not remove):
         raise click.UsageError("give either --set or --remove")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -117,9 +118,24 @@ def _utc(value: Any) -> datetime:
     return datetime_from_micros(micros_from_datetime(value))
 
 
+def _int(text: Any) -> int:
+    return int_from_text(_plain_digits(text))
+
+
+def _decimal(text: Any) -> Decimal:
+    return decimal_from_text(_plain_digits(text))
+
+
+def _plain_digits(text: Any) -> Any:
+    """A number's text as Millpond writes it; Python takes more, such as ``1_0``."""
+    if isinstance(text, str) and (not text.isascii() or "_" in text or text != text.strip()):
+        raise ValueError(f"{brief(text)} is not a number: write ASCII digits, without _ or spaces")
+    return text
+
+
 def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
     """Arrow's type, and both directions, by scalar type."""
-    ints = (pa.string(), int_to_text, int_from_text) if exact else (pa.int64(), _fit_int, _same)
+    ints = (pa.string(), int_to_text, _int) if exact else (pa.int64(), _fit_int, _same)
     moments = (
         (pa.string(), datetime.isoformat, datetime.fromisoformat)
         if exact
@@ -131,7 +147,7 @@ def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
         "bool": (pa.bool_(), _same, _same),
         "str": (pa.string(), _same, _same),
         "bytes": (pa.binary(), _same, _same),
-        "Decimal": (pa.string(), str, decimal_from_text),
+        "Decimal": (pa.string(), str, _decimal),
         "datetime": moments,
         "date": (pa.date32(), _same, _same),
         "UUID": (pa.string(), str, uuid.UUID),
@@ -147,7 +163,7 @@ def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - 
         return _scalar_leaf(description, exact=exact) if description in _NODES else None
     ((kind, parts),) = description.items()
     if kind in ("list", "set", "frozenset"):
-        return _list_leaf(_leaf(parts[0], exact=exact))
+        return _list_leaf(_leaf(parts[0], exact=exact), distinct=kind != "list")
     if kind == "tuple":
         if len(parts) == 2 and parts[1] == "...":  # noqa: PLR2004 - tuple[X, ...]
             return _list_leaf(_leaf(parts[0], exact=exact))
@@ -172,13 +188,19 @@ def _scalar_leaf(name: str, *, exact: bool) -> _Leaf:
     return _Leaf(kind, lambda plain: out(node.unpack(plain)), lambda value: node.pack(back(value)))
 
 
-def _list_leaf(element: _Leaf | None) -> _Leaf | None:
+def _list_leaf(element: _Leaf | None, *, distinct: bool = False) -> _Leaf | None:
+    """A list; a set is one whose elements are all different."""
     if element is None:
         return None
+
+    def back(value: Any) -> list[Any]:
+        made = [element.back(item) for item in value]
+        if distinct and len(set(map(repr, made))) < len(made):
+            raise ValueError("an element of a set stands there twice")
+        return made
+
     return _Leaf(
-        pa.list_(element.arrow_type),
-        lambda value: [element.out(item) for item in value],
-        lambda value: [element.back(item) for item in value],
+        pa.list_(element.arrow_type), lambda value: [element.out(item) for item in value], back
     )
 
 
