@@ -15,6 +15,9 @@ demo: setup ## the main job on every installed backend, checked against Spark SQ
 test: setup browser ## all tests but the long ones
 	$(PY) -m pytest -m "not soak" -n 2 --dist loadgroup
 
+check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
+	$(PY) -m pytest -q -m "not soak and not slow and not spark" -n 2 --dist loadgroup
+
 soak: setup ## the long tests
 	$(PY) -m pytest -m soak
 
@@ -73,4 +76,4 @@ browser:
 clean: ## remove what was built
 	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples test soak lint format bench fuzz crash-matrix conformance kill-matrix wheels setup java browser clean
+.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix conformance kill-matrix wheels setup java browser clean

@@ -12,6 +12,24 @@ import streaming
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+SLOW = (
+    # Clauses of the kit that start processes, or draw programs.
+    "test_generated.py",
+    "test_ownership.py",
+    "test_resources.py",
+    # Runs of the kit in processes of their own, and its page in a browser.
+    "conformance/tests/mutants/test_sabotage.py::test_every_mutant_is_caught",
+    "conformance/tests/test_judging.py",
+    "conformance/tests/test_kit.py::test_wrappers_change_nothing",
+    "conformance/tests/test_page.py",
+    # Thousands of faults, mutants and calls; wheels.
+    "tests/crash/",
+    "tests/distributions/",
+    "tests/fuzz/test_fuzz.py::test_mutants_are_equal_or_refused",
+    "tests/plugins/test_third_party.py",
+)
+"""What takes long and is no Spark, by the beginnings of names: left to `make test`."""
+
 NO_DATA = "no data"
 RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retail"
 
@@ -29,11 +47,15 @@ def _inherited(paths):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """All tests of the one session run in one process, where pytest-xdist runs several."""
+def pytest_collection_modifyitems(config, items):
+    """Mark what needs the session, which runs in one process, and what takes long without it."""
+    clauses = "conformance/src/millpond_conformance/clauses/"
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if item.nodeid.removeprefix(clauses).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

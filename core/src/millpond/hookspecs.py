@@ -75,7 +75,8 @@ def millpond_create_state(
 
         @millpond.hookimpl
         def millpond_create_state(backend, descriptor):
-            if isinstance(backend, PebbleKeyedBackend) and descriptor.kind == "list":
+            is_list = isinstance(descriptor, millpond.ListStateDescriptor)
+            if is_list and isinstance(backend, PebbleKeyedBackend):
                 return PebbleListState(backend, descriptor)
     """
 
@@ -140,7 +141,7 @@ def millpond_restore_operation(
 
         @millpond.hookimpl
         def millpond_restore_operation(backend, handles):
-            if handles[0].kind == "pebble-native":
+            if handles[0].format == "pebble-native":
                 return PebbleRestore(backend, handles)
     """
 

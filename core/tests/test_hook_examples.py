@@ -1,0 +1,217 @@
+"""The examples in the hooks' documentation: each is run as it stands, and does what it is there for."""
+
+import inspect
+import textwrap
+
+import attrs
+import memory_store
+import millpond as mp
+import pytest
+from millpond import hookspecs
+from millpond.backend import KeyedBackendParameters
+from millpond.checkpoint.restore import RestoreOperation, restore_keyed
+from millpond.checkpoint.strategies.full import FullStrategy
+from millpond.config import PluginsConfig
+from millpond.plugins import PluginRecord, PluginRegistry
+from millpond.plugins.discovery import discover
+from millpond.state import ListState, ValueState
+from millpond.storage.memory import MemoryStorage
+from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for
+
+HOOKS = [name for name in vars(hookspecs) if name.startswith("millpond_")]
+
+
+class PebbleKeyedBackend(memory_store.MemoryStoreBackend):
+    """A third party's backend."""
+
+    name = "pebble"
+
+
+class PebbleBackend(memory_store.MemoryStoreFactory):
+    """Its factory."""
+
+    name = "pebble"
+
+    def create_keyed_backend(self, parameters):
+        return PebbleKeyedBackend(parameters)
+
+
+class PebbleListState(ListState):
+    """A list state of its own."""
+
+    def __init__(self, backend, descriptor):
+        self.backend, self.descriptor = backend, descriptor
+
+    def get(self):
+        return ["pebble"]
+
+    add = add_all = update = merge_namespaces = clear = set_current_namespace = print
+
+
+class AuditedState(ValueState):
+    """A value state that is looked at."""
+
+    def __init__(self, state):
+        self.state = state
+
+    value = update = clear = set_current_namespace = print
+
+
+class PebbleIncremental(FullStrategy):
+    """A strategy of its own."""
+
+    name = "pebble-incremental"
+
+
+class PebbleRestore(RestoreOperation):
+    """Restores its own format; says so in the backend's version."""
+
+    def run(self):
+        self.backend.version = "restored from pebble"
+
+
+class VaultStorage(MemoryStorage):
+    """A storage under a scheme of its own."""
+
+    @classmethod
+    def open(cls, uri):
+        return cls(f"memory:{uri.partition(':')[2]}")
+
+
+@attrs.frozen
+class Point:
+    """A type that Millpond is told of."""
+
+    x: int
+
+
+class PointSerializer(TypeSerializer):
+    """Stores it as text."""
+
+    def check(self, value):
+        return value
+
+    def serialize(self, value):
+        return str(value.x).encode()
+
+    def deserialize(self, data):
+        return Point(int(data))
+
+    def snapshot(self):
+        return SerializerSnapshot("point")
+
+
+def example(name):
+    """The example's source, as the page shows it."""
+    text = inspect.getdoc(getattr(hookspecs, name)).partition("Example::")[2]
+    return textwrap.dedent(text)
+
+
+@pytest.fixture
+def registry_of(tmp_path, monkeypatch):
+    """A registry with the plugin that consists of one hook's example."""
+
+    def make(name):
+        source = "import millpond\nMILLPOND_API = 1\n" + example(name)
+        (tmp_path / "example_plugin.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(__import__("sys").modules, "example_plugin", raising=False)
+        plugin = __import__("example_plugin")
+        for each in STANDING_IN:
+            setattr(plugin, each.__name__, each)
+        record = PluginRecord("pebble", "millpond-pebble", "1", "example_plugin")
+        return PluginRegistry(PluginsConfig(), [*discover(), record])
+
+    return make
+
+
+STANDING_IN = (
+    AuditedState,
+    PebbleBackend,
+    PebbleIncremental,
+    PebbleKeyedBackend,
+    PebbleListState,
+    PebbleRestore,
+    Point,
+    PointSerializer,
+    VaultStorage,
+)
+
+
+def opened(registry, folder, factory=PebbleBackend):
+    """A backend of the third party's, or another one."""
+    parameters = KeyedBackendParameters(
+        key_codec=key_codec_for(str),
+        max_parallelism=128,
+        key_group_range=mp.KeyGroupRange(0, 127),
+        clock=mp.ManualClock(0),
+        config=mp.Config(),
+        registry=registry,
+        directory=folder,
+    )
+    return factory().create_keyed_backend(parameters)
+
+
+def state_backends(registry, _):
+    assert "pebble" in registry.backend_names()
+    assert type(registry.backend("pebble")) is PebbleBackend
+
+
+def create_state(registry, folder):
+    numbers, number = mp.ListStateDescriptor("numbers", int), mp.ValueStateDescriptor("n", int)
+    pebble = opened(registry, folder)
+    assert type(pebble.get_partitioned_state(numbers)) is PebbleListState
+    assert type(pebble.get_partitioned_state(number)).__name__ == "RawValueState"
+    other = opened(registry, folder, memory_store.MemoryStoreFactory)
+    assert type(other.get_partitioned_state(numbers)).__name__ == "RawListState"
+
+
+def wrap_state(registry, folder):
+    backend = opened(registry, folder)
+    for name, audited in (("audit-spent", True), ("spent", False)):
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor(name, int))
+        assert (type(state) is AuditedState) is audited
+
+
+def snapshot_strategies(registry, folder):
+    assert type(opened(registry, folder).strategy("pebble-incremental")) is PebbleIncremental
+    other = opened(registry, folder, memory_store.MemoryStoreFactory)
+    assert "pebble-incremental" not in other.strategy_names()
+
+
+def restore_operation(registry, folder):
+    backend = opened(registry, folder)
+    backend.get_partitioned_state(mp.ValueStateDescriptor("n", int))
+    handle = backend.snapshot(1, MemoryStorage.private()).result().handle
+    for form, version in (("pebble-native", "restored from pebble"), ("rows", None)):
+        other = opened(registry, folder)
+        restore_keyed(other, [attrs.evolve(handle, format=form)])
+        assert (other.version == "restored from pebble") is (version is not None)
+
+
+def checkpoint_storages(registry, _):
+    assert type(registry.storage("vault:mine")) is VaultStorage
+
+
+def serializers(registry, folder):
+    backend = opened(registry, folder)
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("where", Point))
+    backend.set_current_key("k")
+    state.update(Point(7))
+    backend.flush()
+    backend.set_current_key("k")
+    assert state.value() == Point(7)
+    assert set(memory_store.STORES[-1].rows["where"].values()) == {b"7"}
+
+
+def metric_reporters(registry, _, capsys):
+    registry.report(mp.Config({"metrics.reporters": "print"}), {"rows_in": 3}, {"operator": "o"})
+    assert capsys.readouterr().out == "{'operator': 'o'} {'rows_in': 3}\n"
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_the_example_works(name, registry_of, tmp_path, request):
+    """Written into a module as it stands, it is a plugin, and its hook takes effect."""
+    use = globals()[name.removeprefix("millpond_")]
+    more = [request.getfixturevalue("capsys")] if use is metric_reporters else []
+    use(registry_of(name), tmp_path / "directory", *more)
