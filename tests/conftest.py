@@ -22,6 +22,9 @@ SLOW = (
     "conformance/tests/test_judging.py",
     "conformance/tests/test_kit.py::test_wrappers_change_nothing",
     "conformance/tests/test_page.py",
+    # Processes under limits of memory, disks and open files.
+    "tests/checkpoint/test_storage_limits.py",
+    "tests/stores/test_store_limits.py",
     # Thousands of faults, mutants and calls; wheels.
     "tests/crash/",
     "tests/distributions/",

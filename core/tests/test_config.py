@@ -1,5 +1,6 @@
 """Configuration from Python, TOML and Spark, and what is refused."""
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
@@ -123,3 +124,12 @@ def test_a_wrong_key_is_found_by_its_line(tmp_path):
     path.write_text("[millpond]\n\nmax_parallelism = 'many'\n")
     with pytest.raises(errors.ConfigError, match=r"line 3: millpond.max_parallelism: expected int"):
         mp.Config.from_toml(path)
+
+
+def test_a_changed_copy_keeps_the_rest():
+    """``attrs.evolve`` changes one section, and errors still name where the others are from."""
+    config = mp.Config({"state.backend": "lmdb", "parallelism": 3}, place="job.toml")
+    changed = attrs.evolve(config, buffer=attrs.evolve(config.buffer, max_bytes=1))
+    assert (changed.state.backend, changed.parallelism) == ("lmdb", 3)
+    assert changed.buffer.max_bytes == 1
+    assert changed.origins == config.origins

@@ -183,6 +183,7 @@ class Config:
     Args:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
         place: where the options come from, for error messages.
+        origins: the same, as ``attrs.evolve`` hands it on.
         sections: the same by section, as mappings or as instances of the section's class:
             ``Config(state={"backend": "lmdb"})``.
 
@@ -210,10 +211,12 @@ class Config:
         /,
         *,
         place: str | Origins = "Config(...)",
+        origins: Origins | None = None,
         **sections: Any,
     ) -> None:
         check_type("options", options, Mapping | None)
         check_type("place", place, str | Origins)
+        place = place if origins is None else origins
         try:
             given = list(flatten({**sections, **(options or {})}))
         except RecursionError as error:
