@@ -182,8 +182,12 @@ def _note(query: str, uid: str, run: str) -> str:
     return f"{query}/{uid}/failed/{run}.txt"
 
 
-def note_failure(storage: CheckpointStorage, query: str, uid: str, run: str, reason: str) -> None:
+def note_failure(
+    storage: CheckpointStorage, query: str, uid: str, run: str, error: Exception
+) -> None:
     """Leave word for a run's tasks why there is no layout for them."""
+    # They say themselves what could not be restored.
+    reason = "; ".join(error.causes) if type(error) is RestoreError else str(error)
     storage.write(_note(query, uid, run), [reason.encode()])
 
 

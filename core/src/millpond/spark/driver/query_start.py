@@ -80,7 +80,7 @@ class _LayoutListener(StreamingQueryListener):
             # Spark swallows a listener's errors: the tasks find this note and say so.
             _LOG.exception("query %s cannot start", query)
             for uid, storage in {each.uid: each.storage for each in operators}.items():
-                note_failure(storage, query, uid, run, str(error))
+                note_failure(storage, query, uid, run, error)
             _let_it_tell(stream)
 
     @override
