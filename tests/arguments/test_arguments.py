@@ -1,80 +1,183 @@
 """Every public function takes any argument, or refuses it by the parameter's name, soon."""
 
-import resource
+import fnmatch
+import json
+import mmap
+import os
 import signal
-import warnings
+from contextlib import suppress
 
-import arguments
-import millpond as mp
 import pytest
 
-CASES = [
-    (target, parameter) for target, (_, good) in arguments.TARGETS.items() for parameter in good
-]
-SECONDS = 2
-WAITING = 20
-MEGABYTES = 200
-NOT_CALLED = {
-    # Made by Millpond, handed to functions.
-    "BroadcastContext", "Context", "RuntimeContext", "SnapshotContext",
-    "StateInitializationContext", "TimerService",
-    # Base classes and interfaces of what users write, enumerations, constants, modules.
-    "AggregateFunction", "CheckpointedFunction", "KeyedBroadcastProcessFunction",
-    "KeyedProcessFunction", "ListCheckpointed", "StateDescriptor", "TypeSerializer", "Capability",
-    "Outcome", "StateVisibility", "TimeDomain", "UpdateType", "MAX_TIMESTAMP", "MIN_TIMESTAMP",
-    "VOID_NAMESPACE", "__version__", "errors", "local", "testing", "windows", "hookimpl",
-    # Plain records, and what takes no argument.
-    "Compatibility", "SerializerSnapshot", "SavepointHandle", "SystemClock", "PickleSerializer",
-    # A decorator of classes: what it is told is checked where the class is used.
-    "renamed_from",
-}  # fmt: skip
+from arguments import TARGETS, complaint, judging, onspark, walk
+from arguments.exceptions import EXCEPTIONS
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """A working directory where paths may be made."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def judge():
+    """A process that judges targets."""
+    made = judging.Judge()
+    yield made
+    made.close()
 
 
-def too_long(*_):
-    """What the timer does."""
-    raise AssertionError(f"it took more than {SECONDS} s of work, or {WAITING} s")
+@pytest.mark.parametrize("target", TARGETS)
+def test_odd_arguments(judge, target):
+    """Odd values, one by one and a few together, are taken, or refused by an error that says so."""
+    assert judge.complaints(target, 0, 5) == {}
 
 
-def complaint(target, parameter, value):
-    """What is wrong with how a call takes a value; None where nothing is."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
+@pytest.mark.soak
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_odd_arguments(judge, target):
+    """So are thousands of combinations; ARGUMENTS_SEED and ARGUMENTS_COUNT choose which."""
+    first, count = (int(os.environ.get(f"ARGUMENTS_{name}", default))
+                    for name, default in (("SEED", "5"), ("COUNT", "3000")))  # fmt: skip
+    assert judge.complaints(target, first, count, patience=3600) == {}
+
+
+def needed():
+    """All that the walk finds, with what a caller gives, but what takes nothing."""
+    found = {name: walk.parameters(each) for name, each in walk.callables().items()}
+    return {name: parameters for name, parameters in found.items() if parameters}
+
+
+def excepted(name):
+    """The patterns of exceptions that a name matches."""
+    return [pattern for pattern in EXCEPTIONS if fnmatch.fnmatchcase(name, pattern)]
+
+
+def tried():
+    """The parameters that targets give, by callable."""
+    found = {}
+    for target, (_, good) in {**TARGETS, **onspark.TARGETS}.items():
+        found.setdefault(target.partition(" [")[0], set()).update(good)
+    return found
+
+
+def test_every_public_parameter_is_tried():
+    """Each parameter of what is public is called with odd values, or the function is excepted."""
+    given = tried()
+    missing = {name: left for name, parameters in needed().items()
+               if not excepted(name) and (left := set(parameters) - given.get(name, set()))}  # fmt: skip
+    assert missing == {}
+
+
+def test_no_exception_is_stale():
+    """Each exception is of something that is there, and that is not tried all the same."""
+    names, given = needed(), tried()
+    matched = {pattern: fnmatch.filter(names, pattern) for pattern in EXCEPTIONS}
+    assert [pattern for pattern, found in matched.items() if not found] == []
+    assert [name for found in matched.values() for name in found if name in given] == []
+
+
+def test_every_target_is_public():
+    """Each target calls something that the walk finds, by parameters that it has."""
+    names, found = needed(), walk.callables()
+    wrong = {name: given - set(names.get(name, ())) for name, given in tried().items()
+             if not walk.takes_any_name(found[name])}  # fmt: skip
+    assert {name: left for name, left in wrong.items() if left} == {}
+
+
+def test_the_walk_finds_a_new_function(monkeypatch):
+    """What is added to a public module, a method of a class that only a result leads to, is found."""
+
+    class Fresh:
+        def twist(self, how: int) -> None:
+            """A method of what the new function gives."""
+
+    def new_function(what: str) -> Fresh:
+        """A new function."""
+
+    for each in (Fresh, new_function, Fresh.twist):
+        each.__module__ = "millpond"
+    module = walk.MODULES[0]
+    monkeypatch.setattr(module, "new_function", new_function, raising=False)
+    monkeypatch.setattr(module, "__all__", [*module.__all__, "new_function"])
+    walk.callables.cache_clear()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = arguments.complaint(target, {parameter: value})
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        found = f"{type(error).__name__}: {str(error)[:120]}"
+        assert {"new_function", "Fresh.twist"} <= needed().keys()
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    if found:
-        return found
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    return None if grown < MEGABYTES else f"it took {grown} MB"
+        walk.callables.cache_clear()
 
 
-@pytest.mark.parametrize(("target", "parameter"), CASES, ids=[".".join(case) for case in CASES])
-def test_odd_arguments(target, parameter):
-    """Each odd value is taken, or refused by an error that says which parameter it was."""
-    before = {which: signal.signal(which, too_long) for which in (signal.SIGALRM, signal.SIGPROF)}
-    try:
-        found = {name: complaint(target, parameter, value) for name, value in arguments.ODD.items()}
-    finally:
-        for which, handler in before.items():
-            signal.signal(which, handler)
-    assert {name: text for name, text in found.items() if text} == {}
+# ---------------------------------------------------------------- the judge itself
 
 
-def test_every_public_name_is_tried():
-    """What is public is called with odd arguments, or takes none from users."""
-    tried = {target.split(".")[0].split("(")[0] for target in arguments.TARGETS}
-    missing = set(mp.__all__) - tried - NOT_CALLED
-    assert missing == set()
+def verdicts(*functions):
+    """What the judge says of functions that one child calls one after the other."""
+
+    def work():
+        before = judging.set_limits()
+        return [judging.judged(function, before) for function in functions]
+
+    reader, writer = os.pipe()
+    judging.in_a_child(work, writer)
+    os.close(writer)
+    with os.fdopen(reader) as answers:
+        return json.loads(answers.readline())
+
+
+def taking(size):
+    """A function that takes memory, touches it, and gives it back."""
+
+    def take():
+        taken = bytearray(size)
+        taken[::4096] = b"x" * len(taken[::4096])
+
+    return take
+
+
+def mapped():
+    """Memory that Python's own counts do not show."""
+    with mmap.mmap(-1, 300 << 20) as taken:
+        taken.write(b"x" * 4096 * 4)
+        for page in range(0, len(taken), mmap.PAGESIZE):
+            taken[page] = 1
+
+
+def endless():
+    """Work without an end."""
+    while True:
+        with suppress(Exception):  # as careless code does
+            sum(range(1000))
+
+
+def test_the_judge_sees_memory_after_memory():
+    """Each call is judged by itself: a second one that takes as much as a first is seen, too."""
+    assert verdicts(taking(150 << 20), taking(150 << 20)) == [None, None]
+    first, second = verdicts(taking(300 << 20), taking(300 << 20))
+    assert first.endswith(" MB")
+    assert second.endswith(" MB")
+    assert verdicts(mapped)[0].endswith(" MB")
+    assert "MemoryError" in verdicts(taking(10 << 30))[0]
+
+
+def test_the_judge_sees_time_and_death():
+    """Work without an end is ended and told; so is the death of the process."""
+    assert verdicts(endless) == ["more than 2 s of work, or 20 s"]
+    assert verdicts(lambda: os.kill(os.getpid(), signal.SIGSEGV)) == {
+        "process": "it ended with -11"
+    }
+
+
+def test_the_judge_tells_what_is_no_refusal(monkeypatch):
+    """A wrong kind of error, one without the parameter's name, and a value taken wrongly, are told."""
+    monkeypatch.setitem(TARGETS, "KeyGroupRange", (wrong_in_three_ways, {"start": lambda: 0}))
+    assert complaint("KeyGroupRange", {"start": 1}) == "TypeError without the parameter's name: no"
+    assert complaint("KeyGroupRange", {"start": "2"}).startswith(
+        "it was taken: start: expected int"
+    )
+    assert complaint("KeyGroupRange", {"start": 3}) is None
+    with pytest.raises(AttributeError):
+        complaint("KeyGroupRange", {"start": 4})
+
+
+def wrong_in_three_ways(start):
+    """Raises, or takes what it is not said to take."""
+    if start == 1:
+        raise TypeError("no")
+    if start == 3:
+        raise ValueError("start: no")
+    if start == 4:
+        raise AttributeError("start")

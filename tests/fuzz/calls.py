@@ -1,11 +1,11 @@
 """Targets: arguments of the public functions, and TOML configuration."""
 
-import copy
 import os
 import warnings
 
-import arguments
 import millpond as mp
+from arguments import TARGETS as CALLS
+from arguments import complaint, random_value, walk
 from millpond.plugins import get_registry
 
 from fuzz.mutate import HOSTILE, mutate_bytes
@@ -18,20 +18,6 @@ class BadArgumentError(AssertionError):
     """An argument was not refused as it should be."""
 
 
-def odd(rng, depth=0):
-    """An odd value, or a container of some."""
-    kind = rng.randrange(8)
-    if kind < 5 or depth > 2:
-        return copy.deepcopy(rng.choice(HOSTILE if kind % 2 else [*arguments.ODD.values()]))
-    parts = [odd(rng, depth + 1) for _ in range(rng.randrange(4))]
-    if kind == 5:
-        return parts
-    if kind == 6:
-        return tuple(parts)
-    return {repr(type(part)) if rng.random() < 0.7 else number: part
-            for number, part in enumerate(parts)}  # fmt: skip
-
-
 class Arguments:
     """Public functions with one to three odd arguments; see ``arguments``."""
 
@@ -39,16 +25,17 @@ class Arguments:
 
     def __init__(self, folder):
         os.chdir(folder)
-        self.names = sorted(arguments.TARGETS)
+        walk.callables()
+        self.names = sorted(CALLS)
 
     def run(self, rng):
         target = rng.choice(self.names)
-        names = [*arguments.TARGETS[target][1]]
+        names = [*CALLS[target][1]]
         chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2, 3))))
-        given = {name: odd(rng) for name in chosen}
+        given = {name: random_value(rng, HOSTILE) for name in chosen}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = arguments.complaint(target, given)
+            found = complaint(target, given)
         if found:
             raise BadArgumentError(f"{target} with {mp.errors.brief(given)}: {found}")
         return EQUAL, 0

@@ -255,6 +255,7 @@ class Config:
 
     def backend_options(self, name: str) -> Mapping[str, Any]:
         """The options under ``backend.<name>.``; the name may be ``module:attr``."""
+        check_type("name", name, str)
         options: Mapping[str, Any] = self.backend
         for part in plain_key(name).split("."):
             inner = options.get(part, {})

@@ -57,6 +57,7 @@ class KeyGroupRange:
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
         """The groups that both ranges hold, or None where they hold none in common."""
+        check_type("other", other, KeyGroupRange)
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
 

@@ -183,6 +183,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
 
         The function may change the state. The current key is restored afterwards.
         """
+        check_type("function", function, Callable)
         state = self.get_partitioned_state(descriptor, namespace)
         before = self._current_key
         try:
@@ -238,6 +239,7 @@ class KeyedStateBackend(StateRegistry, Closeable):
         """
         self.require_open()
         check_within("checkpoint_id", checkpoint_id, *INT64)
+        check_type("version", version, str | None)
         return self.strategy(self.parameters.config.state.snapshot.strategy).snapshot(
             checkpoint_id, storage, version
         )

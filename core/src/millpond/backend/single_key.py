@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from millpond.arguments import check_type
 from millpond.backend.changes import Change
 from millpond.backend.cleanup import Expiry
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState
@@ -154,6 +155,7 @@ class SingleKeyBackend(KeyedStateBackend):
     def flush(self, version: str | None = None) -> None:
         """Nothing is buffered."""
         self.require_open()
+        check_type("version", version, str | None)
         self.version = version
 
     @override

@@ -13,6 +13,7 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_unstructure_fn, override
 
+from millpond.arguments import check_type
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint.checks import (
     check_counts,
@@ -121,6 +122,7 @@ class OperatorStateHandle:
             CorruptSnapshotError: it is damaged, or its path leaves the storage.
             ApiVersionError: it was written by a newer Millpond.
         """
+        check_type("storage", storage, CheckpointStorage)
         handle = handle_from_json(text, cls)
         for path in handle.paths:
             check_path(path)
@@ -181,6 +183,7 @@ class KeyedStateHandle:
 
     def intersection(self, groups: KeyGroupRange) -> KeyedStateHandle | None:
         """The part within some key groups, without operator state; None where there is none."""
+        check_type("groups", groups, KeyGroupRange)
         common = self.key_group_range.intersection(groups)
         if common is None:
             return None
@@ -194,6 +197,7 @@ class KeyedStateHandle:
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
         """The deltas that lead from a version to this snapshot; None where it is no ancestor."""
+        check_type("version", version, str | None)
         if self.format != PORTABLE:
             return None
         chain = [*self.history, *self.files[1:]]
@@ -221,6 +225,7 @@ class KeyedStateHandle:
             CorruptSnapshotError: it is damaged, or a path leaves the storage.
             ApiVersionError: it was written by a newer Millpond.
         """
+        check_type("storage", storage, CheckpointStorage)
         handle = handle_from_json(text, cls)
         for path in sorted(handle.all_paths):
             check_path(path)

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.errors import ConfigError, KeyGroupRangeError
+from millpond.errors import ConfigError, KeyGroupRangeError, brief
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
 from millpond.state import ListStateDescriptor
@@ -72,6 +73,7 @@ class RawOperatorOutput:
 
     def write(self, data: bytes) -> None:
         """Append to the current partition, the first one where none was started."""
+        check_type("data", data, bytes)
         if not self.partitions:
             self.start_new_partition()
         self.partitions[-1] += data
@@ -91,14 +93,16 @@ class RawKeyedOutput:
         Raises:
             KeyGroupRangeError: it is another subtask's, or was written before.
         """
+        check_type("key_group", key_group, int)
         if key_group not in self._groups or key_group in self.by_group:
-            reason = f"key group {key_group} is not free to write in {self._groups}"
+            reason = f"key group {brief(key_group)} is not free to write in {self._groups}"
             raise KeyGroupRangeError(reason)
         self.by_group[key_group] = b""
         self._current = key_group
 
     def write(self, data: bytes) -> None:
         """Append to the current key group."""
+        check_type("data", data, bytes)
         if self._current is None:
             raise KeyGroupRangeError("start a key group before writing to it")
         self.by_group[self._current] += data

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic
 import attrs
 from typing_extensions import TypeVar, override
 
+from millpond.arguments import check_type
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.timer_service import TimeDomain, TimerService
@@ -74,30 +75,36 @@ class RuntimeContext:
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """The value state of a descriptor."""
+        check_type("descriptor", descriptor, ValueStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The list state of a descriptor."""
+        check_type("descriptor", descriptor, ListStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_map_state(self, descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """The map state of a descriptor."""
+        check_type("descriptor", descriptor, MapStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         """The reducing state of a descriptor."""
+        check_type("descriptor", descriptor, ReducingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
     ) -> AggregatingState[IN, OUT]:
         """The aggregating state of a descriptor."""
+        check_type("descriptor", descriptor, AggregatingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_folding_state(
         self, descriptor: FoldingStateDescriptor[IN, ACC]
     ) -> FoldingState[IN, ACC]:
         """The folding state of a descriptor."""
+        check_type("descriptor", descriptor, FoldingStateDescriptor)
         return self._backend.get_partitioned_state(descriptor)
 
     def get_namespaced_state(
@@ -174,6 +181,7 @@ class Context(Generic[K]):
         self, descriptor: MapStateDescriptor[T, V]
     ) -> ReadOnlyBroadcastState[T, V]:
         """A broadcast map, to read; see ``KeyedBroadcastProcessFunction``."""
+        check_type("descriptor", descriptor, MapStateDescriptor)
         assert self._operator_state is not None
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 

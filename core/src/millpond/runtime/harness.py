@@ -23,6 +23,7 @@ from millpond.config import Config
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.plugins import get_registry
+from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
 from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.opening import (
@@ -82,6 +83,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self.output: list[OUT] = []
         self.clock = ManualClock(clock_ms)
         self._select = selector(key, "key")
+        self._function = function
         self._checkpoint_id = 0
         self._storage = MemoryStorage.private()
         single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
@@ -135,6 +137,9 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
         """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
+        check_type("function", self._function, KeyedBroadcastProcessFunction)
+        if timestamp is not None:
+            check_within("timestamp", timestamp, *INT64)
         self._operator.process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-from millpond.arguments import INT64, check_within, checked
+from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
@@ -287,6 +287,7 @@ class QueryableStateClient(Closeable):
             StateNameError: no state is published under that name.
             StateTypeError: the key or namespace is not of the state's type.
         """
+        check_type("query_name", query_name, str)
         if not self._replicas:
             raise BackendClosedError("the client of queryable state")
         if time.monotonic() - self._looked > self._refresh_after:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
 
 __all__ = ["as_row", "selector"]
@@ -31,6 +32,7 @@ def selector(key: str | Callable[[Any], Any], what: str) -> Callable[[Any], Any]
         key: the name or the callable.
         what: how an error calls what is taken.
     """
+    check_type(what, key, str | Callable)
     if callable(key):
         return key
 

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
+from millpond.arguments import check_type
 from millpond.backend import KeyedStateBackend
 from millpond.backend.timer_queue import Timer, TimerQueue
 from millpond.clock import Clock
@@ -46,6 +47,8 @@ class TimerService:
         self._key_has_ended = False
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
+        if not isinstance(domain, TimeDomain):
+            check_type("domain", domain, TimeDomain)
         return self._backend.timer_queue(domain.value, self._namespace_type)
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:

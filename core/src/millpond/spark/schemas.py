@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
-from millpond.errors import ConfigError
+from millpond.arguments import check_type
+from millpond.errors import ConfigError, brief
 
-__all__ = ["output_schema", "position_of", "time_position"]
+__all__ = ["brief_reason", "column_names", "output_schema", "position_of", "time_position"]
 
 
 def output_schema(output: str | StructType) -> StructType:
@@ -16,12 +20,31 @@ def output_schema(output: str | StructType) -> StructType:
     if not isinstance(output, str):
         reason = f"must be DDL text or a StructType, not {type(output).__name__}"
         raise ConfigError("output", reason, "process(...)")
-    parsed = DataType.fromDDL(output)
+    try:
+        parsed = DataType.fromDDL(output)
+    except PySparkException as error:
+        reason = f"{brief(output)} is not DDL: {brief_reason(error)}"
+        raise ConfigError("output", reason, "process(...)") from error
     return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
+
+
+def column_names(parameter: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns that an argument names, by one text or several; ArgumentTypeError otherwise."""
+    check_type(parameter, given, str | Sequence)
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        check_type(parameter, name, str)
+    return names
+
+
+def brief_reason(error: PySparkException) -> str:
+    """What Spark says, in one line and not too long."""
+    return " ".join(str(error).split())[:200]
 
 
 def position_of(schema: StructType, name: str, place: str) -> int:
     """The position of a column; ConfigError where there is none of that name."""
+    check_type(place, name, str)
     if name not in schema.names:
         reason = f"there is no such column; there are: {', '.join(schema.names)}"
         raise ConfigError(name, reason, f"{place}(...)")

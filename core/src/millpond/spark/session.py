@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from os import PathLike
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -51,6 +53,7 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 
 def _spreading(parallelism: int) -> int:
     """The smallest number of partitions, not below the parallelism, that labels spread over."""
+    check_type("parallelism", parallelism, int)
     if not 1 <= parallelism <= MAX_KEY_GROUPS:
         raise ConfigError("parallelism", f"must be within 1..{MAX_KEY_GROUPS}", "configure(...)")
     return next(n for n in range(parallelism, SPREAD + 1) if SPREAD % n == 0)
@@ -78,11 +81,14 @@ def configure(target: B, *, parallelism: int, **settings: Any) -> B:
 
     Raises:
         ConfigError: a setting is unknown, or the parallelism out of bounds.
+        ArgumentTypeError: a setting is neither text, a number, True, False nor a path.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    check_type("target", target, SparkSession | SparkSession.Builder)
     chosen = recommended_settings(parallelism)
     for name, value in settings.items():
+        check_type(name, value, str | int | float | bool | PathLike)
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

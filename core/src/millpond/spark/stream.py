@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from millpond.errors import ConfigError
+from millpond.arguments import check_type
+from millpond.errors import ConfigError, brief
 from millpond.runtime import KeyedProcessFunction
 from millpond.runtime.windows import WindowAssigner, window
 from millpond.spark.broadcast import BroadcastCodec
@@ -20,12 +21,15 @@ from millpond.spark.driver.planning import ProcessCall
 from millpond.spark.driver.query_start import watch_operator
 from millpond.spark.driver.timing import TimeMode
 from millpond.spark.operator_frame import bounded_output, carried_rows, streaming_output
+from millpond.spark.schemas import column_names
 from millpond.spark.session import spark_configuration
 from millpond.spark.windowed import WindowedStream
 
 __all__ = ["KeyedStream", "key_by"]
 
 NullKeys = Literal["refuse", "drop", "aside"]
+OutputMode = Literal["append", "update"]
+ExecutionMode = Literal["streaming", "batch"]
 
 
 def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedStream:
@@ -40,6 +44,7 @@ def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedSt
     Raises:
         ConfigError: a column does not exist or cannot be a key.
     """
+    check_type("df", df, DataFrame)
     if not keys:
         raise ConfigError("keys", "name at least one column", "key_by(...)")
     for key in keys:
@@ -50,7 +55,7 @@ def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedSt
             reason = f"there is no such column; there are: {', '.join(df.columns)}"
             raise ConfigError(key, reason, "key_by(...)")
     if null_keys not in ("refuse", "drop", "aside"):
-        reason = f"expected one of refuse, drop, aside, got {null_keys!r}"
+        reason = f"expected one of refuse, drop, aside, got {brief(null_keys)}"
         raise ConfigError("null_keys", reason, "key_by(...)")
     key_codec_of(keys, [df.schema[key].dataType for key in keys])
     return KeyedStream(df, keys, null_keys)
@@ -107,10 +112,12 @@ class KeyedStream:
             ConfigError: a column does not exist, or only one of the two is streaming.
             UnsupportedColumnError: a column's type cannot be carried without loss.
         """
+        check_type("broadcast", broadcast, DataFrame)
+        check_type("event_time", event_time, str | None)
         if broadcast.isStreaming != self._df.isStreaming:
             reason = "either both DataFrames are streaming or none is"
             raise ConfigError("broadcast", reason, "connect(...)")
-        names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        names = column_names("order_by", order_by)
         codec = BroadcastCodec.of(broadcast.schema, names, event_time)
         return attrs.evolve(self, broadcast=(broadcast, codec))
 
@@ -120,11 +127,11 @@ class KeyedStream:
         *,
         output: str | StructType,
         uid: str,
-        output_mode: Literal["append", "update"] = "append",
+        output_mode: OutputMode = "append",
         event_time: str | None = None,
         order_by: str | Sequence[str] = (),
         time_mode: TimeMode | None = None,
-        execution_mode: Literal["streaming", "batch"] = "streaming",
+        execution_mode: ExecutionMode = "streaming",
     ) -> DataFrame:
         """Run a keyed function over the rows; returns an ordinary DataFrame.
 
@@ -151,6 +158,8 @@ class KeyedStream:
             UnsupportedColumnError: a column's type cannot be carried without loss.
             PluginError: the configured backend cannot be used.
         """
+        check_type("event_time", event_time, str | None)
+        check_type("output_mode", output_mode, OutputMode)
         rows, codec = self._broadcast or (None, None)
         call = ProcessCall(
             df=self._df,
@@ -179,7 +188,7 @@ class KeyedStream:
 
     def _is_batch(self, execution_mode: str) -> bool:
         if execution_mode not in ("streaming", "batch"):
-            reason = f"expected one of streaming, batch, got {execution_mode!r}"
+            reason = f"expected one of streaming, batch, got {brief(execution_mode)}"
             raise ConfigError("execution_mode", reason, "process(...)")
         if execution_mode == "batch" and self._df.isStreaming:
             reason = "a streaming DataFrame has no end to sort for"

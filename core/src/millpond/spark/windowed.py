@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 from typing_extensions import override
 
+from millpond.arguments import check_type
 from millpond.errors import ConfigError
 from millpond.runtime.windows import (
     ProcessWindowFunction,
@@ -86,6 +87,7 @@ class WindowedStream:
         Without it they are dropped. ``out.where("late is not null").select("late.*")`` are the
         rows as they came. The output must have no other column of that name.
         """
+        check_type("column", column, str)
         return attrs.evolve(self, late=column)
 
     def reduce(

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.types.classes import stored_members
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
 from millpond.types.node import entries_of, mapping_of, unpack_int
@@ -36,6 +37,7 @@ def renamed_from(old_name: str) -> Mapping[str, str]:
 
     ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
     """
+    check_type("old_name", old_name, str)
     return {RENAMED_FROM: old_name}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from millpond.arguments import check_type
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
 from millpond.backend.parameters import KeyedBackendParameters
@@ -78,6 +79,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def flush(self, version: str | None = None) -> None:
         """There is no store, only listeners."""
         self.require_open()
+        check_type("version", version, str | None)
         self.remove_expired()
         if not self._listeners:
             self.version = version

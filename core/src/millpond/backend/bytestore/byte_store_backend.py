@@ -11,6 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from millpond.arguments import check_type
 from millpond.backend.bytestore.buffered_tables import (
     BufferedCellTable,
     BufferedMapTable,
@@ -148,6 +149,7 @@ class ByteStoreBackend(KeyedStateBackend):
     @override
     def flush(self, version: str | None = None) -> None:
         self.require_open()
+        check_type("version", version, str | None)
         self.remove_expired()
         batch: dict[str, list[Change]] = {}
         for name, table in self._tables.items():

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import attrs
 
+from millpond.arguments import check_type, typed
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint.checks import (
     check_counts,
@@ -130,13 +131,14 @@ class Savepoint:
 class SavepointHandle:
     """A savepoint: where it is, relative to its storage."""
 
-    checkpoint_id: int
-    folder: str
-    storage: CheckpointStorage = attrs.field(repr=False)
-    format: str = SAVEPOINT_FORMAT
+    checkpoint_id: int = attrs.field(validator=typed(int))
+    folder: str = attrs.field(validator=typed(str))
+    storage: CheckpointStorage = attrs.field(repr=False, validator=typed(CheckpointStorage))
+    format: str = attrs.field(default=SAVEPOINT_FORMAT, validator=typed(str))
 
     def path(self, name: str) -> str:
         """A file's path from the storage's root; CorruptSnapshotError for one that leaves it."""
+        check_type("name", name, str)
         check_path(name)
         return f"{self.folder}/{name}" if self.folder else name
 

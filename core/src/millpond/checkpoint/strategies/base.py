@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import attrs
 
+from millpond.arguments import check_type
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
@@ -153,6 +154,7 @@ class SnapshotStrategy(ABC):
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
+        check_type("storage", storage, CheckpointStorage)
         backend = self._backend
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         if frozen:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import attrs
 from typing_extensions import override
 
+from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
 from millpond.runtime.windows.triggers import (
     EventTimeTrigger,
@@ -32,6 +33,10 @@ __all__ = [
 
 Length = timedelta | int
 """A timedelta, or milliseconds."""
+
+_TIME = within(*INT64)
+_MOST_WINDOWS = 100_000
+"""Of one element, which is added to each of them."""
 
 
 class WindowAssigner(ABC):
@@ -56,8 +61,13 @@ class WindowAssigner(ABC):
 
 @attrs.frozen
 class _Tumbling(WindowAssigner):
-    size: int
-    offset: int = 0
+    size: int = attrs.field(validator=_TIME)
+    offset: int = attrs.field(default=0, validator=_TIME)
+
+    def __attrs_post_init__(self) -> None:
+        if self.size <= 0 or abs(self.offset) >= self.size:
+            reason = f"a size of {self.size} ms with an offset of {self.offset} ms makes no windows"
+            raise ConfigError("size", reason, type(self).__name__)
 
     @classmethod
     def of(cls, size: Length, offset: Length = 0) -> Self:
@@ -66,11 +76,7 @@ class _Tumbling(WindowAssigner):
         Raises:
             ConfigError: the size is not positive, or the offset not below it.
         """
-        length, start = milliseconds(size, "size"), milliseconds(offset, "offset")
-        if length <= 0 or abs(start) >= length:
-            reason = f"a size of {length} ms with an offset of {start} ms makes no windows"
-            raise ConfigError("size", reason, cls.__name__)
-        return cls(length, start)
+        return cls(milliseconds(size, "size"), milliseconds(offset, "offset"))
 
     @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
@@ -80,23 +86,28 @@ class _Tumbling(WindowAssigner):
 
 @attrs.frozen
 class _Sliding(WindowAssigner):
-    size: int
-    slide: int
-    offset: int = 0
+    size: int = attrs.field(validator=_TIME)
+    slide: int = attrs.field(validator=_TIME)
+    offset: int = attrs.field(default=0, validator=_TIME)
+
+    def __attrs_post_init__(self) -> None:
+        extent = f"size {self.size}, slide {self.slide}, offset {self.offset} ms"
+        if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
+            raise ConfigError("size", f"{extent} make no windows", type(self).__name__)
+        if self.size > self.slide * _MOST_WINDOWS:
+            reason = f"with {extent} each element is in more than {_MOST_WINDOWS:,} windows"
+            raise ConfigError("size", reason, type(self).__name__)
 
     @classmethod
     def of(cls, size: Length, slide: Length, offset: Length = 0) -> Self:
         """Windows of a size of which one begins every ``slide``.
 
         Raises:
-            ConfigError: size or slide is not positive, or the offset not below the slide.
+            ConfigError: size or slide is not positive, the offset not below the slide, or each
+                element in more than 100,000 windows.
         """
         length, step = milliseconds(size, "size"), milliseconds(slide, "slide")
-        start = milliseconds(offset, "offset")
-        if length <= 0 or step <= 0 or abs(start) >= step:
-            reason = f"size {length}, slide {step}, offset {start} ms make no windows"
-            raise ConfigError("size", reason, cls.__name__)
-        return cls(length, step, start)
+        return cls(length, step, milliseconds(offset, "offset"))
 
     @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
@@ -107,9 +118,13 @@ class _Sliding(WindowAssigner):
 
 @attrs.frozen
 class _Session(WindowAssigner):
-    gap: int | Callable[[Any], Length]
+    gap: int | Callable[[Any], Length] = attrs.field(validator=typed(int | Callable))
 
     is_merging: ClassVar[bool] = True
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.gap, int):
+            _positive(milliseconds(self.gap, "gap"), type(self).__name__)
 
     @classmethod
     def with_gap(cls, gap: Length) -> Self:
@@ -118,11 +133,12 @@ class _Session(WindowAssigner):
         Raises:
             ConfigError: the gap is not positive.
         """
-        return cls(_positive(milliseconds(gap, "gap"), cls.__name__))
+        return cls(milliseconds(gap, "gap"))
 
     @classmethod
     def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
         """The same with a gap for each element, from a function of it."""
+        check_type("gap", gap, Callable)
         return cls(gap)
 
     @override

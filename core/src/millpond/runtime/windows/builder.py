@@ -63,6 +63,7 @@ class Windowing:
 
     def side_output_late_data(self, make: Callable[[Any], Any] = LateRow) -> Self:
         """Yield rows that are too late, made into output by a function; else they are dropped."""
+        check_type("make", make, Callable)
         return attrs.evolve(self, late=make)
 
     def reduce(

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import checked
-from millpond.errors import ConfigError
+from millpond.arguments import typed
+from millpond.errors import ConfigError, brief
 from millpond.runtime.timer_service import TimeDomain
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import ReducingStateDescriptor, State, StateDescriptor
@@ -169,14 +169,16 @@ _COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
 class CountTrigger(Trigger):
     """Fires at every so many elements of a window."""
 
-    max_count: int
+    max_count: int = attrs.field(validator=typed(int))
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_count < 1:
+            reason = f"{brief(self.max_count)} is not positive"
+            raise ConfigError("max_count", reason, "CountTrigger.of")
 
     @classmethod
-    @checked
     def of(cls, max_count: int) -> CountTrigger:
         """The trigger; named as in Flink. ConfigError where the count is not positive."""
-        if max_count < 1:
-            raise ConfigError("max_count", f"{max_count} is not positive", "CountTrigger.of")
         return cls(max_count)
 
     @override
@@ -201,7 +203,7 @@ class CountTrigger(Trigger):
 class PurgingTrigger(Trigger):
     """Another trigger whose windows are emptied when they fire."""
 
-    inner: Trigger
+    inner: Trigger = attrs.field(validator=typed(Trigger))
 
     @classmethod
     def of(cls, inner: Trigger) -> PurgingTrigger:

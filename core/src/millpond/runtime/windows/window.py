@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from millpond.arguments import INT64, check_within
+from millpond.arguments import INT64, check_type, check_within
 from millpond.errors import ConfigError, brief
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -25,10 +25,15 @@ class TimeWindow(NamedTuple):
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether both have a time in common, or touch."""
-        return self.start <= other.end and self.end >= other.start
+        try:
+            return self.start <= other.end and self.end >= other.start
+        except AttributeError:
+            check_type("other", other, TimeWindow)
+            raise
 
     def cover(self, other: TimeWindow) -> TimeWindow:
         """The smallest window that holds both."""
+        check_type("other", other, TimeWindow)
         return window_of(min(self.start, other.start), max(self.end, other.end))
 
 

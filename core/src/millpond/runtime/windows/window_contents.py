@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeAlias
 import attrs
 from typing_extensions import TypeVar, override
 
+from millpond.arguments import check_type
 from millpond.runtime.rows import selector
 from millpond.runtime.timer_service import TimerService
 from millpond.runtime.windows.window import TimeWindow
@@ -69,11 +70,13 @@ class WindowContext:
         Raises:
             WindowStateError: the windows merge, so that none has a state of its own.
         """
+        check_type("descriptor", descriptor, StateDescriptor)
         state: S = self._state(descriptor, True)
         return state
 
     def global_state(self, descriptor: StateDescriptor[S]) -> S:
         """A state of the key, which all its windows share."""
+        check_type("descriptor", descriptor, StateDescriptor)
         state: S = self._state(descriptor, False)
         return state
 
@@ -141,6 +144,7 @@ class WindowContents:
 
 def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFunction:
     """What was given as a window's function, or the plain one."""
+    check_type("window_function", given, ProcessWindowFunction | Callable | None)
     if given is None:
         return _Plain()
     return given if isinstance(given, ProcessWindowFunction) else _ByCallable(given)
@@ -177,5 +181,6 @@ def kept(
     function: WindowFunction[list[T]],
 ) -> WindowContents:
     """Windows that keep all elements."""
+    check_type("window_function", function, ProcessWindowFunction | Callable)
     descriptor = ListStateDescriptor(_NAME, element_type)
     return WindowContents(descriptor, selector(value, "value"), as_window_function(function))

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from millpond.checkpoint import CheckpointStorage
 from millpond.config import Config
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import KeyedProcessFunction, SubtaskInfo
@@ -122,7 +122,7 @@ class OperatorPlan:
 def check_uid(uid: Any) -> str:
     """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
     if not isinstance(uid, str) or not _UID.fullmatch(uid):
-        reason = f"{uid!r} must be 1 to 100 letters, digits, '.', '_', '-'"
+        reason = f"{brief(uid)} must be 1 to 100 letters, digits, '.', '_', '-'"
         raise ConfigError("uid", reason, "process(...)")
     return uid
 

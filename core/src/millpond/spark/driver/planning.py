@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millpond.config import Config
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.keygroups import check_parallelism
 from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
 from millpond.runtime.opening import configured_backend
@@ -18,7 +18,7 @@ from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan, check_uid
 from millpond.spark.driver.timing import TIMEOUTS, TimeMode, watermark_column
-from millpond.spark.schemas import output_schema, position_of, time_position
+from millpond.spark.schemas import column_names, output_schema, position_of, time_position
 
 __all__ = ["ProcessCall"]
 
@@ -106,19 +106,19 @@ class ProcessCall:
         return None if column is None else time_position(schema, column)
 
     def _order_by(self) -> tuple[int, ...]:
-        names = (self.order_by,) if isinstance(self.order_by, str) else self.order_by
+        names = column_names("order_by", self.order_by)
         return tuple(position_of(self.df.schema, name, "order_by") for name in names)
 
     def _checked_time_mode(self) -> TimeMode | None:
         """The time mode that was asked for or follows from the watermark; None without timers."""
+        if self.time_mode not in (None, *TIMEOUTS):
+            reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
+            raise ConfigError("time_mode", reason, "process(...)")
         if type(self.function).on_timer is KeyedProcessFunction.on_timer:
             return None
         watermarked = watermark_column(self.df.schema) is not None
         if self.time_mode is None:
             return "event-time" if watermarked else "processing-time"
-        if self.time_mode not in TIMEOUTS:
-            reason = f"expected one of event-time, processing-time, got {self.time_mode!r}"
-            raise ConfigError("time_mode", reason, "process(...)")
         if self.time_mode == "event-time" and not watermarked:
             reason = "event-time needs a watermark: call withWatermark before key_by"
             raise ConfigError("time_mode", reason, "process(...)")

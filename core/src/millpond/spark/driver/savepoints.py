@@ -7,6 +7,7 @@ from os import PathLike
 
 from pyspark.sql import SparkSession
 
+from millpond.arguments import check_type
 from millpond.checkpoint import (
     CheckpointStorage,
     KeyedStateHandle,
@@ -14,9 +15,10 @@ from millpond.checkpoint import (
 )
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
-from millpond.spark.metrics.batch_metrics import read_pointers
+from millpond.spark.metrics.batch_metrics import check_query, read_pointers, reading
 from millpond.spark.session import spark_configuration
 
 __all__ = ["create_savepoint", "query_handles"]
@@ -33,7 +35,8 @@ def query_handles(
         snapshots: what ``spark.millpond.checkpoint.dir`` names.
         batch_id: a retained batch; the last committed one by default.
     """
-    (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
+    with reading(checkpoint):
+        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
     query = json.loads(line.value)["id"]
     pointers = read_pointers(spark, checkpoint, batch_id)
     registry = get_registry(spark_configuration(spark).plugins)
@@ -68,10 +71,18 @@ def create_savepoint(
         batch_id: a batch that Spark still has; the last committed one by default.
 
     Raises:
+        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch.
         CorruptSnapshotError, RestoreError: the snapshots cannot be read.
     """
-    place = snapshots or str(spark.conf.get("spark.millpond.checkpoint.dir"))
-    registry = get_registry(spark_configuration(spark).plugins)
+    check_query(spark, checkpoint, batch_id)
+    check_type("target", target, str | PathLike)
+    check_type("snapshots", snapshots, str | None)
+    config = spark_configuration(spark)
+    place = snapshots or config.checkpoint.dir
+    if place is None:
+        reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
+        raise ConfigError("snapshots", reason, "create_savepoint(...)")
+    registry = get_registry(config.plugins)
     handle = registry.savepoint(target)
     handles = query_handles(spark, checkpoint, registry.storage(place), batch_id)
     collect_savepoint(handles, handle, registry)

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import attrs
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from millpond.arguments import INT64, check_type, check_within
+from millpond.errors import ConfigError
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
+from millpond.spark.schemas import brief_reason
 
-__all__ = ["SubtaskFigures", "keeps_timeouts", "read_pointers", "subtask_figures"]
+__all__ = [
+    "SubtaskFigures",
+    "check_query",
+    "keeps_timeouts",
+    "read_pointers",
+    "reading",
+    "subtask_figures",
+]
 
 _OPERATOR = "applyInPandasWithState"
+
+
+def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
+    """Check the arguments that say which batch of which query is meant."""
+    check_type("spark", spark, SparkSession)
+    check_type("checkpoint", checkpoint, str)
+    if batch_id is not None:
+        check_within("batch_id", batch_id, 0, INT64[1])
 
 
 @attrs.frozen
@@ -36,16 +56,28 @@ class SubtaskFigures:
     figures: dict[str, object]
 
 
+@contextmanager
+def reading(checkpoint: str) -> Iterator[None]:
+    """What Spark says when it cannot read a query's checkpoint is told with the place."""
+    try:
+        yield
+    except PySparkException as error:
+        reason = f"Spark cannot read it as that of a query: {brief_reason(error)}"
+        raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
+
+
 def _states(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> Iterator[DataFrame]:
     """The state of each of a query's operators that is ours, in Spark's order."""
-    metadata = spark.read.format("state-metadata").load(checkpoint).collect()
+    with reading(checkpoint):
+        metadata = spark.read.format("state-metadata").load(checkpoint).collect()
     for operator in sorted({row.operatorId for row in metadata if row.operatorName == _OPERATOR}):
         reader = spark.read.format("statestore").option("operatorId", operator)
         if batch_id is not None:
             reader = reader.option("batchId", batch_id)
-        state = reader.load(checkpoint)
+        with reading(checkpoint):
+            state = reader.load(checkpoint)
         if state.select("value.groupState.*").schema.names == POINTER_SCHEMA.names:
             yield state  # others are somebody else's applyInPandasWithState
 
@@ -68,7 +100,8 @@ def read_pointers(
     """
     pointers = []
     for state in _states(spark, checkpoint, batch_id):
-        rows = state.select("value.groupState.*").collect()
+        with reading(checkpoint):
+            rows = state.select("value.groupState.*").collect()
         pointers += [Pointer.from_row(row) for row in rows if row["operator_uid"] is not None]
     return sorted(pointers, key=lambda pointer: (pointer.operator_uid, pointer.first_group))
 
@@ -76,7 +109,12 @@ def read_pointers(
 def subtask_figures(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskFigures]:
-    """The figures that each subtask reported of the last batch in which it had rows."""
+    """The figures that each subtask reported of the last batch in which it had rows.
+
+    Raises:
+        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch.
+    """
+    check_query(spark, checkpoint, batch_id)
     return [
         SubtaskFigures(
             pointer.operator_uid,

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
+from millpond.arguments import check_type
 from millpond.reporters import prometheus_text
 from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
 from millpond.spark.metrics.worker_metrics import numbers_of
@@ -78,6 +79,8 @@ class MetricsListener(StreamingQueryListener):
     """
 
     def __init__(self, spark: SparkSession, report: Callable[[OperatorFigures], None]) -> None:
+        check_type("spark", spark, SparkSession)
+        check_type("report", report, Callable)
         self._spark = spark
         self._report = report
         self._checkpoints: dict[str, str] = {}

@@ -1,0 +1,90 @@
+"""Calls with odd arguments, and what is wrong with them."""
+
+import millpond as mp
+from millpond.arguments import check_type
+
+from arguments import walk
+
+__all__ = ["call", "close_all", "complaint", "consumed", "kept"]
+
+LONGEST = 20_000
+TARGETS = {}
+"""Name, and a function with a good value for each parameter; filled by ``arguments.targets``."""
+
+OPENED = []
+
+
+def kept(closeable):
+    """Something that is closed after the call."""
+    OPENED.append(closeable)
+    return closeable
+
+
+def close_all():
+    """Close what was opened for a call."""
+    while OPENED:
+        OPENED.pop().close()
+
+
+def call(make, method):
+    """A function that calls a method of a fresh object."""
+
+    def run(*args, **kwargs):
+        return getattr(make(), method)(*args, **kwargs)
+
+    return run
+
+
+def consumed(make, method):
+    """The same for a method that gives an iterator."""
+    return lambda **kwargs: list(call(make, method)(**kwargs))
+
+
+def complaint(target, odd):
+    """What is wrong with how a call takes odd values, by parameter; None where nothing is.
+
+    Whatever is neither an error of Millpond's nor TypeError nor ValueError is raised.
+    """
+    function, good = TARGETS[target]
+    if takes_functions(target) and int in odd.values():
+        return None  # a callable like any other, which fails by itself
+    given = {name: make() for name, make in good.items() if name not in odd}
+    try:
+        function(**given, **odd)
+    except mp.errors.MillpondError as error:
+        return badly_told(error)
+    except (TypeError, ValueError) as error:
+        if not any(name in str(error) for name in odd):
+            return f"{type(error).__name__} without the parameter's name: {str(error)[:120]}"
+    else:
+        return wrongly_taken(target, odd)
+    finally:
+        close_all()
+    return None
+
+
+def takes_functions(target):
+    """Whether a target calls functions of rows that it is given."""
+    return target.startswith("run")
+
+
+def badly_told(error):
+    """What is wrong with an error's message."""
+    text = str(error)
+    if not text or len(text) > LONGEST:
+        return f"{type(error).__name__} without a message of a sensible length"
+    if "MemoryError" in text:
+        return f"{type(error).__name__} for want of memory"
+    return None
+
+
+def wrongly_taken(target, odd):
+    """Which of the odd values, all of which were taken, is not what the parameter is said to be."""
+    hints = walk.hints(walk.callable_of(target))
+    for name, value in odd.items():
+        if name in hints:
+            try:
+                check_type(name, value, hints[name])
+            except mp.errors.ArgumentTypeError as error:
+                return f"it was taken: {error}"
+    return None

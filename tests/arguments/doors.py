@@ -1,0 +1,141 @@
+"""Targets: opening, storages, savepoints, key groups, configuration, clocks, handles, queries."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import millpond as mp
+
+from arguments.calling import call, kept
+from arguments.making import fresh, handle, saved, savepoint, snapshots
+
+__all__ = ["TARGETS"]
+
+STORAGE = {"storage": lambda: mp.checkpoint_storage("memory:")}
+IDENTIFIER = {"checkpoint_id": lambda: 1}
+
+
+def client():
+    """A client of queryable state."""
+    return kept(mp.QueryableStateClient(snapshots()))
+
+
+def toml():
+    """A file of configuration."""
+    path = Path(fresh("job.toml"))
+    path.write_text('[millpond]\nstate.backend = "heap"\n')
+    return path
+
+
+def storage_handle():
+    """The JSON of an operator state's handle."""
+    with mp.open_operator_backend() as opened:
+        opened.get_list_state(mp.ListStateDescriptor("offsets", float)).add(1.5)
+        return opened.snapshot(1, mp.checkpoint_storage("memory:")).result().handle.to_json()
+
+
+# What is called, and a good value for each parameter.
+TARGETS = {
+    "open_keyed_backend": (
+        lambda **given: mp.open_keyed_backend(**given).close(),
+        {"backend": lambda: "heap", "key_type": lambda: str, "max_parallelism": lambda: 128,
+         "key_group_range": lambda: mp.KeyGroupRange(0, 1), "directory": lambda: fresh("state"),
+         "clock": lambda: mp.ManualClock(0), "config": mp.Config, "restore": list,
+         "place": lambda: "job"},
+    ),
+    "open_operator_backend": (
+        mp.open_operator_backend, {"restore": list, "place": lambda: "job", "config": mp.Config},
+    ),
+    "checkpoint_storage": (mp.checkpoint_storage, {"uri": lambda: "memory:x", "config": mp.Config}),
+    "seal_savepoint": (
+        mp.seal_savepoint, {"path": savepoint, "added": lambda: False, "config": mp.Config},
+    ),
+    "rekey_savepoint": (
+        mp.rekey_savepoint,
+        {"source": savepoint, "target": lambda: fresh("rekeyed"), "max_parallelism": lambda: 64,
+         "config": mp.Config},
+    ),
+    "assign_to_key_group": (
+        mp.assign_to_key_group,
+        {"key": lambda: "a", "max_parallelism": lambda: 128, "key_type": lambda: str,
+         "config": mp.Config},
+    ),
+    "default_max_parallelism": (mp.default_max_parallelism, {"parallelism": lambda: 4}),
+    "key_group_range": (
+        mp.key_group_range,
+        {"max_parallelism": lambda: 128, "parallelism": lambda: 4, "index": lambda: 1},
+    ),
+    "KeyGroupRange": (mp.KeyGroupRange, {"start": lambda: 0, "end": lambda: 1}),
+    "KeyGroupRange.intersection": (
+        call(lambda: mp.KeyGroupRange(0, 1), "intersection"),
+        {"other": lambda: mp.KeyGroupRange(1, 2)},
+    ),
+    "redistribute_operator_state": (
+        mp.redistribute_operator_state,
+        {"handles_by_subtask": lambda: [None], "new_parallelism": lambda: 2},
+    ),
+    "Config": (
+        lambda place, options: mp.Config(options, place=place),
+        {"options": dict, "place": lambda: "here"},
+    ),
+    "Config [sections]": (
+        mp.Config,
+        {"parallelism": lambda: 2, "max_parallelism": lambda: 128, "state": dict, "plugins": dict,
+         "backend": dict, "checkpoint": dict, "restore": dict, "serialization": dict,
+         "buffer": dict, "metrics": dict},
+    ),
+    "Config.from_toml": (mp.Config.from_toml, {"path": toml}),
+    "Config.from_spark_conf": (mp.Config.from_spark_conf, {"items": list}),
+    "Config.backend_options": (call(mp.Config, "backend_options"), {"name": lambda: "heap"}),
+    "ManualClock": (mp.ManualClock, {"now_ms": lambda: 0}),
+    "ManualClock.advance": (call(mp.ManualClock, "advance"), {"ms": lambda: 1}),
+    "ManualClock.set": (call(mp.ManualClock, "set"), {"ms": lambda: 1}),
+    "QueryableStateClient": (
+        lambda **given: mp.QueryableStateClient(**given).close(),
+        {"snapshots": snapshots, "operator": lambda: "job", "backend": lambda: "heap",
+         "directory": lambda: fresh("replica"), "refresh_after_ms": lambda: 1, "config": mp.Config,
+         "checkpoint": lambda: None},
+    ),
+    "QueryableStateClient.get": (
+        call(client, "get"),
+        {"query_name": lambda: "totals", "key": lambda: "alice",
+         "namespace": lambda: mp.VOID_NAMESPACE},
+    ),
+    "KeyedStateHandle.from_json": (
+        mp.KeyedStateHandle.from_json, {"text": lambda: handle().to_json(), **STORAGE},
+    ),
+    "KeyedStateHandle.intersection": (
+        call(handle, "intersection"), {"groups": lambda: mp.KeyGroupRange(0, 1)},
+    ),
+    "KeyedStateHandle.files_after": (call(handle, "files_after"), {"version": lambda: "v"}),
+    "OperatorStateHandle.from_json": (
+        mp.OperatorStateHandle.from_json, {"text": storage_handle, **STORAGE},
+    ),
+    "SavepointHandle": (
+        mp.SavepointHandle,
+        {**IDENTIFIER, "folder": lambda: "saved", **STORAGE, "format": lambda: "savepoint"},
+    ),
+    "SavepointHandle.path": (call(saved, "path"), {"name": lambda: "metadata.json"}),
+    "StateTtlConfig": (
+        mp.StateTtlConfig,
+        {"ttl": lambda: timedelta(1), "update_type": lambda: mp.UpdateType.ON_READ_AND_WRITE,
+         "visibility": lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED,
+         "cleanup": mp.CleanupStrategies},
+    ),
+    "StateTtlConfig.new_builder": (mp.StateTtlConfig.new_builder, {"ttl": lambda: timedelta(1)}),
+    **{
+        f"StateTtlConfigBuilder.{method}": (
+            call(lambda: mp.StateTtlConfig.new_builder(timedelta(1)), method), {name: good},
+        )
+        for method, name, good in (
+            ("set_ttl", "ttl", lambda: timedelta(1)),
+            ("set_update_type", "update_type", lambda: mp.UpdateType.ON_READ_AND_WRITE),
+            ("set_state_visibility", "visibility",
+             lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED),
+            ("cleanup_incrementally", "cleanup_size", lambda: 5),
+        )
+    },
+    "CleanupStrategies": (
+        mp.CleanupStrategies, {"in_background": lambda: True, "incremental_size": lambda: 5},
+    ),
+    "renamed_from": (mp.renamed_from, {"old_name": lambda: "sum"}),
+}  # fmt: skip

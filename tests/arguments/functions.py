@@ -1,0 +1,143 @@
+"""Targets: local runs, the harness, and what functions are given: contexts, timers, raw output."""
+
+import millpond as mp
+from millpond.runtime.functions import ReadOnlyBroadcastState
+
+from arguments.calling import call, kept
+from arguments.making import (
+    AGGREGATING,
+    FOLDING,
+    LIST,
+    MAP,
+    REDUCING,
+    VALUE,
+    Rules,
+    Total,
+    fresh,
+    harness,
+    second,
+)  # fmt: skip
+
+__all__ = ["TARGETS"]
+
+TIME = {"timestamp": lambda: 5}
+ROW = {"row": lambda: {"k": "a"}, **TIME}
+
+
+class Keep(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
+    """Keeps what it is given, by its class."""
+
+    def __init__(self):
+        self.given = {}
+
+    def keep(self, given):
+        """Note it."""
+        self.given[type(given).__name__] = given
+
+    def initialize_state(self, context):
+        """See the base class."""
+        self.keep(context)
+
+    def open(self, context):
+        """See the base class."""
+        self.keep(context)
+
+    def process_element(self, row, context):
+        """See the base class."""
+        self.keep(context)
+        self.keep(context.timer_service())
+        self.keep(context.get_broadcast_state(mp.MapStateDescriptor("rules", str, int)))
+        context.timer_service().register_processing_time_timer(5)
+
+    def process_broadcast_element(self, row, context):
+        """See the base class."""
+        self.keep(context)
+
+    def snapshot_state(self, context):
+        """See the base class."""
+        self.keep(context)
+        self.keep(context.raw_operator_output)
+        context.raw_keyed_output.start_new_key_group(0)
+        self.keep(context.raw_keyed_output)
+
+
+def given(name):
+    """What gives an object that a running function was given."""
+
+    def make():
+        function = Keep()
+        running = kept(mp.testing.KeyedOperatorHarness(function, key="k")).__enter__()
+        running.process_broadcast({"k": "b"})
+        running.process({"k": "a"})
+        running.snapshot()
+        return function.given[name]
+
+    return make
+
+
+def readable():
+    """A broadcast map as keyed rows see it."""
+    return ReadOnlyBroadcastState(mp.open_operator_backend().get_broadcast_state(MAP))
+
+
+def of(kind, methods):
+    """Targets of the methods of what functions are given."""
+    return {f"{kind}.{method}": (call(given(kind), method), good)
+            for method, good in methods.items()}  # fmt: skip
+
+
+FUNCTION = {
+    "key": lambda: "k", "key_type": lambda: str, "backend": lambda: "heap", "config": mp.Config,
+}  # fmt: skip
+TIMER = {"domain": lambda: mp.TimeDomain.EVENT_TIME, **TIME, "namespace": lambda: mp.VOID_NAMESPACE}
+NAMESPACED = {"descriptor": lambda: VALUE, "namespace": lambda: 1, "namespace_type": lambda: int}
+
+TARGETS = {
+    "run": (
+        mp.local.run,
+        {"function": Total, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
+         "clock": lambda: mp.ManualClock(0), "event_time": lambda: "t",
+         "watermark_delay": lambda: 0},
+    ),
+    "run [broadcast]": (
+        mp.local.run,
+        {"function": Rules, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
+         "broadcast": lambda: [{"k": "b", "t": 1}], "broadcast_event_time": lambda: "t"},
+    ),
+    "KeyedOperatorHarness": (
+        lambda **given: mp.testing.KeyedOperatorHarness(**given).close(),
+        {"function": Total, **FUNCTION, "max_parallelism": lambda: 128,
+         "key_group_range": lambda: mp.KeyGroupRange(0, 127), "subtask": lambda: 0,
+         "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0},
+    ),
+    "KeyedOperatorHarness.process": (call(harness, "process"), ROW),
+    "KeyedOperatorHarness.process_broadcast": (
+        call(lambda: harness(Rules), "process_broadcast"), ROW,
+    ),
+    "KeyedOperatorHarness.advance_watermark": (call(harness, "advance_watermark"),
+                                               {"ms": lambda: 1}),
+    "KeyedOperatorHarness.advance_processing_time": (call(harness, "advance_processing_time"),
+                                                     {"ms": lambda: 1}),
+    "KeyedOperatorHarness.savepoint": (call(harness, "savepoint"), {"path": lambda: fresh("saved")}),
+    **of("RuntimeContext", {
+        **{f"get_{kind}state": {"descriptor": lambda each=each: each}
+           for kind, each in (("", VALUE), ("list_", LIST), ("map_", MAP), ("reducing_", REDUCING),
+                              ("aggregating_", AGGREGATING), ("folding_", FOLDING))},
+        "get_namespaced_state": NAMESPACED,
+    }),
+    **of("Context", {"get_broadcast_state": {"descriptor": lambda: MAP}}),
+    **of("BroadcastContext", {
+        "get_broadcast_state": {"descriptor": lambda: MAP},
+        "apply_to_keyed_state": {"descriptor": lambda: VALUE, "function": lambda: second},
+    }),
+    **of("TimerService", {
+        **{f"{verb}_{domain}_time_timer": TIME
+           for verb in ("register", "delete") for domain in ("event", "processing")},
+        "register": TIMER,
+        "delete": TIMER,
+    }),
+    **of("RawOperatorOutput", {"write": {"data": lambda: b"a"}}),
+    **of("RawKeyedOutput", {"write": {"data": lambda: b"a"},
+                            "start_new_key_group": {"key_group": lambda: 1}}),
+    "ReadOnlyBroadcastState.contains": (call(readable, "contains"), {"key": lambda: "a"}),
+}  # fmt: skip

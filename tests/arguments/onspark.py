@@ -1,0 +1,150 @@
+"""Targets that need a Spark session, the active one."""
+
+from pathlib import Path
+
+from millpond import windows
+from millpond.spark import MetricsListener, configure, create_savepoint, key_by, subtask_figures
+from pyspark.sql import SparkSession
+
+from arguments.calling import call
+from arguments.making import Last, Rules, Total, fresh, second
+
+__all__ = ["TARGETS", "run_query"]
+
+
+def session():
+    """The session."""
+    return SparkSession.getActiveSession()
+
+
+def builder():
+    """A builder that makes nothing."""
+    return SparkSession.builder
+
+
+def rows():
+    """Bounded rows."""
+    return session().createDataFrame([("a", 1)], "k string, n bigint")
+
+
+def stream():
+    """Rows without an end."""
+    source = session().readStream.format("rate").load()
+    return source.withWatermark("timestamp", "1 second")
+
+
+def keyed():
+    """Bounded rows by key."""
+    return key_by(rows(), "k")
+
+
+def connected():
+    """The same with rules."""
+    return keyed().connect(rows())
+
+
+def windowed():
+    """Windows of a stream."""
+    return key_by(stream(), "value").window(windows.TumblingEventTimeWindows.of(10))
+
+
+class Counted(Total):
+    """Yields a row."""
+
+    def process_element(self, row, context):
+        """See the base class."""
+        return [(key,) for key in super().process_element(row, context)]
+
+
+class Query:
+    """A query that has run, for what reads checkpoints."""
+
+    checkpoint = None
+
+
+def run_query(folder):
+    """Run a small query, and keep where its checkpoint is."""
+    source, target, checkpoint = (str(folder / name) for name in ("in", "out", "checkpoint"))
+    rows().write.parquet(source)
+    made = key_by(session().readStream.schema("k string, n bigint").parquet(source), "k").process(
+        Counted(), output="k string", uid="of-arguments", time_mode="processing-time"
+    )
+    writer = made.writeStream.format("parquet").option("path", target)
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    Query.checkpoint = checkpoint
+
+
+def checkpoint():
+    """Where the query's checkpoint is."""
+    return Query.checkpoint
+
+
+READ = {"spark": session, "checkpoint": checkpoint, "batch_id": lambda: 0}
+OUT = {"output": lambda: "k string", "uid": lambda: "odd"}
+PROCESS = {
+    "function": Total,
+    **OUT,
+    "output_mode": lambda: "append",
+    "event_time": lambda: None,
+    "order_by": tuple,
+    "time_mode": lambda: None,
+    "execution_mode": lambda: "streaming",
+}
+WINDOWS = {"value_type": lambda: int, "value": lambda: "value", "window_function": lambda: print}
+
+TARGETS = {
+    "configure": (
+        lambda **given: configure(**given),
+        {"target": builder, "parallelism": lambda: 2},
+    ),
+    "configure [settings]": (
+        lambda settings: configure(builder(), parallelism=2, checkpoint_dir=settings),
+        {"settings": lambda: Path("/snapshots")},
+    ),
+    "key_by": (
+        lambda df, keys, null_keys: key_by(df, keys, null_keys=null_keys),
+        {"df": rows, "keys": lambda: "k", "null_keys": lambda: "drop"},
+    ),
+    "KeyedStream.window": (
+        call(keyed, "window"), {"assigner": lambda: windows.TumblingEventTimeWindows.of(10)},
+    ),
+    "KeyedStream.connect": (
+        call(keyed, "connect"),
+        {"broadcast": rows, "order_by": lambda: "n", "event_time": lambda: None},
+    ),
+    "KeyedStream.process": (call(keyed, "process"), PROCESS),
+    "KeyedStream.process [stream]": (
+        call(lambda: key_by(stream(), "value"), "process"),
+        {**PROCESS, "event_time": lambda: "timestamp", "time_mode": lambda: "event-time"},
+    ),
+    "KeyedStream.process [broadcast]": (
+        call(connected, "process"), {**OUT, "function": Rules},
+    ),
+    "WindowedStream.trigger": (call(windowed, "trigger"), {"trigger": windows.EventTimeTrigger}),
+    "WindowedStream.allowed_lateness": (call(windowed, "allowed_lateness"), {"lateness": lambda: 5}),
+    "WindowedStream.side_output_late_data": (
+        lambda column: windowed().side_output_late_data(column).reduce(
+            second, int, "value", output="k bigint", uid="late"),
+        {"column": lambda: "late"},
+    ),
+    "WindowedStream.reduce": (
+        call(windowed, "reduce"), {"reduce_function": lambda: second, **WINDOWS, **OUT},
+    ),
+    "WindowedStream.aggregate": (
+        call(windowed, "aggregate"),
+        {"aggregate_function": Last, "accumulator_type": lambda: int,
+         "window_function": lambda: print, **OUT},
+    ),
+    "WindowedStream.process": (
+        call(windowed, "process"),
+        {"window_function": lambda: print, "element_type": lambda: int, "value": lambda: "value",
+         **OUT},
+    ),
+    "subtask_figures": (subtask_figures, READ),
+    "create_savepoint": (
+        create_savepoint,
+        {**READ, "target": lambda: fresh("saved"), "snapshots": lambda: None},
+    ),
+    "MetricsListener": (MetricsListener, {"spark": session, "report": lambda: print}),
+}  # fmt: skip

@@ -1,0 +1,64 @@
+"""The public functions of millpond.spark take any argument, or refuse it by its name, soon."""
+
+import random
+import signal
+
+import pytest
+
+from arguments import TARGETS, complaint, judging, onspark, walk
+from arguments.odd import ODD, random_value
+
+TARGETS.update(onspark.TARGETS)
+CASES = [(name, parameter) for name, (_, good) in onspark.TARGETS.items() for parameter in good]
+
+
+@pytest.fixture(scope="module")
+def query(spark, tmp_path_factory):
+    """A query that has run; the functions that read checkpoints have one to read."""
+    folder = tmp_path_factory.mktemp("query")
+    snapshots = (folder / "snapshots").as_uri()
+    spark.conf.set("spark.millpond.checkpoint.dir", snapshots)
+    onspark.run_query(folder)
+    yield snapshots
+    spark.conf.unset("spark.millpond.checkpoint.dir")
+
+
+@pytest.fixture
+def judged(query, tmp_path, monkeypatch):
+    """Judges calls in this process, in a working directory where paths may be made."""
+    monkeypatch.chdir(tmp_path)
+    walk.callables()
+    which = (signal.SIGALRM, signal.SIGPROF)
+    before = {each: signal.signal(each, judging.too_long) for each in which}
+    memory = judging.memory("VmRSS")
+    yield lambda target, given: judging.judged(lambda: complaint(target, given), memory)
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("target", onspark.TARGETS)
+def test_good_arguments(query, tmp_path, monkeypatch, target):
+    """What is odd elsewhere stands beside arguments that are taken."""
+    monkeypatch.chdir(tmp_path)
+    function, good = onspark.TARGETS[target]
+    function(**{name: make() for name, make in good.items()})
+
+
+@pytest.mark.parametrize(("target", "parameter"), CASES, ids=[".".join(case) for case in CASES])
+def test_odd_arguments(judged, target, parameter):
+    """Each odd value is taken, or refused by an error that says what was wrong, within bounds."""
+    found = {name: judged(target, {parameter: value}) for name, value in ODD.items()}
+    assert {name: text for name, text in found.items() if text} == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("target", onspark.TARGETS)
+def test_many_odd_arguments(judged, target):
+    """So are hundreds of combinations of odd values."""
+    names = [*onspark.TARGETS[target][1]]
+    found = {}
+    for seed in range(300):
+        rng = random.Random(f"{seed} {target}")
+        chosen = rng.sample(names, min(len(names), rng.choice((1, 2, 3))))
+        found[seed] = judged(target, {name: random_value(rng) for name in chosen})
+    assert {seed: text for seed, text in found.items() if text} == {}
