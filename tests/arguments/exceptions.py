@@ -26,7 +26,7 @@ EXCEPTIONS = {
     "KeyCodec.*": PLUGINS,
     "CheckpointStorage.*": PLUGINS,
     "Sink.*": PLUGINS,
-    "SnapshotStrategy.*": PLUGINS,
+    "Strategy.*": PLUGINS,
     "StateDescriptor": "the base class of the six descriptors, which are called",
     "StateDescriptor.*": "the base class of the six descriptors, whose methods are called",
     "*StateDescriptor.bound": INSIDE,
@@ -54,6 +54,7 @@ EXCEPTIONS = {
     "TimerService.advance_watermark": ROWS,
     "TimerService.end_key": ROWS,
     "StateTtlConfig.expired": ROWS,
+    "Config.placed": INSIDE,
     "MetricsListener.on*": "called by Spark with its events",
     "BroadcastState.set_current_namespace": "refused whatever the namespace: there are none",
     **{
@@ -67,7 +68,7 @@ EXCEPTIONS = {
     **{
         f"{name}.*": INSIDE
         for name in (
-            "OperatorRawHandle", "SnapshotTask", "StateMeta", "StateView", "StreamStateHandle",
+            "OperatorRawHandle", "Origins", "StateMeta", "StateView", "StreamStateHandle",
             "TimerQueue", "WorkingDirectory",
         )
     },

@@ -4,5 +4,5 @@ import sys
 from pathlib import Path
 
 # What others have made is used here too, and a child of the runner has no pytest to find it.
-for subject in ("arguments", "golden", "tools"):
+for subject in ("golden", "tools"):
     sys.path.append(str(Path(__file__).parents[1] / subject))
