@@ -1,4 +1,4 @@
-"""Targets that need a Spark session, the active one."""
+"""Targets that need a Spark session."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ __all__ = ["TARGETS", "run_query"]
 
 def session():
     """The session."""
-    return SparkSession.getActiveSession()
+    return Query.session
 
 
 def builder():
@@ -59,11 +59,13 @@ class Counted(Total):
 class Query:
     """A query that has run, for what reads checkpoints."""
 
+    session = None
     checkpoint = None
 
 
-def run_query(folder):
+def run_query(spark, folder):
     """Run a small query, and keep where its checkpoint is."""
+    Query.session = spark
     source, target, checkpoint = (str(folder / name) for name in ("in", "out", "checkpoint"))
     rows().write.parquet(source)
     made = key_by(session().readStream.schema("k string, n bigint").parquet(source), "k").process(

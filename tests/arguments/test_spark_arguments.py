@@ -18,7 +18,7 @@ def query(spark, tmp_path_factory):
     folder = tmp_path_factory.mktemp("query")
     snapshots = (folder / "snapshots").as_uri()
     spark.conf.set("spark.millpond.checkpoint.dir", snapshots)
-    onspark.run_query(folder)
+    onspark.run_query(spark, folder)
     yield snapshots
     spark.conf.unset("spark.millpond.checkpoint.dir")
 

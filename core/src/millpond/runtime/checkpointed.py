@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import attrs
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, check_within
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.errors import ConfigError, KeyGroupRangeError, brief
-from millpond.keygroups import KeyGroupRange
+from millpond.errors import ConfigError, KeyGroupRangeError
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
 from millpond.state import ListStateDescriptor
 
@@ -93,9 +93,9 @@ class RawKeyedOutput:
         Raises:
             KeyGroupRangeError: it is another subtask's, or was written before.
         """
-        check_type("key_group", key_group, int)
+        check_within("key_group", key_group, 0, MAX_KEY_GROUPS - 1)
         if key_group not in self._groups or key_group in self.by_group:
-            reason = f"key group {brief(key_group)} is not free to write in {self._groups}"
+            reason = f"key group {key_group} is not free to write in {self._groups}"
             raise KeyGroupRangeError(reason)
         self.by_group[key_group] = b""
         self._current = key_group

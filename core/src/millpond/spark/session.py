@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from millpond.arguments import check_type
+from millpond.arguments import INT64, check_type, check_within
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -87,6 +87,8 @@ def configure(target: B, *, parallelism: int, **settings: Any) -> B:
     chosen = recommended_settings(parallelism)
     for name, value in settings.items():
         check_type(name, value, str | int | float | bool | PathLike)
+        if isinstance(value, int):
+            check_within(name, int(value), *INT64)
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
