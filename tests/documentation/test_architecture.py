@@ -1,0 +1,59 @@
+"""The drawing of the layers is the import contract's."""
+
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+
+
+def names(line):
+    """What stands beside each other in a box, or in a line of the contract."""
+    return {name.strip().removeprefix("millpond.") for name in line.split("|")}
+
+
+def drawing():
+    """The boxes by their ids, and the pairs that arrows join."""
+    (text,) = re.findall(r"```mermaid\nflowchart TD\n(.*?)```", PAGE, re.DOTALL)
+    boxes = re.findall(r'^ +(\w+)\(?\["([^"]+?)<br/>[^"]+"\]\)?$', text, re.MULTILINE)
+    arrows = []
+    for line in re.findall(r"^ +(\w+(?: --> \w+)+)$", text, re.MULTILINE):
+        chain = line.split(" --> ")
+        arrows += itertools.pairwise(chain)
+    return {box: names(text) for box, text in boxes}, arrows
+
+
+def test_the_layers_drawn_are_those_of_the_contract():
+    """From the top to the bottom, with the same packages side by side, and none left out."""
+    (contract,) = (each for each in LINTER["contracts"] if each["type"] == "layers")
+    boxes, arrows = drawing()
+    below = dict(arrows)
+    assert len(below) == len(arrows)
+    (at,) = set(below) - set(below.values())
+    found = [boxes[at]]
+    while at in below:
+        at = below[at]
+        found.append(boxes[at])
+    assert found == [names(line) for line in contract["layers"]]
+    assert LINTER["exclude_type_checking_imports"] is False
+
+
+def test_every_module_of_the_core_has_a_layer():
+    """A new package cannot stand outside of the contract."""
+    core = ROOT / "core" / "src" / "millpond"
+    there = {
+        path.stem
+        for path in core.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    (contract,) = (each for each in LINTER["contracts"] if each["type"] == "layers")
+    assert there - {"__init__"} == set.union(*(names(line) for line in contract["layers"]))
+
+
+def test_all_distributions_are_drawn():
+    """Each of those whose imports are checked is in a box."""
+    boxes, _ = drawing()
+    assert set(LINTER["root_packages"]) - {"millpond"} <= set.union(*boxes.values())
