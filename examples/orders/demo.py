@@ -62,6 +62,8 @@ def spark_session(root: Path) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        # Stopping a query in the middle of a batch logs errors that are none.
+        .config("spark.log.level", "FATAL")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     )
     configure(builder, parallelism=2, checkpoint_dir=(root / "snapshots").as_uri())
