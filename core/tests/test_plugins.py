@@ -9,7 +9,12 @@ import pytest
 from millpond import errors
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRegistry, Resolution
-from millpond.plugins.discovery import ENTRY_POINT_GROUP, discover, effective_rules
+from millpond.plugins.discovery import (
+    ENTRY_POINT_GROUP,
+    PluginRecord,
+    discover,
+    effective_rules,
+)
 
 GOOD = """
     import millpond
@@ -128,6 +133,18 @@ def test_rules(site, rules, rule):
     site("pebble", "raise AssertionError('imported')")
     with pytest.raises(errors.PluginBlockedError, match=rule):
         site.registry(rules).resolve("pebble")
+
+
+def test_the_scheme_of_a_blocked_storage():
+    """An unknown scheme is told with the plugins that are not used, and the rule that says so."""
+    record = PluginRecord("pigeon", "millpond-pigeon", "1", "pigeon")
+    registry = PluginRegistry(PluginsConfig(block=("pigeon",)), [record])
+    with pytest.raises(errors.ConfigError, match="expected one of the schemes .*, got") as caught:
+        registry.storage("pigeon://loft/x")
+    assert "'pigeon' is blocked by plugins.block = pigeon" in str(caught.value)
+    with pytest.raises(errors.ConfigError) as caught:
+        PluginRegistry(PluginsConfig(), []).storage("pigeon://loft/x")
+    assert "not used" not in str(caught.value)
 
 
 def test_rules_of_the_environment():

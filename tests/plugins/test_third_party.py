@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from millpond import errors
+from millpond.cli.main import commands
 from millpond.errors import ConfigError
 from millpond_conformance.newbackend import write_tree
 
@@ -120,6 +122,9 @@ def test_senseless_names_of_backends_are_refused(tmp_path):
             write_tree(name, tmp_path / "x")
     with pytest.raises(errors.ConfigError, match="exists"):
         write_tree("good", tmp_path)
+    for wrong in (["bad name"], ["good", "--directory", str(tmp_path)]):
+        result = CliRunner().invoke(commands, ["new-backend", *wrong])
+        assert result.exit_code == 2, result.output
 
 
 def test_a_spark_job_runs_on_it(installed, tmp_path):

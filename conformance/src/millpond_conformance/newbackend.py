@@ -71,7 +71,11 @@ def write_tree(name: str, target: Path) -> list[Path]:
 def new_backend(name: str, directory: Path | None) -> None:
     """Write a new state backend NAME: a distribution of its own, which conforms as it stands."""
     target = directory or Path(f"millpond-{name.replace('_', '-')}")
-    for path in write_tree(name, target):
+    try:
+        written = write_tree(name, target)
+    except ConfigError as error:
+        raise click.BadParameter(error.reason, param_hint=error.key) from error
+    for path in written:
         say(str(path))
     say("Next:")
     say(f"  pip install -e {target}")

@@ -9,6 +9,8 @@ from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable
 from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
+    FunctionResultError,
+    HarnessNotOpenError,
     OutputTypeError,
     UnsupportedColumnError,
     UserFunctionError,
@@ -68,6 +70,8 @@ __all__ = [
     "CorruptSnapshotError",
     "DirectoryInUseError",
     "DirectoryNotEmptyError",
+    "FunctionResultError",
+    "HarnessNotOpenError",
     "IncompleteCheckpointError",
     "JobError",
     "KeyGroupRangeError",

@@ -8,6 +8,8 @@ from typing_extensions import override
 from millpond.errors.base import MillpondError
 
 __all__ = [
+    "FunctionResultError",
+    "HarnessNotOpenError",
     "OutputTypeError",
     "UnsupportedColumnError",
     "UserFunctionError",
@@ -17,7 +19,11 @@ __all__ = [
 
 @attrs.define(eq=False, slots=False)
 class UserFunctionError(MillpondError):
-    """A user's function failed."""
+    """A user's function failed.
+
+    Attributes:
+        key: empty where no key is current, as in ``open``.
+    """
 
     operator_uid: str
     subtask: int
@@ -27,9 +33,42 @@ class UserFunctionError(MillpondError):
 
     @override
     def sentence(self) -> str:
+        key = f", key {self.key}" if self.key else ""
         return (
-            f"Operator {self.operator_uid!r}, subtask {self.subtask}, key {self.key}: "
+            f"Operator {self.operator_uid!r}, subtask {self.subtask}{key}: "
             f"{self.method} failed: {self.reason}"
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class FunctionResultError(MillpondError, TypeError):
+    """A function returned something else than rows."""
+
+    method: str
+    file: str
+    line: int
+    value: str
+
+    @override
+    def sentence(self) -> str:
+        where = f" ({self.file}, line {self.line})" if self.file else ""
+        return (
+            f"it returned {self.value} where rows are expected: yield each row, or return a list "
+            f"of rows, from {self.method}{where}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class HarnessNotOpenError(MillpondError):
+    """A harness was used outside of its ``with`` block."""
+
+    method: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{self.method}() needs the function to be open: use the harness as a context manager, "
+            "with KeyedOperatorHarness(...) as harness, and inside of that block."
         )
 
 

@@ -197,7 +197,12 @@ class PluginRegistry:
         Raises:
             ConfigError: no plugin knows the scheme, or the place cannot be opened.
         """
-        return open_storage(uri, self.gather("millpond_checkpoint_storages"))
+        return open_storage(uri, self.gather("millpond_checkpoint_storages"), self._unused())
+
+    def _unused(self) -> str:
+        """Which plugins are installed and not used, each with the reason; empty if none is."""
+        reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
+        return " ".join(reasons)
 
     def savepoint(
         self, place: str | PathLike[str] | CheckpointStorage | SavepointHandle

@@ -212,7 +212,7 @@ class KeyedProcessFunction(ABC, Generic[K, IN, OUT]):
 
     @abstractmethod
     def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row, with its key current; yield, or return an iterable or None."""
+        """Handle a row, with its key current; yield rows, or return a list of rows."""
 
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a timer that is due, with its key current; yield, or return as with rows."""

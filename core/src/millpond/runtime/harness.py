@@ -20,6 +20,7 @@ from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.clock import ManualClock
 from millpond.closing import Closeable
 from millpond.config import Config
+from millpond.errors import HarnessNotOpenError
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.plugins import get_registry
@@ -108,6 +109,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             own = resources.enter_context(open_operator_backend(restore=share, config=config))
             self._resources = resources.pop_all()
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
+        self._entered = False
         self._operator = KeyedOperator(
             function,
             self._backend,
@@ -120,52 +122,61 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     @override
     def __enter__(self) -> Self:
         self._operator.open()
+        self._entered = True
         return self
 
     @override
     def close(self) -> None:
         """Close the function, then the backend."""
+        self._entered = False
         with self._resources:
             self._operator.close()
+
+    def _opened(self, method: str) -> KeyedOperator:
+        if not self._entered:
+            raise HarnessNotOpenError(method)
+        return self._operator
 
     def process(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row; ``timestamp`` is its event time in ms."""
         if timestamp is not None:
             check_within("timestamp", timestamp, *INT64)
         row = as_row(row)
-        self._operator.process(self._select(row), row, timestamp, self.output)
+        self._opened("process").process(self._select(row), row, timestamp, self.output)
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
         """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
         check_type("function", self._function, KeyedBroadcastProcessFunction)
         if timestamp is not None:
             check_within("timestamp", timestamp, *INT64)
-        self._operator.process_broadcast(as_row(row), timestamp, self.output)
+        self._opened("process_broadcast").process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
         check_within("ms", ms, *INT64)
-        self._operator.advance_watermark(ms, self.output)
+        self._opened("advance_watermark").advance_watermark(ms, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
         """Set the processing time to a moment, in ms since the epoch, and fire due timers.
 
         A timer for a time is due once the clock has passed it: that for 10 fires at 11.
         """
+        operator = self._opened("advance_processing_time")
         self.clock.set(ms)
-        self._operator.fire_processing_time(self.output)
+        operator.fire_processing_time(self.output)
 
     def snapshot(self) -> KeyedStateHandle | None:
         """Take a snapshot, confirm it, and return its handle; None where there is no state."""
-        self._begin_snapshot()
+        self._begin_snapshot("snapshot")
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
         handle: KeyedStateHandle | None = result.handle
         return handle
 
-    def _begin_snapshot(self) -> None:
+    def _begin_snapshot(self, method: str) -> None:
+        operator = self._opened(method)
         self._checkpoint_id += 1
-        self._operator.prepare_snapshot(self._checkpoint_id)
+        operator.prepare_snapshot(self._checkpoint_id)
 
     def savepoint(self, path: str | PathLike[str]) -> SavepointHandle | None:
         """Write a savepoint into a directory and return its handle; None where there is no state.
@@ -176,7 +187,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             DirectoryNotEmptyError: it holds files.
         """
         check_type("path", path, str | PathLike)
-        self._begin_snapshot()
+        self._begin_snapshot("savepoint")
         target = self._registry.savepoint(path)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)

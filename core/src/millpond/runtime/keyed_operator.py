@@ -8,7 +8,7 @@ from typing import Any
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
-from millpond.errors import UserFunctionError, brief
+from millpond.errors import FunctionResultError, UserFunctionError, brief
 from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
     RawKeyedOutput,
@@ -24,10 +24,14 @@ from millpond.runtime.functions import (
     RuntimeContext,
     SubtaskInfo,
 )
+from millpond.runtime.results import rows_of, yields
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
 __all__ = ["KeyedOperator", "SubtaskInfo"]
+
+
+_KEYED = ("process_element", "on_timer")
 
 
 class KeyedOperator:
@@ -105,7 +109,7 @@ class KeyedOperator:
         try:
             result = self._function.process_element(row, context)
             if result is not None:
-                output.extend(result)
+                output.extend(rows_of(self._function.process_element, result))
         except Exception as error:
             raise self._failure("process_element", error) from error
 
@@ -118,7 +122,7 @@ class KeyedOperator:
         try:
             result = self._function.process_broadcast_element(row, context)
             if result is not None:
-                output.extend(result)
+                output.extend(rows_of(self._function.process_broadcast_element, result))
         except Exception as error:
             raise self._failure("process_broadcast_element", error) from error
 
@@ -129,6 +133,7 @@ class KeyedOperator:
         context = self._context
         select = self._backend.set_current_key_and_group
         process = self._function.process_element
+        generates = yields(process)
         extend = output.extend
         for key, group, row, timestamp in rows:
             select(key, group)
@@ -137,7 +142,7 @@ class KeyedOperator:
             try:
                 result = process(row, context)
                 if result is not None:
-                    extend(result)
+                    extend(result if generates else rows_of(process, result))
             except Exception as error:
                 raise self._failure("process_element", error) from error
 
@@ -166,7 +171,7 @@ class KeyedOperator:
                 context.namespace = timer.namespace
                 result = self._function.on_timer(timer.timestamp, context)
                 if result is not None:
-                    output.extend(result)
+                    output.extend(rows_of(self._function.on_timer, result))
         except Exception as error:
             raise self._failure("on_timer", error) from error
         finally:
@@ -178,9 +183,9 @@ class KeyedOperator:
         return UserFunctionError(
             operator_uid=info.operator_uid,
             subtask=info.index,
-            key=brief(self._context.current_key),
+            key=brief(self._context.current_key) if method in _KEYED else "",
             method=f"{type(self._function).__name__}.{method}",
-            reason=f"{type(error).__name__}: {error}",
+            reason=_told(error),
         )
 
     def close(self) -> None:
@@ -189,3 +194,8 @@ class KeyedOperator:
             self._function.close()
         except Exception as error:
             raise self._failure("close", error) from error
+
+
+def _told(error: Exception) -> str:
+    own = isinstance(error, FunctionResultError)
+    return str(error) if own else f"{type(error).__name__}: {error}"

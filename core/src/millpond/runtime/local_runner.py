@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import TypeVar
 
-from millpond.arguments import check_type, checked
+from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
@@ -64,6 +64,8 @@ def run(
         broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
     """
+    if watermark_delay is not None:
+        check_within("watermark_delay", watermark_delay, 0, INT64[1])
     select = selector(key, "key")
     moment = _no_time if event_time is None else selector(event_time, "event_time")
     sent: Callable[[Any], Any] = _no_time

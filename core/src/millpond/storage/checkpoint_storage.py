@@ -117,8 +117,15 @@ Schemes = Mapping[str, Callable[[str], CheckpointStorage]]
 """URI scheme to what opens such a URI: the table that a registry of plugins fills."""
 
 
-def open_storage(uri: str | CheckpointStorage, schemes: Schemes) -> CheckpointStorage:
+def open_storage(
+    uri: str | CheckpointStorage, schemes: Schemes, unused: str = ""
+) -> CheckpointStorage:
     """Open a storage by URI; an absolute path is a ``file:`` URI.
+
+    Args:
+        uri: the URI; a storage is returned as it is.
+        schemes: who opens it.
+        unused: which plugins are not used, and why: one of them may know the scheme.
 
     Raises:
         ConfigError: the scheme is not in the table, or the place cannot be opened.
@@ -136,5 +143,7 @@ def open_storage(uri: str | CheckpointStorage, schemes: Schemes) -> CheckpointSt
             raise ConfigError("checkpoint.dir", reason)
         known = ", ".join(sorted(schemes))
         reason = f"expected one of the schemes {known}, got {public_uri(uri)[:300]!r}"
+        if unused:
+            reason += f". A plugin that is not used may know it: {unused.rstrip('.')}"
         raise ConfigError("checkpoint.dir", reason)
     return schemes[scheme](uri)

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache, partial
 from typing import Any
 
 import attrs
 from pyarrow import fs
 from typing_extensions import override
 
-from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MillpondError,
+    StorageAccessError,
+)
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
 
 __all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
 
 PYARROW_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
 _ANSWER_SECONDS = 30.0
+_CURES = {
+    re.compile("NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist"): (
+        "Make the bucket, or name another one in checkpoint.dir"
+    ),
+    re.compile(
+        "ACCESS_DENIED|AccessDenied|ACCESS_KEY|AccessKey|SIGNATURE|[Ff]orbidden|Permission"
+    ): ("Give these credentials the right to list, read, write and delete there, or use others"),
+    re.compile("NETWORK|[Cc]onnect|[Tt]ime(d )?out|resolve"): (
+        "See that the store runs and can be reached from this machine, and try again"
+    ),
+}
+_OTHER = "Look into what the store says, and try again"
 _GCS_RETRY = "retry_limit_seconds"
 _RETRY_SECONDS = 15
 
@@ -37,24 +56,26 @@ class FileStorage(CheckpointStorage):
     @override
     def open_sink(self, path: str) -> _RemoteSink:
         filesystem, full = self._locate(path)
-        return _RemoteSink(filesystem, full)
+        with _refusals(self.uri, path):
+            return _RemoteSink(filesystem, full, partial(_refusals, self.uri, path))
 
     @override
     def read(self, path: str, offset: int, length: int) -> bytes:
         filesystem, full = self._locate(path)
         try:
-            with filesystem.open_input_file(full) as file:
+            with _refusals(self.uri, path), filesystem.open_input_file(full) as file:
                 room = max(file.size() - offset, 0)
                 return exactly(path, bytes(file.read_at(min(length, room), offset)), length)
         except FileNotFoundError:
             raise CorruptSnapshotError(path, "it is missing") from None
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise CorruptSnapshotError(path, f"it cannot be read: {error}") from error
 
     @override
     def size(self, path: str) -> int:
         filesystem, full = self._locate(path)
-        info = filesystem.get_file_info(full)
+        with _refusals(self.uri, path):
+            info = filesystem.get_file_info(full)
         if info.type is not fs.FileType.File:
             raise CorruptSnapshotError(path, "it is missing")
         return int(info.size)
@@ -62,15 +83,17 @@ class FileStorage(CheckpointStorage):
     @override
     def delete(self, path: str) -> None:
         filesystem, full = self._locate(path)
-        if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
-            filesystem.delete_file(full)
+        with _refusals(self.uri, path):
+            if filesystem.get_file_info(full).type is not fs.FileType.NotFound:
+                filesystem.delete_file(full)
 
     @override
     def list(self, folder: str) -> list[str]:
         filesystem, root = _open_filesystem(self.uri)
         base = posixpath.join(root, folder).rstrip("/")
         selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
-        found = filesystem.get_file_info(selector)
+        with _refusals(self.uri, folder):
+            found = filesystem.get_file_info(selector)
         files = [info.path for info in found if info.type is fs.FileType.File]
         return sorted(posixpath.relpath(path, root) for path in files)
 
@@ -82,8 +105,11 @@ class FileStorage(CheckpointStorage):
 class _RemoteSink:
     """An object, which appears when its stream is closed."""
 
-    def __init__(self, filesystem: Any, path: str) -> None:
+    def __init__(
+        self, filesystem: Any, path: str, refusals: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._filesystem = filesystem
+        self._refusals = refusals
         self._path = path
         parent = posixpath.dirname(path)
         if filesystem.type_name not in ("s3", "gcs", "abfs"):
@@ -91,15 +117,36 @@ class _RemoteSink:
         self._stream = filesystem.open_output_stream(path, compression=None)
 
     def write(self, data: bytes) -> object:
-        return self._stream.write(data)
+        with self._refusals():
+            return self._stream.write(data)
 
     def commit(self) -> None:
-        self._stream.close()
+        with self._refusals():
+            self._stream.close()
 
     def abort(self) -> None:
-        self._stream.close()
-        if self._filesystem.get_file_info(self._path).type is fs.FileType.File:
-            self._filesystem.delete_file(self._path)
+        # A store that is gone refuses this, too; what it keeps of the file, no handle names.
+        with suppress(Exception):
+            self._stream.close()
+        with suppress(Exception):
+            if self._filesystem.get_file_info(self._path).type is fs.FileType.File:
+                self._filesystem.delete_file(self._path)
+
+
+@contextmanager
+def _refusals(uri: str, path: str) -> Iterator[None]:
+    """Turn what a file system raises into an error that names the file and says what would help.
+
+    Which classes those are is its own affair: fsspec's file systems have each their own.
+    """
+    try:
+        yield
+    except (MillpondError, FileNotFoundError, ValueError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        cure = next((cure for words, cure in _CURES.items() if words.search(reason)), _OTHER)
+        raise StorageAccessError(posixpath.join(public_uri(uri), path), reason, cure) from error
 
 
 @cache

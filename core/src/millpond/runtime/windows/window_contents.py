@@ -10,6 +10,7 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
+from millpond.runtime.results import rows_of
 from millpond.runtime.rows import selector
 from millpond.runtime.timer_service import TimerService
 from millpond.runtime.windows.window import TimeWindow
@@ -114,7 +115,7 @@ class _ByCallable(ProcessWindowFunction):
 
     @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
-        return self._function(key, context.window, elements)
+        return rows_of(self._function, self._function(key, context.window, elements))
 
 
 WindowFunction: TypeAlias = (

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.runtime.results import rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.merging import MergingWindowSet
@@ -266,7 +267,8 @@ class WindowOperator(KeyedProcessFunction):
             held = self._state.get()
             if not self._contents.is_empty(held):
                 key, window = context.current_key, self._window_context(at)
-                yield from self._contents.function.process(key, window, held)
+                process = self._contents.function.process
+                yield from rows_of(process, process(key, window, held))
                 self._state.set_current_namespace(namespace)
         if TriggerResult.PURGE in result:
             self._state.clear()

@@ -26,11 +26,20 @@ from millpond.checkpoint import (
 from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.metadata_file import read_sealed, write_sealed
 from millpond.checkpoint.operator_state_assignment import operator_state_share
-from millpond.config import PluginsConfig
-from millpond.errors import MaxParallelismError, MillpondError, RestoreError
+from millpond.config import SPARK_SOURCE, PluginsConfig
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MaxParallelismError,
+    MillpondError,
+    RestoreError,
+    StorageAccessError,
+)
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
+from millpond.origins import SPARK_PREFIX
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.driver.pointer import Pointer
+from millpond.storage.checkpoint_storage import public_uri
 from millpond.untrusted import (
     decoding,
     exact_bool,
@@ -105,7 +114,11 @@ def _path(query: str, uid: str, number: int) -> str:
 
 
 def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layout) -> None:
-    """Write a layout's file; sources are named relative to the storage, like all else."""
+    """Write a layout's file; sources are named relative to the storage, like all else.
+
+    Raises:
+        ConfigError: nothing can be written to the storage.
+    """
     body = {
         "format_version": LAYOUT.version,
         "number": layout.number,
@@ -117,7 +130,10 @@ def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layou
         "timed": layout.timed,
         "dropped_after": layout.dropped_after,
     }
-    write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
+    try:
+        write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
+    except StorageAccessError as error:
+        raise unusable(storage, error) from error
 
 
 def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -> Layout:
@@ -162,9 +178,16 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     """The layouts in force of all queries that have kept state of this uid in a storage.
 
     Damaged ones are left out: they are other queries' affair, and the start looks at its own.
+
+    Raises:
+        ConfigError: the storage cannot be listed.
     """
     pattern = re.compile(rf"([^/]+)/{re.escape(uid)}/layout/\d+\.json")
-    queries = {match[1] for path in storage.list("") if (match := pattern.fullmatch(path))}
+    try:
+        files = storage.list("")
+    except (StorageAccessError, CorruptSnapshotError) as error:
+        raise unusable(storage, error) from error
+    queries = {match[1] for path in files if (match := pattern.fullmatch(path))}
     found = []
     for query in sorted(queries):
         with suppress(MillpondError):
@@ -178,25 +201,13 @@ def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
     return {match[1] for match in found if match}
 
 
-def _note(query: str, uid: str, run: str) -> str:
-    return f"{query}/{uid}/failed/{run}.txt"
-
-
-def note_failure(
-    storage: CheckpointStorage, query: str, uid: str, run: str, error: Exception
-) -> None:
-    """Leave word for a run's tasks why there is no layout for them."""
-    # They say themselves what could not be restored.
-    reason = "; ".join(error.causes) if type(error) is RestoreError else str(error)
-    storage.write(_note(query, uid, run), [reason.encode()])
-
-
-def failure_of_run(storage: CheckpointStorage, query: str, uid: str, run: str) -> str | None:
-    """Why the driver could not settle the layout of a run; None where it could."""
-    path = _note(query, uid, run)
-    return (
-        storage.read_all(path).decode() if path in storage.list(path.rpartition("/")[0]) else None
-    )
+def unusable(
+    storage: CheckpointStorage, error: StorageAccessError | CorruptSnapshotError
+) -> ConfigError:
+    """What to raise where the directory of snapshots cannot be used at all."""
+    cure = getattr(error, "cure", "Name a directory that the driver and all workers can write to")
+    reason = f"{public_uri(storage.uri)} cannot be used: {error.reason}. {cure}"
+    return ConfigError(f"{SPARK_PREFIX}checkpoint.dir", reason, SPARK_SOURCE)
 
 
 @lru_cache(maxsize=64)
@@ -204,13 +215,11 @@ def layout_of_run(storage_uri: str, rules: PluginsConfig, query: str, uid: str, 
     """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
 
     Raises:
-        RestoreError: the driver could not settle it.
+        RestoreError: the driver has not settled it.
     """
-    storage = get_registry(rules).storage(storage_uri)
-    failure = failure_of_run(storage, query, uid, run)
-    layout = None if failure else current_layout(storage, query, uid)
+    layout = current_layout(get_registry(rules).storage(storage_uri), query, uid)
     if layout is None:
-        reason = failure or "the driver has settled no layout; see its log for the reason"
+        reason = f"the driver has settled no layout for run {run}; see its log for the reason"
         raise RestoreError(f"operator {uid!r}", (reason,))
     return layout
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint import CheckpointStorage, SavepointHandle
 from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
@@ -100,6 +100,13 @@ class OperatorPlan:
     def storage(self) -> CheckpointStorage:
         """Where the job's snapshots go."""
         return self.registry.storage(self.config.checkpoint.dir or "")
+
+    def savepoint(self) -> SavepointHandle | None:
+        """The savepoint that operators without state start from; None where none is named."""
+        if self.config.checkpoint.restore is None:
+            return None
+        with self.config.placed("checkpoint.restore"):
+            return self.registry.savepoint(self.config.checkpoint.restore)
 
     def key_codec(self) -> KeyCodec:
         """The codec of the keys."""

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
-from millpond.spark.driver.layout import note_failure
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.settling import DeclaredOperator, Start
 
@@ -37,14 +36,13 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
     """
-    restore = plan.config.checkpoint.restore
     declared = DeclaredOperator(
         uid=plan.uid,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         storage=plan.storage(),
         savepoint=plan.config.checkpoint.restore or "",
-        restore=plan.registry.savepoint(restore) if restore else None,
+        restore=plan.savepoint(),
         ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
         time_mode=plan.time_mode,
         timed=plan.timed,
@@ -65,7 +63,7 @@ class _LayoutListener(StreamingQueryListener):
     @override
     def onQueryStarted(self, event: Any) -> None:
         """Settle the layouts of a query that is about to begin."""
-        query, run = str(event.id), str(event.runId)
+        query = str(event.id)
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
         names = _NODE.findall(stream.analyzedPlan().toString())
@@ -76,12 +74,9 @@ class _LayoutListener(StreamingQueryListener):
             return
         try:
             Start(self._spark, stream, query, operators).settle()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks are told
-            # Spark swallows a listener's errors: the tasks find this note and say so.
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the query is told
             _LOG.exception("query %s cannot start", query)
-            for uid, storage in {each.uid: each.storage for each in operators}.items():
-                note_failure(storage, query, uid, run, error)
-            _let_it_tell(stream)
+            _refuse(self._spark, stream, str(error))
 
     @override
     def onQueryProgress(self, event: Any) -> None:
@@ -92,14 +87,23 @@ class _LayoutListener(StreamingQueryListener):
         """Nothing to do."""
 
 
-def _let_it_tell(stream: Any) -> None:
-    """Have the first batch of a query that cannot start come to its tasks, which say why.
+def _refuse(spark: SparkSession, stream: Any, reason: str) -> None:
+    """End a query before its first batch, with an exception for whoever waits for it.
 
-    Spark's own checks of the state come before them, and may fail the query in other words.
+    Spark swallows a listener's errors, and a query without input has no task that could fail.
+    So the query is left as one that has failed, and has been stopped while it was starting.
     """
-    conf = stream.sparkSessionForStream().conf()
-    for check in ("stateSchemaCheck", "formatValidation.enabled"):
-        conf.set(f"spark.sql.streaming.stateStore.{check}", "false")
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way
+    said = {"id": str(stream.id()), "runId": str(stream.runId()), "message": reason}
+    cause = jvm.java.lang.IllegalStateException(reason)
+    death = jvm.org.apache.spark.sql.streaming.StreamingQueryException(
+        "", cause, "", "", "STREAM_FAILED", jvm.PythonUtils.toScalaMap(said)
+    )
+    getattr(stream, "streamDeathCause_$eq")(death)
+    initializing = stream.state().get().getClass()
+    name = initializing.getName().replace("INITIALIZING", "TERMINATED")
+    ended = initializing.getClassLoader().loadClass(name).getField("MODULE$").get(None)
+    stream.state().set(ended)
 
 
 def _let_it_end(stream: Any) -> None:

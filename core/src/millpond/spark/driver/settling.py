@@ -18,8 +18,16 @@ import attrs
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
-from millpond.checkpoint.savepoint import read_savepoint
-from millpond.errors import ConfigError, MaxParallelismError, RestoreError, UnclaimedStateError
+from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MaxParallelismError,
+    RestoreError,
+    StorageAccessError,
+    UnclaimedStateError,
+)
+from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.layout import (
     Layout,
     committed_handles,
@@ -214,7 +222,7 @@ class Start:
         """The layout of a new operator, which starts from the savepoint if that holds it."""
         savepoint = ""
         if declared.restore is not None:
-            saved = read_savepoint(declared.restore).operators
+            saved = _operators_in(declared.restore, declared.savepoint)
             others = {operator.uid for operator in saved} - set(self.roster)
             if others and not declared.ignore_unclaimed:
                 place = f"The savepoint {declared.savepoint}"
@@ -241,3 +249,12 @@ class Start:
             self.roster,
             declared.timed,
         )
+
+
+def _operators_in(handle: SavepointHandle, named: str) -> Sequence[SavedOperator]:
+    """The operators of the savepoint that configuration names."""
+    try:
+        return read_savepoint(handle).operators
+    except (CorruptSnapshotError, StorageAccessError) as error:
+        what = f"the savepoint {named} of {SPARK_PREFIX}checkpoint.restore"
+        raise RestoreError(what, (str(error),)) from error

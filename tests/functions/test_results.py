@@ -1,0 +1,115 @@
+"""What functions return and raise, as their users are told, without Spark."""
+
+import functools
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.testing import KeyedOperatorHarness
+from millpond.windows import TumblingEventTimeWindows, window
+
+ROWS = [{"k": "a", "n": 1}]
+
+
+def returning(value):
+    """A function that returns a value for each row, where a generator would yield."""
+
+    class Returning(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            return value
+
+    return Returning()
+
+
+@pytest.mark.parametrize(
+    "value", [5, "text", b"bytes", ("a", 1), {"k": 1}, object(), 1.5, True], ids=repr
+)
+def test_one_row_is_no_collection_of_rows(value):
+    """A returned row or value is refused, naming method, file and line, and is never spread."""
+    with pytest.raises(errors.UserFunctionError) as caught:
+        mp.local.run(returning(value), ROWS, key="k")
+    said = str(caught.value)
+    assert f"it returned {errors.brief(value)} where rows are expected: yield each row" in said
+    assert "Returning.process_element" in said
+    assert "test_results.py, line " in said
+    with (
+        pytest.raises(errors.UserFunctionError, match="where rows are expected"),
+        KeyedOperatorHarness(returning(value), key="k") as harness,
+    ):
+        harness.process(ROWS[0])
+
+
+@pytest.mark.parametrize("value", [[("a", 1)], {3}, iter([3]), range(2), (x for x in [1]), []])
+def test_collections_of_rows(value):
+    """Lists, sets, iterators and generators are rows."""
+    assert isinstance(mp.local.run(returning(value), ROWS, key="k"), list)
+
+
+def test_on_timer_and_windows_keep_the_same_rule():
+    """A row that a timer's or a window's function returns is refused, too."""
+
+    class Timed(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            context.timer_service().register_event_time_timer(1)
+
+        def on_timer(self, timestamp, context):
+            return "fired"
+
+    with pytest.raises(errors.UserFunctionError, match="returned str 'fired'.*Timed.on_timer"):
+        mp.local.run(Timed(), ROWS, key="k")
+    counting = window(TumblingEventTimeWindows.of(10)).process(
+        lambda key, window, rows: (key, len(list(rows))), element_type=int, value="n"
+    )
+    with pytest.raises(errors.UserFunctionError, match=r"returned tuple \('a', 1\).*test_results"):
+        mp.local.run(counting, ROWS, key="k", event_time="n")
+
+
+def test_functions_without_code_of_their_own():
+    """A method that is no Python function is named as it is."""
+    function = returning(None)
+    function.process_element = functools.partial(lambda *_: 7)
+    with pytest.raises(
+        errors.UserFunctionError, match="it returned int 7 .*from functools.partial"
+    ):
+        mp.local.run(function, ROWS, key="k")
+
+
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_errors_where_no_key_is_current(method):
+    """They name none."""
+
+    def fail(self, *_):
+        raise ValueError("no network")
+
+    function = returning(None)
+    setattr(type(function), method, fail)
+    expected = rf"^Operator 'local', subtask 0: Returning\.{method} failed: ValueError: no network"
+    with pytest.raises(errors.UserFunctionError, match=expected):
+        mp.local.run(function, ROWS, key="k")
+
+
+USES = {
+    "process": lambda harness: harness.process(ROWS[0]),
+    "advance_watermark": lambda harness: harness.advance_watermark(1),
+    "advance_processing_time": lambda harness: harness.advance_processing_time(1),
+    "snapshot": lambda harness: harness.snapshot(),
+    "savepoint": lambda harness: harness.savepoint("never"),
+    "process_broadcast": lambda harness: harness.process_broadcast(ROWS[0]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_harness_is_entered_first(use):
+    """Every use before the block, and after it, says that it must be in one."""
+    harness = KeyedOperatorHarness(returning(None), key="k")
+    for _ in range(2):
+        with pytest.raises(errors.HarnessNotOpenError, match=rf"^{use}\(\) needs .* with Keyed"):
+            USES[use](harness)
+        with harness:
+            pass
+
+
+def test_a_negative_delay_of_the_watermark():
+    """It is refused by its name: rows would be late before they come."""
+    with pytest.raises(errors.ArgumentValueError, match="watermark_delay: expected a whole number"):
+        mp.local.run(returning(None), ROWS, key="k", event_time="n", watermark_delay=-1)
