@@ -14,7 +14,6 @@ from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
-from millpond.spark.driver.layout import layout_of_run, note_failure
 from millpond.storage.memory import MemoryStorage
 from stored import locate_savepoint, open_stored
 
@@ -231,20 +230,6 @@ def test_a_damaged_layout_is_named(directory, body):
     write_sealed(storage, "q/op/layout/00000000.json", body)
     with pytest.raises(errors.CorruptSnapshotError, match=r"layout/00000000\.json"):
         read_catalog(storage).orphans(1)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [errors.RestoreError("operator 'op'", ("it is gone",)), errors.ConfigError("k", "it is gone")],
-)
-def test_a_task_says_once_why_the_driver_has_refused(tmp_path, error):
-    """The reason that the driver leaves for a run's tasks is not wrapped in its own words again."""
-    storage = mp.checkpoint_storage(str(tmp_path))
-    note_failure(storage, "q", "op", "run", error)
-    with pytest.raises(errors.RestoreError) as refused:
-        layout_of_run(storage.uri, mp.Config().plugins, "q", "op", "run")
-    assert str(refused.value).count("Could not restore operator 'op'") == 1
-    assert "it is gone" in str(refused.value)
 
 
 def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
