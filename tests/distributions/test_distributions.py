@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -38,11 +39,18 @@ def wheels(tmp_path_factory):
 
 
 def test_every_distribution_builds(wheels):
-    """There is a wheel for each distribution, with the py.typed mark."""
+    """There is a wheel for each distribution, each of whose packages has the py.typed mark."""
     names = {path.name.partition("-")[0] for path in wheels.glob("*.whl")}
     assert names == {
         "millpond", "millpond_heap", "millpond_rocksdb", "millpond_lmdb", "millpond_conformance",
     }  # fmt: skip
+    for wheel in wheels.glob("*.whl"):
+        files = {Path(name) for name in ZipFile(wheel).namelist()}
+        packages = {
+            path.parent for path in files if path.name == "__init__.py" and len(path.parts) == 2
+        }
+        assert packages
+        assert {package / "py.typed" for package in packages} <= files
 
 
 @pytest.mark.parametrize("name", ["heap", "rocksdb", "lmdb"])

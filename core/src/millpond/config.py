@@ -212,7 +212,7 @@ class Config:
         *,
         place: str | Origins = "Config(...)",
         origins: Origins | None = None,
-        **sections: Any,
+        **sections: object,
     ) -> None:
         check_type("options", options, Mapping | None)
         check_type("place", place, str | Origins)

@@ -21,6 +21,7 @@ from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.config import Config
 from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types.base import TypeSerializer
 from millpond.types.keys import KeyCodec
@@ -59,7 +60,7 @@ def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-b
 @hookspec(firstresult=True)
 def millpond_create_state(
     backend: KeyedStateBackend, descriptor: StateDescriptor, namespace_serializer: KeyCodec
-) -> Any:
+) -> State | None:
     """Create the raw state object for a descriptor.
 
     When called: at the first ``get_partitioned_state`` of a name on an opened backend.
@@ -85,7 +86,9 @@ def millpond_create_state(
 
 
 @hookspec
-def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: StateContext) -> Any:
+def millpond_wrap_state(
+    state: State, descriptor: StateDescriptor, context: StateContext
+) -> State | None:
     """Wrap a state, for instance to measure or to encrypt it.
 
     When called: once after a state was created, in a chain: each implementation gets what

@@ -17,6 +17,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.migration import refusal
+from millpond.backend.snapshots import SnapshotResult
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
@@ -29,6 +30,7 @@ from millpond.errors import (
 )
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState, MapState
+from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import (
     FindSerializer,
     KeyCodec,
@@ -85,7 +87,7 @@ class FrozenState:
 RestoredState = FrozenState
 """A state as a snapshot gives it back, not requested yet."""
 
-SnapshotWriter = Callable[[int, Any, Sequence[FrozenState]], "Future[Any]"]
+SnapshotWriter = Callable[[int, CheckpointStorage, Sequence[FrozenState]], "Future[SnapshotResult]"]
 """Writes frozen states to a storage: checkpoint id, storage, states; gives a result's future."""
 
 
@@ -353,7 +355,7 @@ class OperatorStateBackend(Closeable):
         """All states, broadcast ones among them, restored ones that nobody asked for as well."""
         return frozenset(self._states) | frozenset(self._restored)
 
-    def snapshot(self, checkpoint_id: int, storage: Any) -> Future[Any]:
+    def snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
         """Take a snapshot of everything, restored states that nobody asked for as well.
 
         Returns:

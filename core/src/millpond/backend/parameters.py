@@ -13,6 +13,7 @@ from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange, check_range
+from millpond.state.interfaces import State
 from millpond.types import KeyCodec, TypeSerializer
 
 __all__ = ["KeyedBackendParameters", "PluginHooks"]
@@ -28,7 +29,7 @@ class PluginHooks(Protocol):
     def serializer(self, declared: type, /) -> TypeSerializer[Any] | None:
         """The serializer that a plugin provides for a type; None where none does."""
 
-    def wrap_state(self, state: Any, **arguments: Any) -> Any:
+    def wrap_state(self, state: State, **arguments: object) -> State:
         """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
 
 

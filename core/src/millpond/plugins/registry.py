@@ -36,6 +36,7 @@ from millpond.plugins.discovery import (
     effective_rules,
 )
 from millpond.plugins.resolution import Resolution, import_target
+from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
 
@@ -219,12 +220,12 @@ class PluginRegistry:
     def _serializers(self) -> dict[type, Callable[[], TypeSerializer[Any]]]:
         return self.gather("millpond_serializers")
 
-    def wrap_state(self, state: Any, **arguments: Any) -> Any:
+    def wrap_state(self, state: State, **arguments: object) -> State:
         """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
         for implementation in reversed(self.hook.millpond_wrap_state.get_hookimpls()):
-            values = {"state": state, **arguments}
+            values: dict[str, Any] = {"state": state, **arguments}
             names = implementation.argnames
-            wrapped = implementation.function(**{name: values[name] for name in names})
+            wrapped: Any = implementation.function(**{name: values[name] for name in names})
             state = state if wrapped is None else wrapped
         return state
 

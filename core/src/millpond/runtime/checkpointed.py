@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import attrs
+from typing_extensions import TypeVar
 
 from millpond.arguments import check_type, check_within
 from millpond.backend.operator_state import OperatorStateBackend
@@ -13,6 +14,7 @@ from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
 from millpond.state import ListStateDescriptor
+from millpond.types import DeclaredType
 
 __all__ = [
     "CheckpointedFunction",
@@ -24,6 +26,8 @@ __all__ = [
     "initialize_state",
     "snapshot_state",
 ]
+
+T = TypeVar("T", default=Any)
 
 _SHORTCUT = "list-checkpointed"
 _RAW_OPERATOR = ListStateDescriptor("raw-operator-stream", bytes)
@@ -141,21 +145,21 @@ class CheckpointedFunction(ABC):
         """Put what must last into the operator states."""
 
 
-class ListCheckpointed(ABC):
+class ListCheckpointed(ABC, Generic[T]):
     """The shortcut for a function whose own state is one list, divided anew at a rescale.
 
     Attributes:
         element_type: the type of the elements.
     """
 
-    element_type: ClassVar[Any] = None
+    element_type: ClassVar[DeclaredType[Any] | None] = None
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int) -> list[Any] | None:
+    def snapshot_state(self, checkpoint_id: int) -> list[T] | None:
         """The elements that must last; None or an empty list where there are none."""
 
     @abstractmethod
-    def restore_state(self, elements: list[Any]) -> None:
+    def restore_state(self, elements: list[T]) -> None:
         """Take over elements; called before ``open`` after each restore, also with none."""
 
 
@@ -166,7 +170,7 @@ def _listed(function: ListCheckpointed) -> ListStateDescriptor:
     return ListStateDescriptor(_SHORTCUT, function.element_type)
 
 
-def initialize_state(function: Any, context: StateInitializationContext) -> None:
+def initialize_state(function: object, context: StateInitializationContext) -> None:
     """Call a function's own initialization, if it has one."""
     if isinstance(function, CheckpointedFunction):
         function.initialize_state(context)
@@ -176,7 +180,7 @@ def initialize_state(function: Any, context: StateInitializationContext) -> None
             function.restore_state(context.operator_state_store.get_list_state(descriptor).get())
 
 
-def snapshot_state(function: Any, store: OperatorStateBackend, context: SnapshotContext) -> None:
+def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
     """Have a function put its own state into the store, if it has some."""
     if isinstance(function, CheckpointedFunction):
         function.snapshot_state(context)

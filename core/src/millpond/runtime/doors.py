@@ -12,7 +12,7 @@ from millpond.checkpoint.savepoint import seal
 from millpond.config import Config
 from millpond.keygroups import check_parallelism
 from millpond.plugins import PluginRegistry, get_registry
-from millpond.types import TypeSerializer
+from millpond.types import DeclaredKeyType, TypeSerializer
 
 __all__ = ["assign_to_key_group", "checkpoint_storage", "rekey_savepoint", "seal_savepoint"]
 
@@ -89,7 +89,11 @@ def rekey_savepoint(
 
 
 def assign_to_key_group(
-    key: Any, max_parallelism: int, key_type: Any = None, *, config: Config | None = None
+    key: Any,
+    max_parallelism: int,
+    key_type: DeclaredKeyType[Any] | None = None,
+    *,
+    config: Config | None = None,
 ) -> int:
     """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
 

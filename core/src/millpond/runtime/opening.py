@@ -42,7 +42,7 @@ from millpond.errors import (
 from millpond.keygroups import KeyGroupRange, check_parallelism
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.storage.local_directory import check_local_path
-from millpond.types import key_codec_for
+from millpond.types import DeclaredKeyType, key_codec_for
 
 __all__ = [
     "Restorable",
@@ -63,7 +63,7 @@ Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
 def open_keyed_backend(
     backend: str,
     *,
-    key_type: Any,
+    key_type: DeclaredKeyType[Any],
     max_parallelism: int = 128,
     key_group_range: KeyGroupRange | None = None,
     directory: str | Path | None = None,
@@ -133,7 +133,11 @@ def _opened(
 
 
 def open_batch_backend(
-    *, key_type: Any, max_parallelism: int = 128, config: Config | None = None, place: str = ""
+    *,
+    key_type: DeclaredKeyType[Any],
+    max_parallelism: int = 128,
+    config: Config | None = None,
+    place: str = "",
 ) -> KeyedStateBackend:
     """Open state for one key at a time, for input that is sorted by key; a context manager."""
     config = config or Config()
@@ -233,7 +237,7 @@ def _created_in(
     return backend
 
 
-def restorable(given: Any, registry: PluginRegistry) -> KeyedStateHandle | SavepointHandle:
+def restorable(given: object, registry: PluginRegistry) -> KeyedStateHandle | SavepointHandle:
     """The handle of something to restore; RestoreError where it is nothing of the kind."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given

@@ -10,7 +10,7 @@ from millpond.arguments import check_type
 from millpond.backend import KeyedStateBackend
 from millpond.backend.timer_queue import Timer, TimerQueue
 from millpond.clock import Clock
-from millpond.types import VOID_NAMESPACE, VoidNamespace
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, VoidNamespace
 
 __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
 
@@ -38,7 +38,10 @@ class TimerService:
     """
 
     def __init__(
-        self, backend: KeyedStateBackend, clock: Clock, namespace_type: Any = None
+        self,
+        backend: KeyedStateBackend,
+        clock: Clock,
+        namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock

@@ -6,7 +6,7 @@ import difflib
 import os
 import sys
 from os import PathLike
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -68,7 +68,7 @@ def _dotted(name: str) -> str:
     return known[name]
 
 
-def configure(target: B, *, parallelism: int, **settings: Any) -> B:
+def configure(target: B, *, parallelism: int, **settings: object) -> B:
     """Set what Millpond recommends on a session or its builder; returns the same object.
 
     Also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
 
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
-from typing_extensions import override
+from typing_extensions import TypeVar, Unpack, override
 
 from millpond.arguments import check_type
 from millpond.errors import ConfigError
@@ -22,10 +22,26 @@ from millpond.runtime.windows import (
 )
 from millpond.runtime.windows.window_contents import WindowFunction, as_window_function
 from millpond.spark.carriers.named_rows import names_of, reader_of
+from millpond.spark.driver.timing import TimeMode
 from millpond.spark.schemas import output_schema
 from millpond.state import AggregateFunction
+from millpond.types import DeclaredType
 
-__all__ = ["WindowedStream"]
+__all__ = ["ProcessOptions", "WindowedStream"]
+
+T = TypeVar("T", default=Any)
+ACC = TypeVar("ACC", default=Any)
+OUT = TypeVar("OUT", default=Any)
+
+
+class ProcessOptions(TypedDict, total=False):
+    """The further arguments of ``KeyedStream.process``, which describes them."""
+
+    output_mode: Literal["append", "update"]
+    event_time: str | None
+    order_by: str | Sequence[str]
+    time_mode: TimeMode | None
+    execution_mode: Literal["streaming", "batch"]
 
 
 @attrs.frozen
@@ -92,14 +108,14 @@ class WindowedStream:
 
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any],
-        value_type: Any,
-        value: str | Callable[[Any], Any],
-        window_function: WindowFunction | None = None,
+        reduce_function: Callable[[T, T], T],
+        value_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
+        window_function: WindowFunction[T] | None = None,
         *,
         output: str | StructType,
         uid: str,
-        **options: Any,
+        **options: Unpack[ProcessOptions],
     ) -> DataFrame:
         """Keep one value a window, reduced as rows come; see ``millpond.windows.Windowing``."""
         schema, windowing = self._outputs(output)
@@ -109,13 +125,13 @@ class WindowedStream:
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction[Any, Any, Any],
-        accumulator_type: Any,
-        window_function: WindowFunction | None = None,
+        aggregate_function: AggregateFunction[Any, ACC, OUT],
+        accumulator_type: DeclaredType[ACC],
+        window_function: WindowFunction[OUT] | None = None,
         *,
         output: str | StructType,
         uid: str,
-        **options: Any,
+        **options: Unpack[ProcessOptions],
     ) -> DataFrame:
         """Keep one accumulator a window, to which rows are added as they come."""
         schema, windowing = self._outputs(output)
@@ -125,13 +141,13 @@ class WindowedStream:
 
     def process(
         self,
-        window_function: WindowFunction,
-        element_type: Any,
-        value: str | Callable[[Any], Any],
+        window_function: WindowFunction[list[T]],
+        element_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
         *,
         output: str | StructType,
         uid: str,
-        **options: Any,
+        **options: Unpack[ProcessOptions],
     ) -> DataFrame:
         """Keep all elements, for a function that sees the whole window."""
         schema, windowing = self._outputs(output)
@@ -150,11 +166,11 @@ class WindowedStream:
         windowing = self._windowing.side_output_late_data(_LateColumn(len(schema)))
         return StructType([*schema.fields, late]), windowing
 
-    def _fired(self, given: WindowFunction | None) -> ProcessWindowFunction:
+    def _fired(self, given: WindowFunction[Any] | None) -> ProcessWindowFunction:
         function = as_window_function(given)
         return function if self._late is None else _BesideLateRows(function, self._late)
 
     def _run(
-        self, function: WindowOperator, schema: StructType, uid: str, options: dict[str, Any]
+        self, function: WindowOperator, schema: StructType, uid: str, options: ProcessOptions
     ) -> DataFrame:
         return self._process(function, output=schema, uid=uid, **options)

@@ -177,9 +177,12 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         return resolved_type(serializer_for, self.type, self.name)
 
 
-def _instance(function: Any) -> Any:
-    is_class = isinstance(function, type) and issubclass(function, AggregateFunction)
-    return function() if is_class else function
+def _instance(
+    function: AggregateFunction[IN, ACC, OUT] | type[AggregateFunction[IN, ACC, OUT]],
+) -> AggregateFunction[IN, ACC, OUT]:
+    if isinstance(function, type) and issubclass(function, AggregateFunction):
+        return function()
+    return function
 
 
 def _aggregates(_: Any, attribute: attrs.Attribute[Any], function: Any) -> None:

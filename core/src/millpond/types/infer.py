@@ -13,6 +13,7 @@ from millpond.types.classes import ClassError, is_frozen, positional_maker
 from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
 from millpond.types.keys import (
     VOID_NAMESPACE,
+    DeclaredKeyType,
     KeyCodec,
     NullableKeyCodec,
     SerializedKeyCodec,
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 
-def serializer_for(declared: Any, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
+def serializer_for(declared: object, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
     """The serializer of a declared type, or the given TypeSerializer itself.
 
     Args:
@@ -53,12 +54,12 @@ def serializer_for(declared: Any, find: FindSerializer = no_serializer) -> TypeS
     return StructuredSerializer(declared) if custom is None else custom
 
 
-def custom_serializer(declared: Any, find: FindSerializer) -> TypeSerializer[Any] | None:
+def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
     """The serializer that a plugin provides for a type; None where Millpond knows the type."""
     return find(declared) if isinstance(declared, type) and declared not in SCALARS else None
 
 
-def custom_codec(declared: Any, find: FindSerializer) -> KeyCodec | None:
+def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
     """The codec of a key type that holds a plugin's type anywhere; None where it holds none."""
     found: list[TypeSerializer[Any]] = []
 
@@ -71,7 +72,7 @@ def custom_codec(declared: Any, find: FindSerializer) -> KeyCodec | None:
     return codec if found else None
 
 
-def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCodec:
+def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:
     """The codec of a key, namespace or map-key type.
 
     Args:
@@ -84,7 +85,7 @@ def key_codec_for(declared: Any, find: FindSerializer = no_serializer) -> KeyCod
     return _codec(declared, find, 0)
 
 
-def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
+def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -109,7 +110,7 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     )
 
 
-def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
+def _composite_codec(declared: object, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
     if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
         return TupleKeyCodec([_part_codec(part, find, depth) for part in get_args(declared)])
     if not isinstance(declared, type):
@@ -156,7 +157,7 @@ def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyC
     return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
-def _part_codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
+def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
     if get_origin(declared) in (Union, types.UnionType):
         parts = [part for part in get_args(declared) if part is not type(None)]
         if len(parts) == 1:
@@ -164,7 +165,7 @@ def _part_codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     return _codec(declared, find, depth)
 
 
-def infer_key_type(key: Any) -> Any:
+def infer_key_type(key: object) -> DeclaredKeyType[Any]:
     """The type of a plain key or namespace, where none was declared.
 
     Raises:
@@ -176,12 +177,16 @@ def infer_key_type(key: Any) -> Any:
     if key is VOID_NAMESPACE:
         return VoidNamespace
     if type(key) is tuple:
-        return tuple[tuple(infer_key_type(part) for part in key)]  # type: ignore[misc]
+        declared: Any = tuple[tuple(infer_key_type(part) for part in key)]  # type: ignore[misc]
+        return declared
     return type(key)
 
 
 def assign_to_key_group(
-    key: Any, max_parallelism: int, key_type: Any = None, find: FindSerializer = no_serializer
+    key: object,
+    max_parallelism: int,
+    key_type: DeclaredKeyType[Any] | None = None,
+    find: FindSerializer = no_serializer,
 ) -> int:
     """The key group of a key: ``pmod(xxhash64(key), max_parallelism)``, as Spark computes it.
 

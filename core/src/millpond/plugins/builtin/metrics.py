@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from millpond.backend.keyed import StateContext
 from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
 from millpond.state.metrics.metered_states import wrap_with_metrics
 
 MILLPOND_API = 1
 
 
 @hookimpl(trylast=True)
-def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -> Any:
+def millpond_wrap_state(
+    state: State, descriptor: StateDescriptor, context: StateContext
+) -> State | None:
     """Wrap every state where latencies or sizes are tracked."""
     config = context.config.state
     if not config.latency_track.enabled and not config.size_track.enabled:

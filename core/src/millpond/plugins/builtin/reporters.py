@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
+from millpond.config import Config
 from millpond.hookspecs import hookimpl
 from millpond.reporters.log import log_figures
 from millpond.reporters.otel import record_figures
@@ -15,7 +15,7 @@ MILLPOND_API = 1
 
 
 @hookimpl
-def millpond_metric_reporters(config: Any) -> Mapping[str, Callable[..., None]]:
+def millpond_metric_reporters(config: Config) -> Mapping[str, Callable[..., None]]:
     """Provide ``log``, ``prometheus`` and ``opentelemetry``."""
     return {
         "log": log_figures,

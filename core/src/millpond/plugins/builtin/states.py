@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.states.kinds import make_state
 from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 
 MILLPOND_API = 1
@@ -16,6 +15,6 @@ MILLPOND_API = 1
 @hookimpl(trylast=True)
 def millpond_create_state(
     backend: KeyedStateBackend, descriptor: StateDescriptor, namespace_serializer: KeyCodec
-) -> Any:
+) -> State:
     """Make the state from the table that the backend has made for it."""
     return make_state(descriptor, namespace_serializer, backend.table_of(descriptor.name))

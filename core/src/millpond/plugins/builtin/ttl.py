@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from millpond.backend.keyed import StateContext
 from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
 from millpond.state.ttl.ttl_states import wrap_with_ttl
 
 MILLPOND_API = 1
 
 
 @hookimpl(tryfirst=True)
-def millpond_wrap_state(state: Any, descriptor: StateDescriptor, context: Any) -> Any:
+def millpond_wrap_state(
+    state: State, descriptor: StateDescriptor, context: StateContext
+) -> State | None:
     """Wrap states whose descriptor has a TTL."""
     if descriptor.ttl_config is None:
         return None

@@ -8,7 +8,12 @@ from typing import Any
 
 import attrs
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 from typing_extensions import override
 
 from millpond.arguments import check_type
@@ -86,13 +91,13 @@ class MetricsListener(StreamingQueryListener):
         self._checkpoints: dict[str, str] = {}
 
     @override
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
         running: Any = self._spark._jsparkSession.streams().get(str(event.id))  # noqa: SLF001
         self._checkpoints[str(event.id)] = running.streamingQuery().resolvedCheckpointRoot()
 
     @override
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Read and report; what goes wrong is logged, the query goes on."""
         try:
             progress = event.progress
@@ -104,6 +109,6 @@ class MetricsListener(StreamingQueryListener):
             _LOG.warning("the figures of a batch could not be read", exc_info=True)
 
     @override
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget the query; all its batches were told of before."""
         self._checkpoints.pop(str(event.id), None)

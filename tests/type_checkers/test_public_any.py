@@ -1,0 +1,108 @@
+"""`Any` stands in public signatures only where a value really may be anything."""
+
+import importlib
+import inspect
+import re
+
+DOORS = [
+    "millpond", "millpond.backend", "millpond.backend.operator_state", "millpond.checkpoint",
+    "millpond.hookspecs", "millpond.local", "millpond.runtime", "millpond.spark",
+    "millpond.state", "millpond.testing", "millpond.types", "millpond.windows",
+]  # fmt: skip
+
+ARGUMENTS = {
+    "key": "users' keys, or a function of users' rows",
+    "namespace": "users' namespaces",
+    "value": "users' values, or a function of users' rows",
+    "place": "a namespace as its table keeps it",
+    "row": "users' rows",
+    "rows": "users' rows",
+    "broadcast": "users' rows",
+    "element": "users' rows",
+    "event_time": "a function of users' rows",
+    "broadcast_event_time": "a function of users' rows",
+    "make": "from a user's row to a user's output",
+    "late": "from a user's row to a user's output",
+    "output": "what users' functions yield",
+    "target": "users' namespaces",
+    "sources": "users' namespaces",
+    "key_type": "declares keys of any type",
+    "namespace_type": "declares namespaces of any type",
+    "options": "a tree as TOML has it",
+    "payload": "plain JSON",
+}
+RETURNS = {
+    "value_serializer": "of users' values, whose type the descriptor's own state tells",
+    "serializer_for": "the type is found out at run time",
+    "custom_serializer": "the type is found out at run time",
+    "infer_key_type": "the type is found out at run time",
+    "millpond_serializers": "of users' values",
+    "check": "users' keys and values",
+    "copy": "pickled values",
+    "deserialize": "pickled values",
+    "decode": "users' keys",
+    "current_key": "users' keys",
+    "keys": "users' keys",
+    "keys_and_namespaces": "users' keys and namespaces",
+    "get": "users' values, stored or as plain Python",
+    "get_for_update": "users' values",
+    "items_at": "users' keys and values",
+    "place": "a namespace as its table keeps it",
+    "prepare_key": "a key as its table keeps it",
+    "backend_options": "a tree as TOML has it",
+    "process_element": "what users' functions yield",
+    "on_timer": "what users' functions yield",
+}
+SINGLE = {
+    "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
+    "KeyedStateBackend.apply_to_all_keys function": "it takes users' keys",
+    "KeyedOperatorHarness.__init__ function": "of any key and rows, which come as they are",
+    "run function": "of any key and rows, which come as they are",
+    "SnapshotResult.__init__ handle": "handles belong to a layer above the backend",
+    "StateRegistry.table_of return": "which table it is the state's kind tells",
+    "WindowContext.__init__ state": "gives the state of whatever descriptor it gets",
+    "Windowing.aggregate aggregate_function": "it takes users' rows",
+}
+
+
+def functions(named):
+    """The public functions of a name: itself, or a class's with those of its bases of ours."""
+    if inspect.isfunction(named):
+        yield named
+    for base in inspect.getmro(named) if inspect.isclass(named) else ():
+        if base.__module__.startswith("millpond") and not base.__name__.startswith("_"):
+            for name, member in vars(base).items():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if inspect.isfunction(function) and (name == "__init__" or name[0] != "_"):
+                    yield function
+
+
+def public_anys():
+    """Each `Any` of a public signature: the function, the argument, the annotation."""
+    for door in map(importlib.import_module, DOORS):
+        names = {*door.__all__, *[name for name in vars(door) if name.startswith("millpond_")]}
+        for function in [each for name in names for each in functions(getattr(door, name))]:
+            for argument, annotation in inspect.get_annotations(inspect.unwrap(function)).items():
+                if re.search(r"\bAny\b", str(annotation)):
+                    yield function.__qualname__, argument, annotation
+
+
+def test_any_has_a_reason():
+    """Every `Any` is one for which a reason is listed, and every reason is needed."""
+    lazy, used = set(), set()
+    for name, argument, annotation in public_anys():
+        single = f"{name} {argument}"
+        entry = name.rpartition(".")[2] if argument == "return" else argument
+        if single in SINGLE:
+            used.add(single)
+        elif entry in (RETURNS if argument == "return" else ARGUMENTS):
+            used.add((argument == "return", entry))
+        else:
+            lazy.add(f"{single}: {annotation}")
+    assert lazy == set()
+    listed = {
+        *SINGLE,
+        *((True, entry) for entry in RETURNS),
+        *((False, each) for each in ARGUMENTS),
+    }
+    assert listed - used == set()
