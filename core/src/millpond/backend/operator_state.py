@@ -362,6 +362,7 @@ class OperatorStateBackend(Closeable):
             A future whose result has a ``handle``, None where there is no state.
         """
         check_within("checkpoint_id", checkpoint_id, *INT64)
+        check_type("storage", storage, CheckpointStorage)
         return self._write(checkpoint_id, storage, self.freeze())
 
     def freeze(self) -> list[FrozenState]:
