@@ -13,6 +13,7 @@ from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
 from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
+from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.storage.memory import MemoryStorage
 from stored import locate_savepoint, open_stored
@@ -169,7 +170,7 @@ def test_what_a_running_job_deletes_meanwhile_is_no_damage():
     for storage.outdated in ("1", "3"):
         catalog = read_catalog(storage)
         assert not catalog.broken
-        ids = {handle.checkpoint_id for handle in complete_parts(catalog, "q/op")}
+        ids = {handle.checkpoint_id for handle in complete_parts(catalog, OperatorId("q", "op"))}
         assert ids == {3 if storage.outdated == "1" else 2}
         assert not catalog.orphans(100)
 
@@ -241,7 +242,7 @@ def test_gc_keeps_what_another_operator_has_taken_over(tmp_path):
     write_half(storage, whole, (2,), place="other/op", config=claim, restore=[old])
     write_half(storage, whole, (5,))
     gone = read_catalog(storage).orphans(1)
-    (operator,) = (each for each in open_stored(tmp_path) if each.place == "other/op")
+    (operator,) = (each for each in open_stored(tmp_path) if str(each.operator) == "other/op")
     assert not set(gone) & {path for part in operator.parts for path in part.paths}
 
 

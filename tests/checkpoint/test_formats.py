@@ -10,8 +10,9 @@ import pytest
 from millpond import errors
 from millpond.checkpoint import formats
 from millpond.checkpoint.formats import Format
-from millpond.checkpoint.operator_state_snapshot import OperatorStateHandle
+from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import Layout, read_layout, write_layout
 from millpond.spark.driver.pointer import Pointer
 
@@ -71,13 +72,17 @@ def savepoint_restore(_, path):
 
 def layout(storage):
     """The number of a layout."""
-    write_layout(storage, "query", "job", Layout(3, 2, 128))
+    write_layout(storage, OperatorId("query", "job"), Layout(3, 2, 128))
     return 3
 
 
 def layout_read(storage, number):
     """A figure of a layout, as a value."""
-    return 1.5 if read_layout(storage, "query", "job", number) == Layout(3, 2, 128) else None
+    return (
+        1.5
+        if read_layout(storage, OperatorId("query", "job"), number) == Layout(3, 2, 128)
+        else None
+    )
 
 
 def pointer(_):

@@ -1,11 +1,11 @@
-"""Raw streams: bytes that functions write themselves, by key group and by partition."""
+"""Raw streams: bytes by partition."""
 
 import attrs
 import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import CheckpointStreamFactory
-from millpond.checkpoint.raw_streams import KeyedRawOutputStream, OperatorRawOutputStream
+from millpond.checkpoint.raw_streams import OperatorRawOutputStream
 
 
 @pytest.fixture
@@ -18,33 +18,6 @@ def storage(tmp_path):
 def factory(storage):
     """The streams of one snapshot."""
     return CheckpointStreamFactory(storage, "job/raw", 1)
-
-
-def test_key_groups_are_read_back_by_range(storage, factory):
-    """Each key group's bytes; an intersection reads its own of the same file; none is None."""
-    with factory.create("raw") as stream:
-        out = KeyedRawOutputStream(stream, mp.KeyGroupRange(0, 9))
-        for group in (7, 2, 4):
-            out.start_new_key_group(group)
-            out.write(b"x" * group)
-        handle = out.close_and_get_handle()
-    assert dict(handle.read(storage)) == {7: b"x" * 7, 2: b"xx", 4: b"xxxx"}
-    part = handle.intersection(mp.KeyGroupRange(3, 20))
-    assert dict(part.read(storage)) == {7: b"x" * 7, 4: b"xxxx"}
-    assert handle.intersection(mp.KeyGroupRange(10, 20)) is None
-
-
-def test_a_key_group_is_written_once_and_by_its_owner(factory):
-    """Foreign and repeated key groups, and bytes without one, are refused."""
-    with factory.create("raw") as stream:
-        out = KeyedRawOutputStream(stream, mp.KeyGroupRange(0, 9))
-        with pytest.raises(errors.KeyGroupRangeError):
-            out.write(b"too early")
-        out.start_new_key_group(3)
-        for group in (3, 10):
-            with pytest.raises(errors.KeyGroupRangeError):
-                out.start_new_key_group(group)
-        assert out.close_and_get_handle() is None
 
 
 def test_partitions_are_read_back(storage, factory):

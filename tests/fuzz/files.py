@@ -13,6 +13,7 @@ from millpond.checkpoint.inspection.inspector import open_stored
 from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.operator_state_snapshot import read_operator_state
 from millpond.checkpoint.segments import pack, unpack
+from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.spark.driver.layout import Layout, read_layout, write_layout
 
@@ -298,7 +299,7 @@ class Layouts(Snapshots):
     def __init__(self, folder):
         super().__init__(folder)
         layout = Layout(1, 2, 128, (self.handle,))
-        write_layout(self.storage, "q", "op", layout)
+        write_layout(self.storage, OperatorId("q", "op"), layout)
         self.path = self.root / "q/op/layout/00000001.json"
         self.original = self.path.read_bytes()
         self.body = json.loads(json.loads(self.original)["content"])
@@ -314,7 +315,7 @@ class Layouts(Snapshots):
             self.path.write_bytes(mutate_bytes(rng, self.original))
         size = self.path.stat().st_size
         try:
-            layout = read_layout(self.storage, "q", "op", 1)
+            layout = read_layout(self.storage, OperatorId("q", "op"), 1)
             for index in range(min(layout.parallelism, 4)):
                 layout.sources_of(index)
             read_catalog(self.storage)

@@ -3,6 +3,7 @@
 import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
+from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import Layout, write_layout
 from millpond.spark.driver.past import Past
 
@@ -21,7 +22,7 @@ def past(tmp_path, *layouts, uid="totals", **options):
     """What is known after queries have left these layouts."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     for number, layout in enumerate(layouts):
-        write_layout(storage, f"query-{number}", uid, layout)
+        write_layout(storage, OperatorId(f"query-{number}", uid), layout)
     return Past.of(mp.Config({"checkpoint.dir": storage.uri, **options}), "totals")
 
 

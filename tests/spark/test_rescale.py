@@ -95,6 +95,7 @@ def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, t
 
 def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     """A layout whose content was changed stops the query with its name."""
+    from millpond.operator_id import OperatorId
     from millpond.spark.driver.layout import current_layout
 
     job_conf(state_backend="heap", parallelism=2)
@@ -106,4 +107,4 @@ def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     layout.write_text(json.dumps(sealed))
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     with pytest.raises(errors.CorruptSnapshotError, match=r"00000000\.json"):
-        current_layout(storage, query.id, "running")
+        current_layout(storage, OperatorId(query.id, "running"))

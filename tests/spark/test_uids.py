@@ -4,6 +4,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.spark import create_savepoint, key_by
 from millpond.spark.carriers.frames import RowCodec
@@ -160,8 +161,8 @@ SCHEMA = StructType().add("k", StringType())
 def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
     """A row of another operator is passed over where it counts no more, and refused otherwise."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
-    write_layout(storage, "q", "mine", Layout(2, 1, 128))
-    write_layout(storage, "q", "theirs", Layout(5, 1, 128))
+    write_layout(storage, OperatorId("q", "mine"), Layout(2, 1, 128))
+    write_layout(storage, OperatorId("q", "theirs"), Layout(5, 1, 128))
     plan = OperatorPlan(
         uid="mine",
         function=Running(),
@@ -175,7 +176,7 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
         config=mp.Config({"checkpoint.dir": storage.uri}),
         resolution=get_registry().resolve("heap"),
     )
-    mine = current_layout(storage, "q", "mine")
+    mine = current_layout(storage, OperatorId("q", "mine"))
     pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
 
     def look():
@@ -209,7 +210,9 @@ def test_an_earlier_layout_is_read(tmp_path):
     sealed = {"sha256": hashlib.sha256(content.encode()).hexdigest(), "content": content}
     (folder / "00000000.json").write_text(json.dumps(sealed))
     storage = mp.checkpoint_storage(tmp_path.as_uri())
-    layout = current_layout(storage, "q", "totals")
+    layout = current_layout(storage, OperatorId("q", "totals"))
     assert layout == Layout(0, 2, 128, roster=("totals",), timed=False)
-    write_layout(storage, "q", "totals", attrs.evolve(layout, number=1, dropped_after=7))
-    assert current_layout(storage, "q", "totals").dropped_after == 7
+    write_layout(
+        storage, OperatorId("q", "totals"), attrs.evolve(layout, number=1, dropped_after=7)
+    )
+    assert current_layout(storage, OperatorId("q", "totals")).dropped_after == 7

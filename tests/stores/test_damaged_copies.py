@@ -318,7 +318,7 @@ def test_a_damaged_copy_is_replaced_by_the_snapshot(get, storage, tmp_path, back
     with caplog.at_level(logging.WARNING, "millpond.restore"):
         source, third = get(backend, second, 3)
     assert source == "snapshot"
-    assert "the local copy is of no use" in caplog.text
+    assert "the local copy cannot be used" in caplog.text
     assert total(storage, third) == 3
     source, fourth = get(backend, third, 4)
     assert source == "local"

@@ -429,7 +429,7 @@ def _message_faults(call: Call, stderr: str) -> list[str]:
 _OTHER_REASONS = (
     "no such clause",
     "pip install 'millpond[spark]'",
-    "no checkpointLocation",
+    "not the checkpointLocation",
     "state 'total':",
 )
 """What stands in the way of a call that is otherwise sound."""

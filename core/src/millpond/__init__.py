@@ -3,10 +3,8 @@
 from millpond import errors, local, testing, windows
 from millpond.backend import Capability
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
-from millpond.checkpoint.operator_state_snapshot import (
-    OperatorStateHandle,
-    redistribute_operator_state,
-)
+from millpond.checkpoint.handles import OperatorStateHandle
+from millpond.checkpoint.operator_state_snapshot import redistribute_operator_state
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
 from millpond.hookspecs import hookimpl

@@ -56,7 +56,7 @@ class KeyContext(ABC):
             KeyGroupRangeError: its key group belongs to another subtask.
         """
         if key is None:
-            raise NullValueError("the key", self.parameters.place)
+            raise NullValueError("the key", str(self.parameters.operator))
         key = self.key_codec.check(key)
         group = signed64(self.key_codec.hash(key)) % self.max_parallelism
         self.set_current_key_and_group(key, group)
@@ -70,7 +70,7 @@ class KeyContext(ABC):
             raise self._refusal()
         if not self.key_group_range.start <= key_group <= self.key_group_range.end:
             raise KeyGroupRangeError(
-                f"{self.parameters.place or self.name}: key {brief(key)} has key group "
+                f"{str(self.parameters.operator) or self.name}: key {brief(key)} has key group "
                 f"{key_group}, this subtask owns {self.key_group_range}"
             )
         self._current_key = key
@@ -122,6 +122,6 @@ class KeyContext(ABC):
         if cause is None:
             return BackendClosedError(self.name)
         what = f"{type(cause).__name__}: {cause}".rstrip(".")
-        error = BackendFailedError(self.name, what, self.parameters.place)
+        error = BackendFailedError(self.name, what, str(self.parameters.operator))
         error.__cause__ = cause
         return error

@@ -13,6 +13,7 @@ from millpond.backend.capabilities import Capability
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange, check_range
+from millpond.operator_id import OperatorId
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec, TypeSerializer
 
@@ -46,7 +47,7 @@ class KeyedBackendParameters:
             anything else that lies there is deleted.
         options: what stands in configuration under ``backend.<name>.``.
         capabilities: what the factory declares.
-        place: how errors and logs call the opened backend.
+        operator: whose state it is: in errors and logs, and by the folder of its snapshots.
 
     Raises:
         KeyGroupRangeError: there are no such key groups.
@@ -62,7 +63,7 @@ class KeyedBackendParameters:
     reuse_versions: frozenset[str] = frozenset()
     options: Mapping[str, Any] = attrs.field(factory=dict)
     capabilities: frozenset[Capability] = frozenset()
-    place: str = ""
+    operator: OperatorId = attrs.field(factory=OperatorId)
 
     def __attrs_post_init__(self) -> None:
         check_range(self.key_group_range, self.max_parallelism)

@@ -189,7 +189,9 @@ class TimerQueue:
             key, end = self._backend.key_codec.decode(row, self._prefix_bytes + TIMESTAMP_BYTES)
             namespace, _ = self._namespaces.decode(row, end)
         except Exception as error:
-            raise unreadable(self._backend.parameters.place, "timers", row, error) from error
+            raise unreadable(
+                self._backend.parameters.operator.label, "timers", row, error
+            ) from error
         return Timer(timestamp, key, namespace, int.from_bytes(row[: self._prefix_bytes], "big"))
 
 

@@ -29,10 +29,10 @@ def adopt_metadata(
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
     declared = backend.key_codec.snapshot()
-    place = backend.parameters.place or "keyed state"
+    label = backend.parameters.operator.label
     if key != declared:
         reason = "the key type can never change"
-        raise StateMigrationError(place, "key", str(key), str(declared), reason=reason)
+        raise StateMigrationError(label, "key", str(key), str(declared), reason=reason)
     most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
@@ -41,8 +41,8 @@ def adopt_metadata(
                 f"state {meta.name!r} has type {known.value} in one snapshot and {meta.value} in "
                 "another; run all subtasks once before rescaling"
             )
-            raise RestoreError(place, (cause,))
+            raise RestoreError(label, (cause,))
         if len(backend.restored) > most:
             cause = f"there are more than {most:,} states in it; if it has so many, raise "
-            raise RestoreError(place, (f"{cause}restore.max-states",))
+            raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)

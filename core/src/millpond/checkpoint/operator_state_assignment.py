@@ -14,6 +14,7 @@ from millpond.checkpoint.operator_state_snapshot import (
 )
 from millpond.checkpoint.savepoint.operator_tables import read_operator_states
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
+from millpond.operator_id import OperatorId
 from millpond.storage.memory import MemoryStorage
 
 __all__ = ["frozen_operator_state", "operator_state_share"]
@@ -47,12 +48,12 @@ def operator_state_share(
 
 def _of_savepoint(handle: SavepointHandle, uid: str) -> list[OperatorStateHandle | None]:
     """A savepoint's operator state by subtask, put into memory for the handles to refer to."""
-    operator = read_savepoint(handle).operator(uid, uid or "operator state")
+    operator = read_savepoint(handle).operator(OperatorId(uid=uid))
     if not operator.operator_states:
         return []
-    storage = MemoryStorage.private()
+    saved, storage = OperatorId(uid=operator.uid), MemoryStorage.private()
     found: list[Any] = [
-        write_operator_state(operator.uid, handle.checkpoint_id, storage, states).result().handle
+        write_operator_state(saved, handle.checkpoint_id, storage, states).result().handle
         for states in read_operator_states(handle, operator)
     ]
     return found

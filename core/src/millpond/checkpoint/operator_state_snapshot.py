@@ -17,10 +17,10 @@ from millpond.checkpoint.raw_streams import OperatorRawOutputStream
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import RestoreError
 from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = [
-    "OperatorStateHandle",
     "holds",
     "read_operator_state",
     "redistribute_operator_state",
@@ -30,10 +30,13 @@ __all__ = [
 
 
 def write_operator_state(
-    place: str, checkpoint_id: int, storage: CheckpointStorage, states: Sequence[FrozenState]
+    operator: OperatorId,
+    checkpoint_id: int,
+    storage: CheckpointStorage,
+    states: Sequence[FrozenState],
 ) -> Future[SnapshotResult]:
     """Write frozen states in the background, as a snapshot of their own."""
-    factory = CheckpointStreamFactory(storage, f"{place}/operator", checkpoint_id)
+    factory = CheckpointStreamFactory(storage, f"{operator.folder}/operator", checkpoint_id)
 
     def work(task: SnapshotTask) -> SnapshotResult:
         if not states:

@@ -15,6 +15,7 @@ from millpond.checkpoint.row_file_reader import read_rows
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.operator_id import OperatorId
 
 __all__ = ["RestoreOperation", "catch_up", "restore_keyed"]
 
@@ -25,8 +26,8 @@ _PROGRESS_SECONDS = 5.0
 class _Progress:
     """Says how far a long restore is, every few seconds."""
 
-    def __init__(self, place: str, total: int) -> None:
-        self._place = place
+    def __init__(self, operator: OperatorId, total: int) -> None:
+        self._operator = operator
         self._total = total
         self._done = 0
         self._next = time.monotonic() + _PROGRESS_SECONDS
@@ -36,7 +37,7 @@ class _Progress:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_SECONDS
             done, total = self._done / 1e6, self._total / 1e6
-            _LOG.warning("%s: restored %.0f of about %.0f MB", self._place, done, total)
+            _LOG.warning("%s: restored %.0f of about %.0f MB", self._operator.label, done, total)
 
 
 @attrs.frozen
@@ -53,7 +54,7 @@ class RestoreOperation:
             CorruptSnapshotError: a file is damaged, missing or foreign.
             MaxParallelismError, StateMigrationError: the snapshot does not fit the backend.
         """
-        progress = _Progress(self.backend.parameters.place, sum(h.size for h in self.handles))
+        progress = _Progress(self.backend.parameters.operator, sum(h.size for h in self.handles))
         for handle in self.handles:
             adopt_metadata(self.backend, handle.max_parallelism, handle.key, handle.states)
             groups = handle.key_group_range.intersection(self.backend.key_group_range)
@@ -99,7 +100,7 @@ def restore_keyed(
         operation = hook.millpond_restore_operation(backend=backend, handles=kinds[kind])
         if operation is None:
             cause = f"no installed plugin reads snapshots of the format {kind!r}"
-            raise RestoreError(backend.parameters.place or "keyed state", (cause,))
+            raise RestoreError(backend.parameters.operator.label, (cause,))
         operation.run()
 
 

@@ -11,12 +11,14 @@ import click
 from millpond.checkpoint.inspection.catalog import Catalog, Subtask
 from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
 from millpond.checkpoint.inspection.verify import files_of, verify_file
+from millpond.checkpoint.paths import owner_of
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import about, catalog_of, check_id, place_text, stored_operators
 from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say
 from millpond.errors import MillpondError, PlaceError
+from millpond.operator_id import OperatorId
 
 __all__ = ["checkpoint"]
 
@@ -48,7 +50,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
     catalog = catalog_of(directory)
     rows = [
         {
-            "operator": subtask.place,
+            "operator": str(subtask.operator),
             "key_groups": str(handle.key_group_range),
             "checkpoint": handle.checkpoint_id,
             "format": handle.format,
@@ -90,7 +92,7 @@ def show_snapshot(
     subtasks = _selected(catalog, directory, operator, checkpoint_id)
     rows = [
         {
-            "operator": subtask.place,
+            "operator": str(subtask.operator),
             "key_groups": str(handle.key_group_range),
             "checkpoint": handle.checkpoint_id,
             "kind": file.kind,
@@ -120,7 +122,7 @@ def verify(
     """
     catalog = catalog_of(directory)
     subtasks = _selected(catalog, directory, operator, checkpoint_id)
-    rows = [_finding(_place(path), path, 0, why) for path, why in catalog.broken.items()]
+    rows = [_finding(owner_of(path), path, 0, why) for path, why in catalog.broken.items()]
     rows += _checked(subtasks, checkpoint_id)
     rows.sort(key=lambda row: str(row["operator"]))
     show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
@@ -133,31 +135,27 @@ def verify(
         sys.exit(1)
 
 
-def _place(path: str) -> str:
-    return path.rpartition("/")[0].rpartition("/")[0]
-
-
-def _finding(place: str, path: str, size: int, verdict: str) -> dict[str, Any]:
-    return {"operator": place, "file": path, "bytes": size, "verdict": verdict}
+def _finding(operator: OperatorId, path: str, size: int, verdict: str) -> dict[str, Any]:
+    return {"operator": str(operator), "file": path, "bytes": size, "verdict": verdict}
 
 
 def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
     """The verdict on each file, once where several snapshots share it."""
     files = {
-        (file.path, file.digest): (subtask.place, handle, file)
+        (file.path, file.digest): (subtask.operator, handle, file)
         for subtask in subtasks
         for handle in subtask.at(checkpoint_id)
         for file in files_of(handle)
     }
     limits = tool_limits()
     with working("verifying", sum(file.size for *_, file in files.values())) as done:
-        for place, handle, file in files.values():
+        for operator, handle, file in files.values():
             try:
                 verify_file(handle, file, limits)
             except MillpondError as error:
-                yield _finding(place, file.path, file.size, str(error))
+                yield _finding(operator, file.path, file.size, str(error))
             else:
-                yield _finding(place, file.path, file.size, "ok")
+                yield _finding(operator, file.path, file.size, "ok")
             done(file.size)
 
 

@@ -12,6 +12,10 @@ import click
 from millpond.checkpoint import SavepointHandle
 from millpond.checkpoint.inspection.catalog import Catalog, Subtask, read_catalog
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored
+from millpond.checkpoint.inspection.spark_checkpoint import (
+    has_query_metadata,
+    is_spark_checkpoint,
+)
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
@@ -122,11 +126,10 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 
 
 def _other_kind(handle: SavepointHandle) -> str:
-    """What a directory is, that is none of snapshots; empty where nothing speaks against it."""
-    files = handle.storage.list("")
-    if METADATA_FILE in files:
+    """What a directory without snapshots is instead; empty if it may be an empty one of ours."""
+    if is_savepoint(handle):
         return "it is a savepoint, not a checkpoint directory; see millpond savepoint --help"
-    if "metadata" in files and any(file.startswith("offsets/") for file in files):
+    if is_spark_checkpoint(handle.storage):
         return (
             "it is the checkpointLocation of a Spark query; the state is where "
             "spark.millpond.checkpoint.dir points"
@@ -141,11 +144,11 @@ def query_checkpoint(path: str) -> SavepointHandle:
         PlaceError: there is no such directory, or it is one of another kind.
     """
     handle = source(path)
-    try:
-        handle.storage.size("metadata")
-    except CorruptSnapshotError as error:
-        reason = "it is no checkpointLocation of a Spark query, which has a file named metadata"
-        raise PlaceError(path, reason) from error
+    if not has_query_metadata(handle.storage):
+        reason = (
+            "it is not the checkpointLocation of a Spark query, which has a file named metadata"
+        )
+        raise PlaceError(path, reason)
     return handle
 
 

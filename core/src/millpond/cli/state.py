@@ -79,7 +79,7 @@ def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
 
 
 def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:
-    common = {"operator": operator.place, "checkpoint": operator.checkpoint_id}
+    common = {"operator": str(operator.operator), "checkpoint": operator.checkpoint_id}
     for meta in operator.states:
         yield {
             **common,
@@ -239,8 +239,7 @@ def _of_one_query(
     operators: Sequence[StoredOperator], chosen: StoredOperator
 ) -> list[StoredOperator]:
     """The operators beside one: several queries may share a checkpoint directory."""
-    query = chosen.place.rpartition("/")[0]
-    return [each for each in operators if each.place.rpartition("/")[0] == query]
+    return [each for each in operators if each.operator.query == chosen.operator.query]
 
 
 @state.command()

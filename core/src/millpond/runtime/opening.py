@@ -20,13 +20,9 @@ from millpond.backend import (
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.single_key import SingleKeyBackend
-from millpond.checkpoint import (
-    KeyedStateHandle,
-    SavepointHandle,
-    restore_keyed,
-)
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle, restore_keyed
+from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_snapshot import (
-    OperatorStateHandle,
     read_operator_state,
     write_operator_state,
 )
@@ -40,6 +36,7 @@ from millpond.errors import (
     brief,
 )
 from millpond.keygroups import KeyGroupRange, check_parallelism
+from millpond.operator_id import OperatorId
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
@@ -84,7 +81,8 @@ def open_keyed_backend(
         config: further configuration; its own backend and directory are not looked at.
         restore: snapshots to start from: handles, or paths of savepoints; None stands for an
             empty snapshot. Key groups outside of the range are ignored.
-        place: how errors call this backend, and the folder of its snapshots.
+        place: the operator whose state it is, as ``uid`` or ``query/uid``: errors call the
+            backend so, and its snapshots lie in a folder of that name.
 
     Raises:
         PluginError: the backend cannot be used; see ``millpond backends``.
@@ -109,7 +107,7 @@ def open_keyed_backend(
         registry=registry,
         directory=None if directory is None else Path(directory),
         options=config.backend_options(resolution.name),
-        place=place,
+        operator=OperatorId.of(place),
     )
     with config.placed():
         return _opened(registry.load(resolution), parameters, handles)
@@ -150,7 +148,7 @@ def open_batch_backend(
             clock=SystemClock(),
             config=config,
             registry=registry,
-            place=place,
+            operator=OperatorId.of(place),
         )
     )
 
@@ -276,7 +274,8 @@ def open_operator_backend(
     Args:
         restore: handles of snapshots, as ``redistribute_operator_state`` gives them; None
             stands for a subtask without state.
-        place: the folder of its snapshots.
+        place: the operator whose state it is, as ``uid`` or ``query/uid``: the folder of its
+            snapshots.
         config: further configuration.
 
     Raises:
@@ -288,7 +287,7 @@ def open_operator_backend(
         check_type("restore", handle, OperatorStateHandle | None)
     return OperatorStateBackend(
         read_operator_state(handles),
-        partial(write_operator_state, place),
+        partial(write_operator_state, OperatorId.of(place)),
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,
     )

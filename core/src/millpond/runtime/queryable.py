@@ -235,14 +235,14 @@ class QueryableStateClient(Closeable):
         return stored.checkpoint_id
 
     def _committed(self) -> StoredOperator:
-        place = public_uri(self._snapshots.storage.uri)
+        where = public_uri(self._snapshots.storage.uri)
         if self._checkpoint is None:
-            return pick_operator(open_stored(self._snapshots, self._registry), self._uid, place)
+            return pick_operator(open_stored(self._snapshots, self._registry), self._uid, where)
         checkpoint = self._checkpoint.storage
         query, batch = query_id(checkpoint), last_batch(checkpoint)
         found = open_stored(self._snapshots, self._registry, batch + 1)
-        mine = [each for each in found if each.place.startswith(f"{query}/")]
-        return pick_operator(mine, self._uid, place)
+        mine = [each for each in found if each.operator.query == query]
+        return pick_operator(mine, self._uid, where)
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
         """A replica of a snapshot: the one there is, brought up to it, or a new one."""

@@ -62,7 +62,7 @@ class MillpondDataSource(DataSource):
             batch = str(last_batch(checkpoint)) if batch is None else batch
         where = registry.savepoint(options.get("snapshots", path))
         found = open_stored(where, registry, None if batch is None else int(batch) + 1)
-        mine = [each for each in found if query is None or each.place.startswith(f"{query}/")]
+        mine = [each for each in found if query is None or each.operator.query == query]
         return pick_operator(mine, options.get("operator"), path)
 
     def _state(self, operator: StoredOperator) -> str:

@@ -191,7 +191,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             for key, value in rows:
                 table.load(key, value)
         except Exception as error:
-            raise unreadable(self.parameters.place, state_name, key, error) from error
+            raise unreadable(self.parameters.operator.label, state_name, key, error) from error
 
     @override
     def _close(self) -> None:

@@ -69,7 +69,7 @@ class _BufferedTable:
         raise NotImplementedError
 
     def _unreadable(self, physical: bytes, error: Exception) -> Exception:
-        return unreadable(self._backend.parameters.place, self._family, physical, error)
+        return unreadable(self._backend.parameters.operator.label, self._family, physical, error)
 
     def prepare_namespace(self, namespace: Any) -> Any:
         """The encoded namespace."""

@@ -216,7 +216,7 @@ class ByteStoreBackend(KeyedStateBackend):
             _, end = self.key_codec.decode(address, self._prefix_bytes)
             return namespaces.decode(address, end)[1]
         except Exception as error:
-            raise unreadable(self.parameters.place, "", address, error) from error
+            raise unreadable(self.parameters.operator.label, "", address, error) from error
 
     def scan_in_chunks(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Scan a prefix; no store iterator is open while the caller works, so it may write."""

@@ -10,39 +10,40 @@ replaced by something older.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.metadata_file import read_sealed
+from millpond.checkpoint.paths import (
+    METADATA_ENDING,
+    SnapshotPath,
+    owner_of,
+    parse_layout_path,
+)
 from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,
     MillpondError,
     RestoreError,
 )
-from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.untrusted import decoding, parse_json
 
 __all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
 
 _LOG = logging.getLogger("millpond.restore")
-_SNAPSHOT_FILE = re.compile(
-    r"(?P<folder>(?:.*/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
-    r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
-)
-_METADATA = ".handle.json"
 
 
 @attrs.frozen
 class Subtask:
-    """One folder of snapshots: an operator's place and key groups.
+    """One folder of snapshots: those of an operator's subtask.
 
     Attributes:
-        folder: ``<place>/kg-<first>-<last>``.
+        folder: where they lie; see ``millpond.checkpoint.paths``.
         handles: its snapshots by ascending checkpoint id.
         key_group_range: those in its name.
         files: all files in the folder, with the checkpoint id in their names.
@@ -50,20 +51,16 @@ class Subtask:
     """
 
     folder: str
+    operator: OperatorId
     key_group_range: KeyGroupRange
     handles: tuple[KeyedStateHandle, ...]
     files: dict[str, int]
     broken: dict[str, str]
 
     @property
-    def place(self) -> str:
-        """The operator's place: on Spark the query's id and the operator's uid."""
-        return self.folder.rpartition("/")[0]
-
-    @property
     def uid(self) -> str:
         """The operator's uid."""
-        return self.place.rpartition("/")[2]
+        return self.operator.uid
 
     def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
         """The newest snapshots up to an id; several where attempts have raced."""
@@ -119,13 +116,13 @@ class Catalog:
                 "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
             raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
-        by_place: dict[str, list[Subtask]] = {}
+        by_operator: dict[OperatorId, list[Subtask]] = {}
         for subtask in self.subtasks:
-            by_place.setdefault(subtask.place, []).append(subtask)
+            by_operator.setdefault(subtask.operator, []).append(subtask)
         needed = frozenset[str]().union(*self.layouts.values())
-        for mine in by_place.values():
+        for mine in by_operator.values():
             needed |= _needed(mine, retained)
-        return [path for mine in by_place.values() for path in _orphans(mine, needed)]
+        return [path for mine in by_operator.values() for path in _orphans(mine, needed)]
 
 
 def _newest_id(subtasks: Sequence[Subtask]) -> int | None:
@@ -151,7 +148,7 @@ def _orphans(subtasks: Sequence[Subtask], needed: frozenset[str]) -> list[str]:
 
 
 def complete_parts(
-    catalog: Catalog, place: str, checkpoint_id: int | None = None
+    catalog: Catalog, operator: OperatorId, checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
     """The snapshots that together are an operator's newest checkpoint up to an id.
 
@@ -161,7 +158,7 @@ def complete_parts(
         RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
             had a row has nothing, and is no gap; a warning in the log says what is not there.
     """
-    subtasks = [subtask for subtask in catalog.subtasks if subtask.place == place]
+    subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
     covered = {group: part.checkpoint_id for part in parts for group in part.key_group_range}
     for subtask in subtasks:
@@ -172,15 +169,14 @@ def complete_parts(
                 raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
         number = subtask.unnamed(checkpoint_id)
         if any(covered.get(g, -1) < number for g in subtask.key_group_range):
-            what = f"Checkpoint {parts[0].checkpoint_id} of {place}"
+            what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
             raise IncompleteCheckpointError(what, subtask.folder, number)
     if parts:
         everything = set(range(_key_groups(parts)))
         files = {path for each in subtasks for path in each.files}
-        folder = f"{place}/layout/"
-        layouts = [paths for path, paths in catalog.layouts.items() if path.startswith(folder)]
+        layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
         wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
-        what = f"checkpoint {parts[0].checkpoint_id} of {place}"
+        what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
         if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
         if absent := _as_text(everything - covered.keys()):
@@ -201,9 +197,9 @@ def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
 def _named(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
     """The key groups of the folders of snapshots up to an id, whether they are there or not."""
     found = set[int]()
-    for match in filter(None, map(_SNAPSHOT_FILE.fullmatch, paths)):
-        if checkpoint_id is None or int(match["id"]) <= checkpoint_id:
-            found.update(range(int(match["first"]), int(match["last"]) + 1))
+    for file in filter(None, map(SnapshotPath.parse, paths)):
+        if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
+            found.update(file.key_group_range)
     return found
 
 
@@ -245,27 +241,22 @@ def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
 
 def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots below a storage's root."""
-    folders: dict[str, dict[str, int]] = {}
-    ranges: dict[str, KeyGroupRange] = {}
-    newest_layouts: dict[str, str] = {}
+    folders: dict[str, dict[str, SnapshotPath]] = {}
+    newest_layouts: dict[OperatorId, tuple[int, str]] = {}
     for path in storage.list(""):
-        folder = path.rpartition("/")[0]
-        match = _SNAPSHOT_FILE.fullmatch(path)
-        if match and int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
-            folders.setdefault(folder, {})[path] = int(match["id"])
-            ranges[folder] = KeyGroupRange(int(match["first"]), int(match["last"]))
-        elif folder.endswith("/layout"):
-            newest_layouts[folder] = max(newest_layouts.get(folder, ""), path)
-    subtasks = tuple(
-        _subtask(storage, folder, ranges[folder], files)
-        for folder, files in sorted(folders.items())
-    )
+        file = SnapshotPath.parse(path)
+        if file is not None:
+            folders.setdefault(file.folder, {})[path] = file
+        elif layout := parse_layout_path(path):
+            operator, number = layout
+            newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
+    subtasks = tuple(_subtask(storage, files) for _, files in sorted(folders.items()))
     if any(each.broken for each in subtasks):
         present = frozenset(storage.list(""))
         subtasks = tuple(_still_there(each, present) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
-    for path in newest_layouts.values():
+    for _, path in newest_layouts.values():
         try:
             layouts[path] = frozenset(_source_paths(storage, path))
         except MillpondError as error:
@@ -280,23 +271,27 @@ def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
             yield from KeyedStateHandle.from_json(text, storage).all_paths
 
 
-def _subtask(
-    storage: CheckpointStorage, folder: str, groups: KeyGroupRange, files: dict[str, int]
-) -> Subtask:
+def _subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
+    """The subtask of the files of one folder."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
-    for path in (path for path in files if path.endswith(_METADATA)):
+    for path, file in files.items():
+        if not path.endswith(f".{METADATA_ENDING}"):
+            continue
         try:
             handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
         except MillpondError as error:
             broken[path] = _reason(error)
             continue
-        if (handle.key_group_range, handle.checkpoint_id) == (groups, files[path]):
+        expected = (file.key_group_range, file.checkpoint_id)
+        if (handle.key_group_range, handle.checkpoint_id) == expected:
             found.append(handle)
         else:
             broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
     found.sort(key=lambda handle: handle.checkpoint_id)
-    return Subtask(folder, groups, tuple(found), files, broken)
+    one = next(iter(files.values()))
+    numbers = {path: file.checkpoint_id for path, file in files.items()}
+    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
 
 
 def _still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:

@@ -30,6 +30,7 @@ from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
@@ -46,15 +47,14 @@ class StoredOperator:
     """An operator as it is stored.
 
     Attributes:
-        place: where it lies; on Spark the query's id and the uid.
+        operator: whose state it is.
         checkpoint_id: of its newest part.
         parts: the snapshots, or the savepoint, that hold it.
         registry: the plugins that may restore.
         limits: what the files may ask for.
     """
 
-    uid: str
-    place: str
+    operator: OperatorId
     checkpoint_id: int
     max_parallelism: int
     key: SerializerSnapshot
@@ -63,6 +63,11 @@ class StoredOperator:
     registry: PluginHooks = attrs.field(eq=False, repr=False)
     _shape: KeyedStateHandle | SavedOperator
     limits: RestoreConfig = RestoreConfig()
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self.operator.uid
 
     def operator_states(self) -> list[list[FrozenState]]:
         """The operator state of each subtask."""
@@ -119,7 +124,7 @@ class StoredOperator:
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
         """What turns a state's rows into a table's."""
         meta = self.state(state)
-        with decoding(self.place, f"the types of state {meta.name!r} make no sense"):
+        with decoding(str(self.operator), f"the types of state {meta.name!r} make no sense"):
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
@@ -204,8 +209,7 @@ def open_stored(
         savepoint = read_savepoint(where)
         return [
             StoredOperator(
-                uid=operator.uid,
-                place=operator.uid,
+                operator=OperatorId(uid=operator.uid),
                 checkpoint_id=savepoint.checkpoint_id,
                 max_parallelism=operator.max_parallelism,
                 key=operator.key,
@@ -230,18 +234,17 @@ def _from_checkpoint(
     checkpoint_id: int | None,
     limits: RestoreConfig,
 ) -> Iterator[StoredOperator]:
-    for place in sorted({subtask.place for subtask in catalog.subtasks}):
+    for operator in sorted({subtask.operator for subtask in catalog.subtasks}):
         for subtask in catalog.subtasks:
-            if subtask.place == place:
+            if subtask.operator == operator:
                 _refuse_rivals(subtask, checkpoint_id)
-        parts = complete_parts(catalog, place, checkpoint_id)
+        parts = complete_parts(catalog, operator, checkpoint_id)
         if not parts:
             continue
         newest = parts[0]
         metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
         yield StoredOperator(
-            uid=place.rpartition("/")[2],
-            place=place,
+            operator=operator,
             checkpoint_id=newest.checkpoint_id,
             max_parallelism=newest.max_parallelism,
             key=newest.key,
@@ -266,12 +269,16 @@ def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
 
 
 def pick_operator(
-    operators: Sequence[StoredOperator], uid: str | None, place: str
+    operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
-    """The operator of a uid or a place, or the only one; RestoreError where that is unclear."""
-    found = [each for each in operators if uid in (None, each.uid, each.place)]
+    """The operator of that uid, or ``query/uid``, or the only one there is.
+
+    Raises:
+        RestoreError: there is none, or there are several.
+    """
+    found = [each for each in operators if name in (None, each.uid, str(each.operator))]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(each.place for each in operators)
-    cause = "several operators fit" if found else f"there is no operator {uid!r}"
-    raise RestoreError(place, (f"{cause}; name one with --operator: {known}",))
+    known = ", ".join(str(each.operator) for each in operators)
+    cause = "several operators fit" if found else f"there is no operator {name!r}"
+    raise RestoreError(where, (f"{cause}; name one with --operator: {known}",))

@@ -21,6 +21,7 @@ from millpond.clock import ManualClock
 from millpond.config import Config, RestoreConfig
 from millpond.errors import UnsupportedCapabilityError
 from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.operator_id import OperatorId
 from millpond.types import KeyCodec
 from millpond.types.key_columns import codec_from_snapshot
 from millpond.untrusted import decoding
@@ -145,7 +146,7 @@ def read_contents(
             clock=ManualClock(0),
             config=Config(restore=limits),
             registry=registry,
-            place=uid,
+            operator=OperatorId(uid=uid),
         )
     )
     restore_keyed(contents, parts)

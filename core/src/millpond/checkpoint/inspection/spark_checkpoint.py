@@ -1,23 +1,61 @@
-"""What a Spark query has committed, read from the files of its checkpoint, without Spark."""
+"""The files of a Spark query's checkpoint, as far as we read them, without Spark.
+
+::
+
+    metadata          JSON with the query's id
+    commits/<batch>   one for each micro-batch that is committed
+    offsets/<batch>   one for each that was planned
+"""
 
 from __future__ import annotations
 
 import json
 
-from millpond.errors import RestoreError
+from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
-__all__ = ["last_batch", "query_id"]
+__all__ = [
+    "METADATA",
+    "has_query_metadata",
+    "is_spark_checkpoint",
+    "last_batch",
+    "parse_query_id",
+    "query_id",
+]
+
+METADATA = "metadata"
+_COMMITS = "commits"
+_OFFSETS = "offsets"
+
+
+def is_spark_checkpoint(storage: CheckpointStorage) -> bool:
+    """Whether a directory is the ``checkpointLocation`` of a query."""
+    files = storage.list("")
+    return METADATA in files and any(file.startswith(f"{_OFFSETS}/") for file in files)
 
 
 def query_id(checkpoint: CheckpointStorage) -> str:
     """The id of the query whose ``checkpointLocation`` this is."""
-    return str(json.loads(checkpoint.read_all("metadata"))["id"])
+    return parse_query_id(checkpoint.read_all(METADATA))
+
+
+def parse_query_id(metadata: str | bytes) -> str:
+    """The id of the query in the content of its metadata."""
+    return str(json.loads(metadata)["id"])
+
+
+def has_query_metadata(checkpoint: CheckpointStorage) -> bool:
+    """Whether a query, one without a batch too, has this as its ``checkpointLocation``."""
+    try:
+        checkpoint.size(METADATA)
+    except CorruptSnapshotError:
+        return False
+    return True
 
 
 def last_batch(checkpoint: CheckpointStorage) -> int:
     """The last micro-batch that the query has committed; RestoreError before the first."""
-    names = [path.rpartition("/")[2] for path in checkpoint.list("commits")]
+    names = [path.rpartition("/")[2] for path in checkpoint.list(_COMMITS)]
     batches = [int(name) for name in names if name.isdigit()]
     if not batches:
         raise RestoreError(public_uri(checkpoint.uri), ("the query has not committed a batch yet",))

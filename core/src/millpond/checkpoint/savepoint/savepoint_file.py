@@ -21,6 +21,7 @@ from millpond.checkpoint.formats import SAVEPOINT
 from millpond.checkpoint.handles import snapshot_converter
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.keygroups import KeyGroupRange, check_range
+from millpond.operator_id import OperatorId
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
 from millpond.types import SerializerSnapshot
@@ -117,13 +118,19 @@ class Savepoint:
     operators: tuple[SavedOperator, ...]
     format_version: int = attrs.field(factory=lambda: SAVEPOINT.version)
 
-    def operator(self, uid: str, place: str) -> SavedOperator:
-        """The operator of a uid, or the only one there is; RestoreError where that is unclear."""
-        named = [operator for operator in self.operators if operator.uid == uid]
+    def operator(self, wanted: OperatorId) -> SavedOperator:
+        """The operator of that uid, or the only one there is.
+
+        Raises:
+            RestoreError: there are several, none of that uid.
+        """
+        named = [operator for operator in self.operators if operator.uid == wanted.uid]
         found = named or self.operators
         if len(found) != 1:
             known = ", ".join(repr(operator.uid) for operator in self.operators) or "none"
-            raise RestoreError(place, (f"no operator {uid!r} in it; there are: {known}",))
+            raise RestoreError(
+                wanted.label, (f"no operator {wanted.uid!r} in it; there are: {known}",)
+            )
         return found[0]
 
 

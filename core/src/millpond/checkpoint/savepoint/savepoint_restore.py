@@ -30,11 +30,10 @@ class SavepointRestore:
             MaxParallelismError, StateMigrationError: it does not fit the backend.
         """
         backend = self.backend
-        uid = backend.parameters.place.rpartition("/")[2]
         limits = backend.parameters.config.restore
         for handle in self.handles:
             savepoint = read_savepoint(handle)
-            operator = savepoint.operator(uid, backend.parameters.place or "keyed state")
+            operator = savepoint.operator(backend.parameters.operator)
             adopt_metadata(backend, operator.max_parallelism, operator.key, operator.metas)
             groups = operator.key_group_range.intersection(backend.key_group_range)
             if groups is None:

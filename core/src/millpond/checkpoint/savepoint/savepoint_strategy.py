@@ -59,7 +59,7 @@ class SavepointStrategy(SnapshotStrategy):
         backend, handle = self._backend, reservation.handle
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
-        uid = backend.parameters.place.rpartition("/")[2] or "operator"
+        uid = backend.parameters.operator.uid or "operator"
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -28,6 +27,7 @@ from millpond.checkpoint.handles import (
 )
 from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
+from millpond.checkpoint.paths import METADATA_ENDING, new_snapshot_path, snapshot_folder
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -144,13 +144,12 @@ class SnapshotStrategy(ABC):
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
         """A path that no other attempt uses."""
-        return f"{self._folder()}/{checkpoint_id}-{uuid.uuid4().hex}.{suffix}"
+        return new_snapshot_path(self._folder(), checkpoint_id, suffix)
 
     def _folder(self) -> str:
-        """Where all snapshots of this place and these key groups lie."""
-        place = self._backend.parameters.place.strip("/") or "state"
-        groups = self._backend.key_group_range
-        return f"{place}/kg-{groups.start}-{groups.end}"
+        """Where all snapshots of this operator's key groups lie."""
+        operator = self._backend.parameters.operator
+        return snapshot_folder(operator, self._backend.key_group_range)
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
@@ -199,7 +198,7 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        path = self.new_path(blank.checkpoint_id, "handle.json")
+        path = self.new_path(blank.checkpoint_id, METADATA_ENDING)
         complete = attrs.evolve(self._with_retired(made, before), metadata=path)
         assert blank.storage is not None
         write_sealed(blank.storage, path, complete.to_json())

@@ -10,7 +10,6 @@ earlier layout no longer counts, wherever Spark has kept it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -26,6 +25,7 @@ from millpond.checkpoint import (
 from millpond.checkpoint.formats import LAYOUT
 from millpond.checkpoint.metadata_file import read_sealed, write_sealed
 from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
 from millpond.config import SPARK_SOURCE, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -36,6 +36,7 @@ from millpond.errors import (
     StorageAccessError,
 )
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
+from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.driver.pointer import Pointer
@@ -105,15 +106,7 @@ class Layout:
             raise RestoreError(f"operator {uid!r}", (cause,))
 
 
-def _folder(query: str, uid: str) -> str:
-    return f"{query}/{uid}/layout"
-
-
-def _path(query: str, uid: str, number: int) -> str:
-    return f"{_folder(query, uid)}/{number:08d}.json"
-
-
-def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layout) -> None:
+def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layout) -> None:
     """Write a layout's file; sources are named relative to the storage, like all else.
 
     Raises:
@@ -131,19 +124,19 @@ def write_layout(storage: CheckpointStorage, query: str, uid: str, layout: Layou
         "dropped_after": layout.dropped_after,
     }
     try:
-        write_sealed(storage, _path(query, uid, layout.number), json.dumps(body))
+        write_sealed(storage, layout_path(operator, layout.number), json.dumps(body))
     except StorageAccessError as error:
         raise unusable(storage, error) from error
 
 
-def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -> Layout:
+def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -> Layout:
     """Read a layout by its number.
 
     Raises:
         CorruptSnapshotError: the file is missing or damaged.
         ApiVersionError: a newer Millpond wrote it.
     """
-    path = _path(query, uid, number)
+    path = layout_path(operator, number)
     text = read_sealed(storage, path)
     with decoding(path, "it is no layout"):
         body: dict[str, Any] = parse_json(text)
@@ -157,7 +150,7 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
             sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
             savepoint=exact_text(body["savepoint"], str),
             # Earlier ones had no roster and kept a timeout only where there were timers.
-            roster=tuple(exact_text(each, str) for each in body.get("roster", [uid])),
+            roster=tuple(exact_text(each, str) for each in body.get("roster", [operator.uid])),
             timed=exact_bool(body.get("timed", False), bool),
             dropped_after=None if after is None else exact_int(after, int),
         )
@@ -166,12 +159,15 @@ def read_layout(storage: CheckpointStorage, query: str, uid: str, number: int) -
     return layout
 
 
-def current_layout(storage: CheckpointStorage, query: str, uid: str) -> Layout | None:
+def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[OperatorId, int]]:
+    """The operator and the number of each layout that lies in a folder."""
+    return [found for path in storage.list(folder) if (found := parse_layout_path(path))]
+
+
+def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout | None:
     """The layout in force; None before an operator's first run."""
-    files = storage.list(_folder(query, uid))
-    names = [file.rpartition("/")[2].removesuffix(".json") for file in files]
-    numbers = [int(name) for name in names if re.fullmatch("[0-9]{8,18}", name)]
-    return read_layout(storage, query, uid, max(numbers)) if numbers else None
+    numbers = [number for _, number in _layouts_below(storage, layout_folder(operator))]
+    return read_layout(storage, operator, max(numbers)) if numbers else None
 
 
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
@@ -182,23 +178,21 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     Raises:
         ConfigError: the storage cannot be listed.
     """
-    pattern = re.compile(rf"([^/]+)/{re.escape(uid)}/layout/\d+\.json")
     try:
-        files = storage.list("")
+        layouts = _layouts_below(storage, "")
     except (StorageAccessError, CorruptSnapshotError) as error:
         raise unusable(storage, error) from error
-    queries = {match[1] for path in files if (match := pattern.fullmatch(path))}
     found = []
-    for query in sorted(queries):
+    for operator in sorted({operator for operator, _ in layouts if operator.uid == uid}):
         with suppress(MillpondError):
-            found.append(current_layout(storage, query, uid))
+            found.append(current_layout(storage, operator))
     return [layout for layout in found if layout is not None]
 
 
 def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
     """The operators that have a layout in a query."""
-    found = (re.match(r"[^/]+/([^/]+)/layout/", path) for path in storage.list(query))
-    return {match[1] for match in found if match}
+    layouts = _layouts_below(storage, query)
+    return {operator.uid for operator, _ in layouts if operator.query == query}
 
 
 def unusable(
@@ -211,16 +205,16 @@ def unusable(
 
 
 @lru_cache(maxsize=64)
-def layout_of_run(storage_uri: str, rules: PluginsConfig, query: str, uid: str, run: str) -> Layout:
+def layout_of_run(storage_uri: str, rules: PluginsConfig, operator: OperatorId, run: str) -> Layout:
     """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
 
     Raises:
         RestoreError: the driver has not settled it.
     """
-    layout = current_layout(get_registry(rules).storage(storage_uri), query, uid)
+    layout = current_layout(get_registry(rules).storage(storage_uri), operator)
     if layout is None:
         reason = f"the driver has settled no layout for run {run}; see its log for the reason"
-        raise RestoreError(f"operator {uid!r}", (reason,))
+        raise RestoreError(f"operator {operator.uid!r}", (reason,))
     return layout
 
 

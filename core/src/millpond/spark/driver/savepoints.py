@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from os import PathLike
 
 from pyspark.sql import SparkSession
@@ -13,9 +12,10 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
-from millpond.checkpoint.inspection.spark_checkpoint import last_batch
+from millpond.checkpoint.inspection.spark_checkpoint import METADATA, last_batch, parse_query_id
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.errors import ConfigError
+from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
 from millpond.spark.metrics.batch_metrics import check_query, read_pointers, reading
@@ -36,18 +36,19 @@ def query_handles(
         batch_id: a retained batch; the last committed one by default.
     """
     with reading(checkpoint):
-        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
-    query = json.loads(line.value)["id"]
+        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/{METADATA}").collect()
+    query = parse_query_id(line.value)
     pointers = read_pointers(spark, checkpoint, batch_id)
     registry = get_registry(spark_configuration(spark).plugins)
     at = last_batch(registry.savepoint(checkpoint).storage) if batch_id is None else batch_id
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):
-        newest = current_layout(snapshots, query, uid)
+        operator = OperatorId(query, uid)
+        newest = current_layout(snapshots, operator)
         if newest and newest.dropped_after is not None and newest.dropped_after < at:
             continue
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
-        layout = read_layout(snapshots, query, uid, max(pointer.layout for pointer in mine))
+        layout = read_layout(snapshots, operator, max(pointer.layout for pointer in mine))
         handles[uid] = committed_handles(mine, layout, snapshots)
     return handles
 
@@ -78,12 +79,12 @@ def create_savepoint(
     check_type("target", target, str | PathLike)
     check_type("snapshots", snapshots, str | None)
     config = spark_configuration(spark)
-    place = snapshots or config.checkpoint.dir
-    if place is None:
+    directory = snapshots or config.checkpoint.dir
+    if directory is None:
         reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
         raise ConfigError("snapshots", reason, "create_savepoint(...)")
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target)
-    handles = query_handles(spark, checkpoint, registry.storage(place), batch_id)
+    handles = query_handles(spark, checkpoint, registry.storage(directory), batch_id)
     collect_savepoint(handles, handle, registry)
     return handle

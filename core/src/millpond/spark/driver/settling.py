@@ -1,6 +1,6 @@
 """Settling the layouts of a query that begins: which state belongs to whom.
 
-Spark numbers the operators of a query by their place in its plan, and keeps our pointers under
+Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
 that number. State belongs to an operator's uid. So wherever the operators of a query, or their
 order, are others than at its last start, each gets a new layout that names what its subtasks
 have left, whatever number that lies under; and state that no operator claims stops the start.
@@ -27,6 +27,7 @@ from millpond.errors import (
     StorageAccessError,
     UnclaimedStateError,
 )
+from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.layout import (
     Layout,
@@ -97,10 +98,10 @@ class Start:
         layouts = [self._next_layout(each, current[each.uid]) for each in self.operators]
         for uid, layout in left_out.items():
             _LOG.warning("operator %r is left out; what state it had is given up", uid)
-            write_layout(self.operators[0].storage, self.query, uid, layout)
+            write_layout(self.operators[0].storage, OperatorId(self.query, uid), layout)
         for declared, layout in zip(self.operators, layouts, strict=True):
             _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
-            write_layout(declared.storage, self.query, declared.uid, layout)
+            write_layout(declared.storage, OperatorId(self.query, declared.uid), layout)
 
     @property
     def roster(self) -> tuple[str, ...]:
@@ -121,12 +122,12 @@ class Start:
 
         That kept a timeout beside a pointer only if the function had timers.
         """
-        for place, declared in enumerate(self.operators):
+        for position, declared in enumerate(self.operators):
             layout = current[declared.uid]
             if layout is None or layout.timed or self._now < 0:
                 continue
             root = self.stream.resolvedCheckpointRoot()
-            if declared.timed != keeps_timeouts(self.spark, root, place):
+            if declared.timed != keeps_timeouts(self.spark, root, position):
                 had, has = ("no timers", "some") if declared.timed else ("timers", "none")
                 cause = (
                     f"an earlier Millpond began its state in Spark for a function with {had}, and "
@@ -144,7 +145,7 @@ class Start:
         return current.parallelism == declared.parallelism and current.roster == self.roster
 
     def _current(self, storage: CheckpointStorage, uid: str) -> Layout | None:
-        return current_layout(storage, self.query, uid)
+        return current_layout(storage, OperatorId(self.query, uid))
 
     # ---------------------------------------------------------------- what is committed
 
@@ -178,8 +179,8 @@ class Start:
                 if uid in holders or layout.sources:
                     unclaimed.append(uid)
         if unclaimed and not all(each.ignore_unclaimed for each in self.operators):
-            place = "The query's checkpoint"
-            raise UnclaimedStateError(place, tuple(sorted(unclaimed)), self.roster)
+            where = "The query's checkpoint"
+            raise UnclaimedStateError(where, tuple(sorted(unclaimed)), self.roster)
         return found
 
     def _missing(self, uid: str) -> RestoreError:
@@ -212,10 +213,11 @@ class Start:
 
         It was not if no batch has been committed since: then all is as it was before.
         """
+        operator = OperatorId(self.query, declared.uid)
         while current.dropped_after is not None:
             if current.dropped_after != self._now:
                 return None
-            current = read_layout(declared.storage, self.query, declared.uid, current.number - 1)
+            current = read_layout(declared.storage, operator, current.number - 1)
         return current
 
     def _first_layout(self, declared: DeclaredOperator, number: int) -> Layout:
@@ -225,8 +227,8 @@ class Start:
             saved = _operators_in(declared.restore, declared.savepoint)
             others = {operator.uid for operator in saved} - set(self.roster)
             if others and not declared.ignore_unclaimed:
-                place = f"The savepoint {declared.savepoint}"
-                raise UnclaimedStateError(place, tuple(sorted(others)), self.roster)
+                where = f"The savepoint {declared.savepoint}"
+                raise UnclaimedStateError(where, tuple(sorted(others)), self.roster)
             found = [operator for operator in saved if operator.uid == declared.uid]
             if found and found[0].max_parallelism != declared.max_parallelism:
                 raise MaxParallelismError(found[0].max_parallelism, declared.max_parallelism)

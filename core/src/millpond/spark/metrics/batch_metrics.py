@@ -82,9 +82,9 @@ def _states(
             yield state  # others are somebody else's applyInPandasWithState
 
 
-def keeps_timeouts(spark: SparkSession, checkpoint: str, place: int) -> bool:
-    """Whether Spark's state of the operator at a place has a column for the next timeout."""
-    state = list(_states(spark, checkpoint))[place]
+def keeps_timeouts(spark: SparkSession, checkpoint: str, position: int) -> bool:
+    """Whether Spark's state of the operator at a position has a column for the next timeout."""
+    state = list(_states(spark, checkpoint))[position]
     return "timeoutTimestamp" in state.select("value.*").schema.names
 
 

@@ -17,11 +17,17 @@ from typing import Any
 
 import attrs
 
-from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
+from millpond.backend import (
+    Capability,
+    KeyedBackendParameters,
+    KeyedStateBackend,
+    StateBackend,
+)
 from millpond.checkpoint import KeyedStateHandle, catch_up, restore_keyed
 from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
 from millpond.runtime.opening import create_backend
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.committed_state import CommittedState
@@ -42,7 +48,7 @@ class Acquired:
 
     Attributes:
         source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
-        copies_discarded: how many copies were of no use and thrown away on the way.
+        copies_discarded: how many copies could not be used and were thrown away.
         succeeded: set by the task at its end; only then is the backend kept.
     """
 
@@ -65,25 +71,17 @@ def acquire_backend(
     Raises:
         RestoreError: every way has failed; it names all causes.
     """
-    keys = (plan.key_names, plan.key_fields)
-    identity = (query, plan.uid, groups, plan.resolution, repr(plan.config), keys)
-    place = f"{query}/{plan.uid}"
-    folder = f"kg-{groups.start}-{groups.end}-{plan.resolution.name.replace(':', '_')}"
-    with claimed_directory(local_root() / place / folder) as (directory, shared):
-        failures: list[str] = []
-        clock = ManualClock(now)
-        acquired = _from_worker(identity, plan, committed.handle, failures) or _open(
-            plan, place, groups, committed, directory, failures, clock, shared=shared
-        )
-        acquired.copies_discarded = len(failures)
-        backend = acquired.backend
-        kept_clock = backend.parameters.clock
+    source = _Source(plan, OperatorId(query, plan.uid), groups, committed)
+    with claimed_directory(source.local_copy()) as (directory, shared):
+        acquired = source.from_worker() or source.opened(directory, ManualClock(now), shared=shared)
+        acquired.copies_discarded = len(source.failures)
+        kept_clock = acquired.backend.parameters.clock
         assert isinstance(kept_clock, ManualClock)
         kept_clock.set(now)
         try:
             yield acquired
         finally:
-            _give_back(identity, acquired)
+            _give_back(source.identity, acquired)
 
 
 def _give_back(identity: tuple[Any, ...], acquired: Acquired) -> None:
@@ -103,121 +101,131 @@ def _keep(identity: tuple[Any, ...], backend: KeyedStateBackend) -> None:
         _kept.popitem(last=False)[1].close()
 
 
-def _from_worker(
-    identity: tuple[Any, ...],
-    plan: OperatorPlan,
-    handle: KeyedStateHandle | None,
-    failures: list[str],
-) -> Acquired | None:
-    backend = _kept.pop(identity, None)
-    if backend is None:
-        return None
-    if handle is None:
-        backend.close()
-        return None
-    current = backend.version == handle.version
-    if not _caught_up(backend, handle, failures, "this worker's copy"):
-        backend.close()
-        return None
-    if current:
-        backend.notify_checkpoint_complete(handle.checkpoint_id)
-    else:
-        _start(backend, plan, handle)
-    return Acquired(backend, "worker" if current else "deltas")
+@attrs.frozen
+class _Source:
+    """The ways to the backend of one subtask.
 
+    Attributes:
+        failures: why copies could not be used, in the order they were tried.
+    """
 
-def _parameters(
-    plan: OperatorPlan,
-    place: str,
-    groups: KeyGroupRange,
-    directory: Path,
-    usable: frozenset[str],
-    clock: ManualClock,
-) -> KeyedBackendParameters:
-    return KeyedBackendParameters(
-        key_codec=plan.key_codec(),
-        max_parallelism=plan.max_parallelism,
-        key_group_range=groups,
-        clock=clock,
-        config=plan.config,
-        registry=plan.registry,
-        directory=directory,
-        reuse_versions=usable,
-        options=plan.config.backend_options(plan.resolution.name),
-        place=place,
-    )
+    plan: OperatorPlan
+    operator: OperatorId
+    groups: KeyGroupRange
+    committed: CommittedState
+    failures: list[str] = attrs.field(factory=list)
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a backend that this worker has kept must agree in."""
+        plan = self.plan
+        keys = (plan.key_names, plan.key_fields)
+        return self.operator, self.groups, plan.resolution, repr(plan.config), keys
 
-def _open(
-    plan: OperatorPlan,
-    place: str,
-    groups: KeyGroupRange,
-    committed: CommittedState,
-    directory: Path,
-    failures: list[str],
-    clock: ManualClock,
-    *,
-    shared: bool,
-) -> Acquired:
-    factory = plan.registry.load(plan.resolution)
-    keeps = Capability.LOCAL_COPY in factory.capabilities
-    handle = committed.handle
-    usable = frozenset[str]()
-    if handle is not None and shared and keeps:
-        usable = handle.ancestors() | {handle.version}
-    parameters = _parameters(plan, place, groups, directory, usable, clock)
-    backend = create_backend(factory, parameters)
-    if backend.discarded:
-        _given_up(place, "the local copy", backend.discarded, failures)
-    try:
-        found = backend.version
-        if handle is not None and found is not None:
-            if _caught_up(backend, handle, failures, "the local copy"):
-                _start(backend, plan, handle)
-                return Acquired(backend, "local" if found == handle.version else "deltas")
+    def local_copy(self) -> Path:
+        """Where this machine's copy lies."""
+        backend = self.plan.resolution.name.replace(":", "_")
+        name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
+        return local_root() / self.operator.folder / name
+
+    def from_worker(self) -> Acquired | None:
+        """The backend that this worker has kept; None where it has none that can be used."""
+        backend = _kept.pop(self.identity, None)
+        if backend is None:
+            return None
+        handle = self.committed.handle
+        if handle is None:
             backend.close()
-            emptied = attrs.evolve(parameters, reuse_versions=frozenset())
-            backend = create_backend(factory, emptied)
-        source = _restore(backend, committed, failures)
-        _start(backend, plan, handle)
-    except BaseException:
-        backend.close()
-        raise
-    return Acquired(backend, source)
+            return None
+        current = backend.version == handle.version
+        if not self._caught_up(backend, handle, "this worker's copy"):
+            backend.close()
+            return None
+        if current:
+            backend.notify_checkpoint_complete(handle.checkpoint_id)
+        else:
+            self._start(backend)
+        return Acquired(backend, "worker" if current else "deltas")
 
-
-def _caught_up(
-    backend: KeyedStateBackend, handle: KeyedStateHandle, failures: list[str], what: str
-) -> bool:
-    """Whether a copy could be brought to the snapshot; if it failed, why goes into the log."""
-    try:
-        return catch_up(backend, handle)
-    except MillpondError as error:
-        _given_up(backend.parameters.place, what, str(error), failures)
-        return False
-
-
-def _given_up(place: str, what: str, reason: str, failures: list[str]) -> None:
-    _LOG.warning("%s: %s is of no use: %s", place, what, reason)
-    failures.append(f"{what}: {reason}")
-
-
-def _restore(backend: KeyedStateBackend, committed: CommittedState, failures: list[str]) -> str:
-    """Fill an empty backend from the storage, which is the last resort."""
-    handles = [*committed.sources] if committed.handle is None else [committed.handle]
-    if not handles:
-        return "new"
-    try:
-        restore_keyed(backend, handles)
-    except CorruptSnapshotError as error:
-        if not failures:
+    def opened(self, directory: Path, clock: ManualClock, *, shared: bool) -> Acquired:
+        """A new backend, over the local copy if that can be used, else from the storage."""
+        factory = self.plan.registry.load(self.plan.resolution)
+        usable = self._usable_versions(factory) if shared else frozenset[str]()
+        parameters = self._parameters(directory, usable, clock)
+        backend = create_backend(factory, parameters)
+        if backend.discarded:
+            self._give_up("the local copy", backend.discarded)
+        handle, found = self.committed.handle, backend.version
+        try:
+            if handle is None or found is None:
+                source = self._restored(backend)
+            elif self._caught_up(backend, handle, "the local copy"):
+                source = "local" if found == handle.version else "deltas"
+            else:
+                backend.close()
+                emptied = attrs.evolve(parameters, reuse_versions=frozenset())
+                backend = create_backend(factory, emptied)
+                source = self._restored(backend)
+            self._start(backend)
+        except BaseException:
+            backend.close()
             raise
-        causes = (*failures, f"the snapshot: {error}")
-        raise RestoreError(backend.parameters.place, causes) from error
-    if committed.handle is not None:
-        backend.flush(committed.handle.version)
-    return "snapshot" if committed.handle is not None else "rescaled"
+        return Acquired(backend, source)
 
+    def _usable_versions(self, factory: StateBackend) -> frozenset[str]:
+        """The versions from which the snapshot's deltas lead to it."""
+        handle = self.committed.handle
+        if handle is None or Capability.LOCAL_COPY not in factory.capabilities:
+            return frozenset()
+        return handle.ancestors() | {handle.version}
 
-def _start(backend: KeyedStateBackend, plan: OperatorPlan, handle: KeyedStateHandle | None) -> None:
-    backend.strategy(plan.config.state.snapshot.strategy).start(handle)
+    def _parameters(
+        self, directory: Path, usable: frozenset[str], clock: ManualClock
+    ) -> KeyedBackendParameters:
+        plan = self.plan
+        return KeyedBackendParameters(
+            key_codec=plan.key_codec(),
+            max_parallelism=plan.max_parallelism,
+            key_group_range=self.groups,
+            clock=clock,
+            config=plan.config,
+            registry=plan.registry,
+            directory=directory,
+            reuse_versions=usable,
+            options=plan.config.backend_options(plan.resolution.name),
+            operator=self.operator,
+        )
+
+    def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
+        """Whether a copy could be brought to the snapshot; if it failed, why goes into the log."""
+        try:
+            return catch_up(backend, handle)
+        except MillpondError as error:
+            self._give_up(what, str(error))
+            return False
+
+    def _give_up(self, what: str, reason: str) -> None:
+        _LOG.warning("%s: %s cannot be used: %s", self.operator, what, reason)
+        self.failures.append(f"{what}: {reason}")
+
+    def _restored(self, backend: KeyedStateBackend) -> str:
+        """Fill an empty backend from the storage, the last resort; returns the way's name."""
+        own = self.committed.handle
+        handles = [*self.committed.sources] if own is None else [own]
+        if not handles:
+            return "new"
+        try:
+            restore_keyed(backend, handles)
+        except CorruptSnapshotError as error:
+            if not self.failures:
+                raise
+            causes = (*self.failures, f"the snapshot: {error}")
+            raise RestoreError(self.operator.label, causes) from error
+        if own is None:
+            return "rescaled"
+        backend.flush(own.version)
+        return "snapshot"
+
+    def _start(self, backend: KeyedStateBackend) -> None:
+        strategy = self.plan.config.state.snapshot.strategy
+        backend.strategy(strategy).start(self.committed.handle)

@@ -13,6 +13,7 @@ from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.errors import RestoreError
+from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo
 from millpond.spark.driver.layout import Layout, layout_of_run
 from millpond.spark.driver.plan import OperatorPlan
@@ -65,7 +66,7 @@ def own_pointer(
     theirs = layout
     if pointer.operator_uid != plan.uid:
         uri, rules = plan.config.checkpoint.dir or "", plan.config.plugins
-        theirs = layout_of_run(uri, rules, query, pointer.operator_uid, run)
+        theirs = layout_of_run(uri, rules, OperatorId(query, pointer.operator_uid), run)
         if pointer.layout == theirs.number:
             cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
             raise RestoreError(f"operator {plan.uid!r}", (cause,))

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond.checkpoint import SnapshotResult
 from millpond.errors import RestoreError
+from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo, open_operator_backend
 from millpond.spark.driver.layout import layout_of_run
 from millpond.spark.driver.plan import OperatorPlan
@@ -40,7 +41,7 @@ def run_subtask(
     metrics = BatchMetrics()
     query, run, batch_id = _running_query()
     directory, rules = plan.config.checkpoint.dir or "", plan.config.plugins
-    layout = layout_of_run(directory, rules, query, plan.uid, run)
+    layout = layout_of_run(directory, rules, OperatorId(query, plan.uid), run)
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
     pointer = own_pointer(plan, query, run, layout, state)
     if not plan.owns(label):

@@ -1,0 +1,94 @@
+"""Where the files of a checkpoint directory lie, relative to its root.
+
+::
+
+    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.<ending>    a subtask's snapshots
+    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.handle.json   their metadata
+    <query>/<uid>/layout/<number>.json                                    layouts, on Spark
+
+``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Self
+
+import attrs
+
+from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.operator_id import OperatorId
+
+__all__ = [
+    "METADATA_ENDING",
+    "SnapshotPath",
+    "layout_folder",
+    "layout_path",
+    "new_snapshot_path",
+    "owner_of",
+    "parse_layout_path",
+    "snapshot_folder",
+]
+
+METADATA_ENDING = "handle.json"
+"""How the name of a snapshot's metadata ends."""
+
+_SNAPSHOT = re.compile(
+    r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"
+    r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
+)
+_LAYOUT = re.compile(r"(?P<operator>.+)/layout/(?P<number>[0-9]{8,18})\.json")
+
+
+@attrs.frozen
+class SnapshotPath:
+    """What the path of a snapshot's file says."""
+
+    folder: str
+    operator: OperatorId
+    key_group_range: KeyGroupRange
+    checkpoint_id: int
+
+    @classmethod
+    def parse(cls, path: str) -> Self | None:
+        """The parts of a path; None where it is not a snapshot's."""
+        match = _SNAPSHOT.fullmatch(path)
+        if match is None:
+            return None
+        first, last = int(match["first"]), int(match["last"])
+        if not first <= last < MAX_KEY_GROUPS:
+            return None
+        operator = OperatorId.of(match["operator"] or "")
+        return cls(match["folder"], operator, KeyGroupRange(first, last), int(match["id"]))
+
+
+def snapshot_folder(operator: OperatorId, groups: KeyGroupRange) -> str:
+    """Where all snapshots of a subtask lie."""
+    return f"{operator.folder}/kg-{groups.start}-{groups.end}"
+
+
+def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
+    """A path in a subtask's folder that no other attempt uses."""
+    return f"{folder}/{checkpoint_id}-{uuid.uuid4().hex}.{ending}"
+
+
+def owner_of(path: str) -> OperatorId:
+    """The operator of a snapshot's or a layout's file."""
+    return OperatorId.of(path.rpartition("/")[0].rpartition("/")[0])
+
+
+def layout_folder(operator: OperatorId) -> str:
+    """Where an operator's layouts lie."""
+    return f"{operator.folder}/layout"
+
+
+def layout_path(operator: OperatorId, number: int) -> str:
+    """The file of a layout."""
+    return f"{layout_folder(operator)}/{number:08d}.json"
+
+
+def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
+    """The operator and the number of a layout's file; None where it is another file."""
+    match = _LAYOUT.fullmatch(path)
+    return None if match is None else (OperatorId.of(match["operator"]), int(match["number"]))

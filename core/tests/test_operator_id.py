@@ -1,0 +1,65 @@
+"""Operators: their text, folder and label, and the paths below a checkpoint directory."""
+
+import pickle
+
+import pytest
+from millpond import KeyGroupRange
+from millpond.checkpoint.paths import (
+    SnapshotPath,
+    layout_path,
+    new_snapshot_path,
+    owner_of,
+    parse_layout_path,
+    snapshot_folder,
+)
+from millpond.operator_id import OperatorId
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "uid", "folder", "label"),
+    [
+        ("q/totals", "q", "totals", "q/totals", "q/totals"),
+        ("totals", "", "totals", "totals", "totals"),
+        ("/q/totals/", "q", "totals", "q/totals", "q/totals"),
+        ("a/b/totals", "a/b", "totals", "a/b/totals", "a/b/totals"),
+        ("", "", "", "state", "keyed state"),
+    ],
+)
+def test_an_operator_of_a_text(text, query, uid, folder, label):
+    """The uid is the text's last part; without a name there are words of our own."""
+    operator = OperatorId.of(text)
+    assert operator == OperatorId(query, uid)
+    assert (operator.folder, operator.label) == (folder, label)
+    assert OperatorId.of(str(operator)) == operator
+    assert pickle.loads(pickle.dumps(operator)) == operator
+
+
+@pytest.mark.parametrize("text", ["q/totals", "totals", "a/b/totals"])
+def test_paths_tell_their_operator(text):
+    """What is written under an operator's folder is known for its own, whatever file it is."""
+    operator = OperatorId.of(text)
+    folder = snapshot_folder(operator, KeyGroupRange(3, 17))
+    assert folder == f"{text}/kg-3-17"
+    path = new_snapshot_path(folder, 7, "delta.arrow")
+    assert SnapshotPath.parse(path) == SnapshotPath(folder, operator, KeyGroupRange(3, 17), 7)
+    assert path != new_snapshot_path(folder, 7, "delta.arrow")
+    layout = layout_path(operator, 4)
+    assert layout == f"{text}/layout/00000004.json"
+    assert parse_layout_path(layout) == (operator, 4)
+    assert owner_of(path) == owner_of(layout) == operator
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "q/op/kg-3-2/1-" + "0" * 32 + ".base.arrow",
+        "q/op/kg-0-99999/1-" + "0" * 32 + ".base.arrow",
+        "q/op/kg-0-1/x-" + "0" * 32 + ".base.arrow",
+        "q/op/kg-0-1/1-short.base.arrow",
+        "q/op/layout/00000001.json",
+    ],
+)
+def test_other_files_are_no_snapshots(path):
+    """Key groups that cannot be, and names of another form, are not taken for ours."""
+    assert SnapshotPath.parse(path) is None
+    assert parse_layout_path("q/op/layout/notes.json") is None
