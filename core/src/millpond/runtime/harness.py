@@ -146,10 +146,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
         """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
+        operator = self._opened("process_broadcast")
         check_type("function", self._function, KeyedBroadcastProcessFunction)
         if timestamp is not None:
             check_within("timestamp", timestamp, *INT64)
-        self._opened("process_broadcast").process_broadcast(as_row(row), timestamp, self.output)
+        operator.process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
