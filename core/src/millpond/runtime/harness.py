@@ -11,6 +11,7 @@ from typing import Any, Generic, Self
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within, checked
+from millpond.backend.operator_state import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
@@ -85,31 +86,15 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self.clock = ManualClock(clock_ms)
         self._select = selector(key, "key")
         self._function = function
+        self._entered = False
         self._checkpoint_id = 0
         self._storage = MemoryStorage.private()
-        single = isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike))
-        handles: Any = [restore] if single else list(restore or ())  # type: ignore[arg-type]
         self._registry = get_registry((config or Config()).plugins)
-        old = [restorable(handle, self._registry) for handle in handles if handle is not None]
-        with ExitStack() as resources:
-            self._backend = resources.enter_context(
-                open_keyed_backend(
-                    backend,
-                    key_type=key_type,
-                    max_parallelism=max_parallelism,
-                    key_group_range=key_group_range
-                    or subtask_groups(max_parallelism, parallelism, subtask),
-                    directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
-                    clock=self.clock,
-                    config=config,
-                    restore=old,
-                )
-            )
-            share = operator_state_share(old, "", subtask, parallelism)
-            own = resources.enter_context(open_operator_backend(restore=share, config=config))
-            self._resources = resources.pop_all()
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
-        self._entered = False
+        handles = _as_list(restore)
+        old = [restorable(handle, self._registry) for handle in handles if handle is not None]
+        groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
+        own = self._open(backend, key_type, groups, info, old, config)
         self._operator = KeyedOperator(
             function,
             self._backend,
@@ -118,6 +103,34 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             is_restored=bool(handles),
             restored_checkpoint_id=max((handle.checkpoint_id for handle in old), default=None),
         )
+
+    def _open(
+        self,
+        backend: str,
+        key_type: DeclaredKeyType[Any],
+        groups: KeyGroupRange,
+        info: SubtaskInfo,
+        old: list[KeyedStateHandle | SavepointHandle],
+        config: Config | None,
+    ) -> OperatorStateBackend:
+        """Open the keyed backend and return the operator state, both restored; or open neither."""
+        with ExitStack() as resources:
+            self._backend = resources.enter_context(
+                open_keyed_backend(
+                    backend,
+                    key_type=key_type,
+                    max_parallelism=info.max_parallelism,
+                    key_group_range=groups,
+                    directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
+                    clock=self.clock,
+                    config=config,
+                    restore=old,
+                )
+            )
+            share = operator_state_share(old, "", info.index, info.parallelism)
+            own = resources.enter_context(open_operator_backend(restore=share, config=config))
+            self._resources = resources.pop_all()
+        return own
 
     @override
     def __enter__(self) -> Self:
@@ -195,3 +208,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()
         handle: SavepointHandle | None = result.handle
         return handle
+
+
+def _as_list(restore: Restorable | Iterable[Restorable | None] | None) -> list[Restorable | None]:
+    if restore is None:
+        return []
+    if isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
+        return [restore]
+    return list(restore)

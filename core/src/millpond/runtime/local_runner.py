@@ -67,16 +67,10 @@ def run(
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
     select = selector(key, "key")
-    moment = _no_time if event_time is None else selector(event_time, "event_time")
-    sent: Callable[[Any], Any] = _no_time
-    if broadcast_event_time is not None:
-        sent = selector(broadcast_event_time, "broadcast_event_time")
+    event_time_of = _times(event_time, "event_time")
+    sent_at = _times(broadcast_event_time, "broadcast_event_time")
+    kind, rows = _key_type(key_type, select, rows)
     output: list[OUT] = []
-    iterator = iter(rows)
-    first = list(islice(iterator, 1))
-    kind = key_type
-    if kind is None:  # without a row there is no key, whatever its type
-        kind = infer_key_type(select(as_row(first[0]))) if first else str
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         open_keyed_backend(
@@ -89,20 +83,44 @@ def run(
         try:
             for row in map(as_row, broadcast):
                 check_type("function", function, KeyedBroadcastProcessFunction)
-                operator.process_broadcast(row, sent(row), output)
-            for row in map(as_row, chain(first, iterator)):
-                operator.fire_processing_time(output)
-                timestamp = moment(row)
-                check_type("event_time", timestamp, int | None)
-                operator.process(select(row), row, timestamp, output)
-                if watermark_delay is not None and timestamp is not None:
-                    operator.advance_watermark(timestamp - watermark_delay - 1, output)
-            operator.fire_processing_time(output)
-            operator.advance_watermark(MAX_TIMESTAMP, output)
+                operator.process_broadcast(row, sent_at(row), output)
+            keyed = ((select(row), row, event_time_of(row)) for row in map(as_row, rows))
+            _process(operator, keyed, watermark_delay, output)
         finally:
             operator.close()
     return output
 
 
-def _no_time(_: Any) -> None:
-    return None
+def _times(field: str | Callable[[Any], Any] | None, argument: str) -> Callable[[Any], Any]:
+    """What gives a row's event time; None for each where no field was named."""
+    return (lambda _: None) if field is None else selector(field, argument)
+
+
+def _key_type(
+    declared: DeclaredKeyType[Any] | None, select: Callable[[Any], Any], rows: Iterable[Any]
+) -> tuple[DeclaredKeyType[Any], Iterable[Any]]:
+    """The type of the keys, from the first row if it is not declared; and all rows."""
+    if declared is not None:
+        return declared, rows
+    iterator = iter(rows)
+    first = list(islice(iterator, 1))
+    # Without a row there is no key, whatever its type.
+    found = infer_key_type(select(as_row(first[0]))) if first else str
+    return found, chain(first, iterator)
+
+
+def _process(
+    operator: KeyedOperator,
+    rows: Iterable[tuple[Any, Any, Any]],
+    watermark_delay: int | None,
+    output: list[Any],
+) -> None:
+    """Process rows, given with key and event time, and fire the timers as time goes on."""
+    for key, row, timestamp in rows:
+        operator.fire_processing_time(output)
+        check_type("event_time", timestamp, int | None)
+        operator.process(key, row, timestamp, output)
+        if watermark_delay is not None and timestamp is not None:
+            operator.advance_watermark(timestamp - watermark_delay - 1, output)
+    operator.fire_processing_time(output)
+    operator.advance_watermark(MAX_TIMESTAMP, output)
