@@ -340,6 +340,17 @@ class Anything(mp.windows.ProcessWindowFunction):
         yield key, len(elements)
 
 
+class Buffered(mp.ListCheckpointed[tuple[str, int]]):
+    element_type = tuple[str, int]
+
+    def snapshot_state(self, checkpoint_id: int) -> list[tuple[str, int]]:
+        return []
+
+    # E: override reportIncompatibleMethodOverride
+    def restore_state(self, elements: list[str]) -> None:
+        pass
+
+
 def runs(orders: list[Order]) -> None:
     assert_type(mp.local.run(Priced(), orders, key="item"), list[tuple[str, float]])
     assert_type(mp.local.run(Spent(), orders, key="item", key_type=str), list[Any])
