@@ -30,6 +30,8 @@ SLOW = (
     "tests/distributions/",
     "tests/fuzz/test_fuzz.py::test_mutants_are_equal_or_refused",
     "tests/plugins/test_third_party.py",
+    # Type checkers over whole programs.
+    "tests/type_checkers/",
 )
 """What takes long and is no Spark, by the beginnings of names: left to `make test`."""
 

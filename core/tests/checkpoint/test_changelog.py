@@ -136,11 +136,15 @@ def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
 
 
 def test_a_restored_backend_goes_on_with_deltas(subject, tmp_path, storage):
-    """The snapshot that it was restored from is the base of the next one."""
+    """From its first change on, whether or not a flush comes before its first snapshot."""
     subject.change("a", 1)
     handle = subject.take(1)
     with open_memory(tmp_path / "next", settings=MANY, restore=[handle]) as backend:
+        backend.strategy("changelog").start(handle)
         following = Subject(backend, storage)
         following.change("b", 2)
+        backend.flush()
+        following.change("c", 3)
         second = following.take(2)
-        assert restored(tmp_path, second) == {"a": 1, "b": 2}
+        assert [(file.kind, file.rows) for file in second.files] == [("base", 1), ("delta", 2)]
+        assert restored(tmp_path, second) == {"a": 1, "b": 2, "c": 3}
