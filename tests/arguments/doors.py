@@ -74,8 +74,8 @@ TARGETS = {
         {"handles_by_subtask": lambda: [None], "new_parallelism": lambda: 2},
     ),
     "Config": (
-        lambda place, options: mp.Config(options, place=place),
-        {"options": dict, "place": lambda: "here"},
+        lambda place, options, origins: mp.Config(options, place=place, origins=origins),
+        {"options": dict, "place": lambda: "here", "origins": lambda: mp.Config().origins},
     ),
     "Config [sections]": (
         mp.Config,

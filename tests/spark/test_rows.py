@@ -14,7 +14,7 @@ from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.carriers.nested import row_type
 from millpond.spark.schemas import output_schema
 from millpond.spark.windowed import _BesideLateRows
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructType
 
 COLUMNS = ("k", "n", "with space")
@@ -181,7 +181,7 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
 def test_columns_are_named_by_text(odd):
     """Keys and output of another type, as a Column or a list, are refused by argument."""
     with pytest.raises(errors.ConfigError, match="keys: name columns by text"):
-        key_by(None, odd)
+        key_by(object.__new__(DataFrame), odd)
     with pytest.raises(errors.ConfigError, match="output: must be DDL text or a StructType"):
         output_schema(odd)
 

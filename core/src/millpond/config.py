@@ -216,6 +216,7 @@ class Config:
     ) -> None:
         check_type("options", options, Mapping | None)
         check_type("place", place, str | Origins)
+        check_type("origins", origins, Origins | None)
         place = place if origins is None else origins
         try:
             given = list(flatten({**sections, **(options or {})}))
