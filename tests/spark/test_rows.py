@@ -11,7 +11,7 @@ from millpond import errors, windows
 from millpond.runtime.windows import ProcessWindowFunction
 from millpond.spark import key_by
 from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.nested import row_type
+from millpond.spark.carriers.named_rows import row_type
 from millpond.spark.schemas import output_schema
 from millpond.spark.windowed import _BesideLateRows
 from pyspark.sql import DataFrame, Row

@@ -9,7 +9,7 @@ import spark_type_language as sl
 import streaming
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.carriers import nested, numeric, temporal
+from millpond.spark.carriers import json_nodes, numeric, temporal
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.plan import key_codec_of
 from pyspark.sql import functions as F
@@ -262,8 +262,8 @@ PLANTED = [
     (temporal.TimestampCarrier, "decode", _whole_seconds),
     (numeric.DoubleCarrier, "pack", _no_sign),
     (numeric.DecimalCarrier, "decode", _28_digits),
-    (nested._Struct, "decode", _zero_for_null),
-    (nested._Array, "decode", _no_nulls),
+    (json_nodes._Struct, "decode", _zero_for_null),
+    (json_nodes._Array, "decode", _no_nulls),
 ]
 
 

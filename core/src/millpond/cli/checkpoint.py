@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from millpond.checkpoint.inspection.catalog import Catalog, Subtask
+from millpond.checkpoint.inspection.catalog import Catalog
 from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
+from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.checkpoint.paths import owner_of
 from millpond.cli.output import as_json_option, show

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 import click
 
 from millpond.checkpoint import SavepointHandle
-from millpond.checkpoint.inspection.catalog import Catalog, Subtask, read_catalog
+from millpond.checkpoint.inspection.catalog import Catalog, read_catalog
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored
 from millpond.checkpoint.inspection.spark_checkpoint import (
     has_query_metadata,
     is_spark_checkpoint,
 )
+from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable

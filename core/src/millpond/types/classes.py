@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from millpond.errors import StateTypeError, brief
+from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
-from millpond.types.scalars import fits_int64
 
 __all__ = [
     "ClassError",

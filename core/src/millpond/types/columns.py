@@ -23,16 +23,16 @@ import pyarrow as pa
 
 from millpond.errors import brief
 from millpond.types.base import SerializerSnapshot
-from millpond.types.node import SCALAR_NODES, entries_of, mapping_of
-from millpond.types.scalars import (
+from millpond.types.exact_values import (
     datetime_from_micros,
     decimal_from_text,
     fits_int64,
     int_from_text,
     int_to_text,
     micros_from_datetime,
-    scalar_named,
 )
+from millpond.types.node import SCALAR_NODES, entries_of, mapping_of
+from millpond.types.scalars import scalar_named
 
 __all__ = ["ColumnForm", "UnfitError", "column_form"]
 

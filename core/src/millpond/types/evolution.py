@@ -17,8 +17,8 @@ import attrs
 from millpond.arguments import check_type
 from millpond.types.classes import stored_members
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
+from millpond.types.exact_values import exact_float
 from millpond.types.node import entries_of, mapping_of, unpack_int
-from millpond.types.scalars import exact_float
 
 __all__ = [
     "RENAMED_FROM",

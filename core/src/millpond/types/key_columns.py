@@ -12,6 +12,7 @@ import xxhash
 from typing_extensions import override
 
 from millpond.types.base import SerializerSnapshot
+from millpond.types.exact_values import datetime_from_micros, micros_from_datetime
 from millpond.types.keys import (
     HASH_SEED,
     KeyCodec,
@@ -22,7 +23,6 @@ from millpond.types.keys import (
     unescape,
 )
 from millpond.types.scalar_keys import SCALAR_KEYS
-from millpond.types.scalars import datetime_from_micros, micros_from_datetime
 
 __all__ = ["KeyColumn", "codec_from_snapshot", "key_column"]
 

@@ -16,10 +16,9 @@ import attrs
 import msgspec
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.scalars import (
+from millpond.types.exact_values import (
     EPOCH,
     NAIVE_EPOCH,
-    SCALARS,
     datetime_from_micros,
     decimal_from_text,
     fits_int64,
@@ -27,6 +26,7 @@ from millpond.types.scalars import (
     int_to_bytes,
     micros_from_datetime,
 )
+from millpond.types.scalars import SCALARS
 
 __all__ = ["NONE_NODE", "SCALAR_NODES", "Node", "entries_of", "mapping_of", "unpack_int"]
 

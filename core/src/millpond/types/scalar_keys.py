@@ -13,8 +13,9 @@ import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
+from millpond.types.exact_values import datetime_from_micros, micros_from_datetime
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
-from millpond.types.scalars import SCALARS, datetime_from_micros, micros_from_datetime
+from millpond.types.scalars import SCALARS
 
 __all__ = ["SCALAR_KEYS"]
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.subtask import Subtask, read_subtask, reason_of, still_there
 from millpond.checkpoint.metadata_file import read_sealed
 from millpond.checkpoint.paths import (
-    METADATA_ENDING,
     SnapshotPath,
     owner_of,
     parse_layout_path,
@@ -33,53 +33,9 @@ from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.untrusted import decoding, parse_json
 
-__all__ = ["Catalog", "Subtask", "complete_parts", "newest_parts", "read_catalog"]
+__all__ = ["Catalog", "complete_parts", "newest_parts", "read_catalog"]
 
 _LOG = logging.getLogger("millpond.restore")
-
-
-@attrs.frozen
-class Subtask:
-    """One folder of snapshots: those of an operator's subtask.
-
-    Attributes:
-        folder: where they lie; see ``millpond.checkpoint.paths``.
-        handles: its snapshots by ascending checkpoint id.
-        key_group_range: those in its name.
-        files: all files in the folder, with the checkpoint id in their names.
-        broken: metadata files that cannot be read, with the reason.
-    """
-
-    folder: str
-    operator: OperatorId
-    key_group_range: KeyGroupRange
-    handles: tuple[KeyedStateHandle, ...]
-    files: dict[str, int]
-    broken: dict[str, str]
-
-    @property
-    def uid(self) -> str:
-        """The operator's uid."""
-        return self.operator.uid
-
-    def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
-        """The newest snapshots up to an id; several where attempts have raced."""
-        known = [
-            h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
-        ]
-        return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
-
-    def unnamed(self, checkpoint_id: int | None) -> int:
-        """The newest id up to another of files that are newer than all metadata; -1 for none.
-
-        A subtask without any metadata is a gap, and not told here.
-        """
-        known = self.at(checkpoint_id)
-        numbers = self.files.values()
-        newest = max(
-            (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
-        )
-        return newest if known and newest > known[-1].checkpoint_id else -1
 
 
 @attrs.frozen
@@ -250,17 +206,17 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         elif layout := parse_layout_path(path):
             operator, number = layout
             newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
-    subtasks = tuple(_subtask(storage, files) for _, files in sorted(folders.items()))
+    subtasks = tuple(read_subtask(storage, files) for _, files in sorted(folders.items()))
     if any(each.broken for each in subtasks):
         present = frozenset(storage.list(""))
-        subtasks = tuple(_still_there(each, present) for each in subtasks)
+        subtasks = tuple(still_there(each, present) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
     for _, path in newest_layouts.values():
         try:
             layouts[path] = frozenset(_source_paths(storage, path))
         except MillpondError as error:
-            broken[path] = _reason(error)
+            broken[path] = reason_of(error)
             layouts[path] = frozenset()
     return Catalog(storage, subtasks, layouts, broken)
 
@@ -269,39 +225,3 @@ def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
     with decoding(layout, "it is no layout"):
         for text in parse_json(read_sealed(storage, layout))["sources"]:
             yield from KeyedStateHandle.from_json(text, storage).all_paths
-
-
-def _subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
-    """The subtask of the files of one folder."""
-    found: list[KeyedStateHandle] = []
-    broken: dict[str, str] = {}
-    for path, file in files.items():
-        if not path.endswith(f".{METADATA_ENDING}"):
-            continue
-        try:
-            handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
-        except MillpondError as error:
-            broken[path] = _reason(error)
-            continue
-        expected = (file.key_group_range, file.checkpoint_id)
-        if (handle.key_group_range, handle.checkpoint_id) == expected:
-            found.append(handle)
-        else:
-            broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
-    found.sort(key=lambda handle: handle.checkpoint_id)
-    one = next(iter(files.values()))
-    numbers = {path: file.checkpoint_id for path, file in files.items()}
-    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
-
-
-def _still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
-    """Without what a running job has deleted since the first listing: that is no damage."""
-    return attrs.evolve(
-        subtask,
-        files={path: number for path, number in subtask.files.items() if path in present},
-        broken={path: reason for path, reason in subtask.broken.items() if path in present},
-    )
-
-
-def _reason(error: MillpondError) -> str:
-    return error.reason if isinstance(error, CorruptSnapshotError) else str(error)

@@ -13,8 +13,9 @@ from millpond.backend.cleanup import live_rows
 from millpond.backend.operator_state import FrozenState, OperatorStateMeta
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.inspection.catalog import Catalog, Subtask, complete_parts, read_catalog
+from millpond.checkpoint.inspection.catalog import Catalog, complete_parts, read_catalog
 from millpond.checkpoint.inspection.rows_in_memory import Contents, read_contents
+from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
 from millpond.checkpoint.savepoint.operator_tables import (
     OperatorTableCodec,

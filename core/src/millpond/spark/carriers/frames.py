@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.spark.carriers.carrier import Carrier
-from millpond.spark.carriers.named_rows import reader_of
-from millpond.spark.carriers.nested import carrier_for, row_type
+from millpond.spark.carriers.named_rows import reader_of, row_type
+from millpond.spark.carriers.nested import carrier_for
 from millpond.spark.carriers.numeric import DoubleCarrier
 
 __all__ = ["RowCodec", "nothing", "nulls_first"]

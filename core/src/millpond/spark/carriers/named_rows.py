@@ -7,7 +7,7 @@ names; a plain tuple, a list, and a ``Row`` made without names go by position.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -15,9 +15,20 @@ from typing import Any
 import attrs
 from pyspark.sql import Row
 
-__all__ = ["names_of", "reader_of"]
+__all__ = ["names_of", "reader_of", "row_type"]
 
 Reader = Callable[[Any], Sequence[Any]]
+
+
+def row_type(names: list[str]) -> Any:
+    """A named tuple type; names that are not identifiers become ``_0``, ``_1`` and so on.
+
+    Its ``_columns`` are the names as they are.
+    """
+    make: Any = namedtuple  # noqa: PYI024 - names known at run time
+    made = make("Row", names, rename=True)
+    made._columns = tuple(names)  # noqa: SLF001 - one of ours
+    return made
 
 
 def names_of(row: Any) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from millpond.spark.carriers.carrier import Carrier, all_are, refuse
-from millpond.types.scalars import exact_float
+from millpond.types.exact_values import exact_float
 
 __all__ = [
     "BooleanCarrier",

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from millpond.spark.carriers.carrier import Carrier, refuse
 from millpond.spark.carriers.numeric import IntegralCarrier
-from millpond.types.scalars import EPOCH, NAIVE_EPOCH, fits_int64, micros_from_datetime
+from millpond.types.exact_values import EPOCH, NAIVE_EPOCH, fits_int64, micros_from_datetime
 
 __all__ = [
     "DateCarrier",

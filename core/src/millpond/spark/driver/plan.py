@@ -34,7 +34,7 @@ from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import KeyedProcessFunction, SubtaskInfo
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.nested import row_type
+from millpond.spark.carriers.named_rows import row_type
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.timing import TimeMode
 from millpond.types import KeyCodec, key_codec_for

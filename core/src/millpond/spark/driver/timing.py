@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from millpond.runtime import MIN_TIMESTAMP, TimerService
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
-from millpond.types.scalars import micros_from_datetime
+from millpond.types.exact_values import micros_from_datetime
 
 __all__ = [
     "TIMEOUTS",

@@ -1,0 +1,96 @@
+"""A subtask's folder in a checkpoint directory: its snapshots, and what cannot be read of them."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.metadata_file import read_sealed
+from millpond.checkpoint.paths import METADATA_ENDING, SnapshotPath
+from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["Subtask", "read_subtask", "reason_of", "still_there"]
+
+
+@attrs.frozen
+class Subtask:
+    """One folder of snapshots: those of an operator's subtask.
+
+    Attributes:
+        folder: where they lie; see ``millpond.checkpoint.paths``.
+        handles: its snapshots by ascending checkpoint id.
+        key_group_range: those in its name.
+        files: all files in the folder, with the checkpoint id in their names.
+        broken: metadata files that cannot be read, with the reason.
+    """
+
+    folder: str
+    operator: OperatorId
+    key_group_range: KeyGroupRange
+    handles: tuple[KeyedStateHandle, ...]
+    files: dict[str, int]
+    broken: dict[str, str]
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self.operator.uid
+
+    def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
+        """The newest snapshots up to an id; several where attempts have raced."""
+        known = [
+            h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
+        ]
+        return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
+
+    def unnamed(self, checkpoint_id: int | None) -> int:
+        """The newest id up to another of files that are newer than all metadata; -1 for none.
+
+        A subtask without any metadata is a gap, and not told here.
+        """
+        known = self.at(checkpoint_id)
+        numbers = self.files.values()
+        newest = max(
+            (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
+        )
+        return newest if known and newest > known[-1].checkpoint_id else -1
+
+
+def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
+    """The subtask of the files of one folder."""
+    found: list[KeyedStateHandle] = []
+    broken: dict[str, str] = {}
+    for path, file in files.items():
+        if not path.endswith(f".{METADATA_ENDING}"):
+            continue
+        try:
+            handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
+        except MillpondError as error:
+            broken[path] = reason_of(error)
+            continue
+        expected = (file.key_group_range, file.checkpoint_id)
+        if (handle.key_group_range, handle.checkpoint_id) == expected:
+            found.append(handle)
+        else:
+            broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
+    found.sort(key=lambda handle: handle.checkpoint_id)
+    one = next(iter(files.values()))
+    numbers = {path: file.checkpoint_id for path, file in files.items()}
+    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
+
+
+def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
+    """Without what a running job has deleted since the first listing: that is no damage."""
+    return attrs.evolve(
+        subtask,
+        files={path: number for path, number in subtask.files.items() if path in present},
+        broken={path: reason for path, reason in subtask.broken.items() if path in present},
+    )
+
+
+def reason_of(error: MillpondError) -> str:
+    """Why metadata cannot be read, without the file's name."""
+    return error.reason if isinstance(error, CorruptSnapshotError) else str(error)

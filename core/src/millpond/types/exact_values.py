@@ -1,0 +1,111 @@
+"""Numbers and moments turned into other forms without loss, and back."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from millpond.errors import brief
+
+__all__ = [
+    "EPOCH",
+    "NAIVE_EPOCH",
+    "datetime_from_micros",
+    "decimal_from_text",
+    "exact_float",
+    "fits_int64",
+    "int_from_bytes",
+    "int_from_text",
+    "int_to_bytes",
+    "int_to_text",
+    "micros_from_datetime",
+]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the epoch of naive values is naive
+_MICROSECOND = timedelta(microseconds=1)
+_OFFSET = 1 << 63
+_DECIMAL_BITS = 2000
+"""Some 600 digits: below the smallest limit that ``sys.set_int_max_str_digits`` takes."""
+
+
+def micros_from_datetime(value: datetime) -> int:
+    """Microseconds since 1970-01-01 UTC; a naive datetime means UTC."""
+    epoch = NAIVE_EPOCH if value.tzinfo is None else EPOCH
+    return (value - epoch) // _MICROSECOND
+
+
+def datetime_from_micros(micros: int) -> datetime:
+    """The aware UTC datetime of microseconds since 1970-01-01."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def int_to_bytes(value: int) -> bytes:
+    """Two's complement, little-endian, as short as the number allows; exact at any size."""
+    return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+
+
+def int_from_bytes(data: bytes) -> int:
+    """The inverse of :func:`int_to_bytes`."""
+    return int.from_bytes(data, "little", signed=True)
+
+
+def fits_int64(value: Any) -> bool:
+    """Whether a value is exactly an int, of 64 bits.
+
+    ``value in range(...)`` compares with each number of the range where the value is anything
+    but an exact int.
+    """
+    return type(value) is int and -_OFFSET <= value < _OFFSET
+
+
+def int_to_text(value: int) -> str:
+    """An int as decimal digits; as hexadecimal ones with ``0x`` where it has very many.
+
+    Python refuses to turn more than a few thousand decimal digits into a number, or back.
+    """
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
+def int_from_text(text: str) -> int:
+    """The inverse of :func:`int_to_text`.
+
+    Raises:
+        ValueError: it is no integer.
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the digits of an integer, got {brief(text)}")
+    return int(text, 16) if text.lstrip("-").startswith("0x") else int(text)
+
+
+def decimal_from_text(text: str) -> Decimal:
+    """The decimal of a text.
+
+    Raises:
+        ValueError: it is none.
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the text of a decimal, got {brief(text)}")
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{brief(text)} is not a decimal") from None
+
+
+def exact_float(value: int) -> float:
+    """The float of an int, where it is the same number.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        made = float(value)
+    except OverflowError:
+        made = math.inf
+    if math.isinf(made) or int(made) != value:
+        raise ValueError(f"{brief(value)} is no exact float; declare Decimal, or keep int")
+    return made
