@@ -61,6 +61,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.xdist_group("spark"))
         if item.nodeid.removeprefix(clauses).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: has another name in each process")
 
 
 @pytest.fixture(scope="session")

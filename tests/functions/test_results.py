@@ -22,7 +22,7 @@ def returning(value):
 
 
 @pytest.mark.parametrize(
-    "value", [5, "text", b"bytes", ("a", 1), {"k": 1}, object(), 1.5, True], ids=repr
+    "value", [5, "text", b"bytes", ("a", 1), {"k": 1}, len, 1.5, True], ids=repr
 )
 def test_one_row_is_no_collection_of_rows(value):
     """A returned row or value is refused, naming method, file and line, and is never spread."""
