@@ -50,7 +50,7 @@ def put(backend: Any, numbers: range) -> None:
 def stored_entries(backend: Any) -> int:
     """All entries in the store or in the dictionaries, expired ones too."""
     if isinstance(backend, ByteStoreBackend):
-        return sum(1 for _ in backend.scan_in_chunks("seen", b""))
+        return sum(1 for _ in backend.buffer.rows("seen", b""))
     return sum(len(rows) for _, rows in _all_rows(backend))
 
 

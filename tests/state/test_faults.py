@@ -176,7 +176,7 @@ class Program:
         try:
             handle = self.backend.snapshot(self.number, self.storage).result().handle
         except InjectedError:
-            if self.random.random() < 0.5 and self.backend._failure is None:
+            if self.random.random() < 0.5 and not self.backend.current.failed:
                 self.backend.notify_checkpoint_aborted(self.number)
             raise
         self.backend.notify_checkpoint_complete(self.number)
@@ -199,7 +199,7 @@ class Program:
             action()
         except InjectedError:
             self.struck += 1
-            if self.backend._failure is not None:
+            if self.backend.current.failed:
                 assert refuses_everything(self.backend)
                 self.restart()
             assert self.agrees()

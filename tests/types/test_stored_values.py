@@ -4,6 +4,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.row_file import SnapshotWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
@@ -35,7 +36,7 @@ def test_undecodable_bytes_are_named(tmp_path, backend, state, change, value):
         opened.get_partitioned_state(ENTRIES).put("abc", 2.5)
         handle = opened.snapshot(1, storage).result().handle
     ((key, old),) = rows
-    with SnapshotWriter(storage, "forged", 1) as writer:
+    with SnapshotWriter(storage, "forged", KeyLayout(128)) as writer:
         writer.builder.add(state, [(change(key), old if value is None else value)])
         forged = attrs.evolve(handle, files=(writer.finish("base", "v"),))
     with (

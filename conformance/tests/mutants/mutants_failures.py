@@ -23,7 +23,7 @@ def forgetful_flushes(backend: Any) -> None:
         around(table, "changes", changes)
         return table
 
-    around(backend, "_create_table", created)
+    around(backend, "create_table", created)
 
 
 @mutant("a backend goes on when a listener has missed changes", "D2")
@@ -35,7 +35,7 @@ def deaf_listeners(backend: Any) -> None:
 def confirmed_anyhow(backend: Any) -> None:
     def complete(original: Any, number: int) -> None:
         original(number)
-        for strategy in backend._known_strategies():
+        for strategy in backend.snapshots._known():
             if strategy.name == "changelog" and number not in strategy._running:
                 del strategy._log[: len(strategy._log)]
 
@@ -72,7 +72,8 @@ def migrated_in_place(backend: Any) -> None:
             for key, value in rows.items():
                 rows[key] = cell(value)
                 changes.append((key, rows[key]))
-        backend._report(state_name, changes)
+        backend.version = None
+        backend.report({state_name: changes})
 
     backend.migrate_rows = migrate
 
@@ -80,7 +81,7 @@ def migrated_in_place(backend: Any) -> None:
 @mutant("a confirmation deletes what a running snapshot builds on", "A12")
 def bases_go(backend: Any) -> None:
     def complete(original: Any, number: int) -> None:
-        for strategy in backend._known_strategies():
+        for strategy in backend.snapshots._known():
             for at, running in strategy._running.items():
                 strategy._running[at] = attrs.evolve(running, base=None)
         original(number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from millpond.backend.keyed import addresses_of
 from sabotage_tools import around, mutant, on_states
 
 
@@ -116,15 +115,15 @@ def only_in_background(backend: Any) -> None:
         original(fresh)
         ttl = fresh.descriptor.ttl_config
         if ttl is not None and not ttl.cleanup.in_background:
-            backend._sweeps.pop(fresh.meta.name, None)
+            backend.sweeper._sweeps.pop(fresh.meta.name, None)
 
-    around(backend, "_plan_cleanup", plan)
+    around(backend.states, "_plan_cleanup", plan)
 
 
 @mutant("only what was requested is enumerated", "S15")
 def unrequested_is_hidden(backend: Any) -> None:
     def pairs(original: Any, name: str) -> Any:
-        return original(name) if name in backend._registered else iter(())
+        return original(name) if name in backend.states._registered else iter(())
 
     around(backend, "keys_and_namespaces", pairs)
 
@@ -132,10 +131,10 @@ def unrequested_is_hidden(backend: Any) -> None:
 @mutant("a map that a delta has grown is listed twice until it is requested", "S15")
 def listed_twice(backend: Any) -> None:
     def addresses(original: Any, name: str, namespaces: Any) -> Any:
-        if name in backend._tables:
+        if name in backend.states.tables:
             return original(name, namespaces)
         groups = backend._unclaimed.get(name, {}).values()
         rows = (row for group in groups for row in list(group))
-        return addresses_of(rows, backend.key_codec, namespaces, backend.prefix_bytes)
+        return backend.current.layout.addresses(rows, backend.key_codec, namespaces)
 
     around(backend, "_addresses", addresses)

@@ -47,7 +47,7 @@ def unrequested_is_lost(backend: Any) -> None:
     around(
         backend,
         "state_metas",
-        lambda original: [m for m in original() if m.name in backend._registered],
+        lambda original: [m for m in original() if m.name in backend.states._registered],
     )
 
 
@@ -93,7 +93,7 @@ def savepoint_as_base(backend: Any) -> None:
     def savepoint(original: Any, number: int, storage: Any) -> Any:
         future = original(number, storage)
         future.result()
-        for strategy in backend._strategies or ():
+        for strategy in backend.snapshots.used():
             strategy.start(strategy.confirmed)
         return future
 
@@ -128,7 +128,7 @@ def handle_of_nothing(backend: Any) -> None:
 @mutant("each flush drops one entry", "S9")
 def leaky_flushes(backend: Any) -> None:
     def flush(original: Any, version: Any = None) -> None:
-        for table in backend._tables.values():
+        for table in backend.states.tables.values():
             for group in getattr(table, "_groups", {}).values():
                 for by_key in group.values():
                     if len(by_key) > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from millpond.backend.cleanup import Expiry
+from millpond.backend.expiry import Expiry
 from sabotage_tools import around, mutant, on_states, on_tables
 
 
@@ -31,7 +31,7 @@ def stopped_clock(backend: Any) -> None:
 
 @mutant("nothing is ever swept", "C1")
 def no_sweeps(backend: Any) -> None:
-    backend.remove_expired = lambda: None
+    backend.sweeper.run = lambda: None
 
 
 @mutant("the sweep takes the living too", "C2 C3")
@@ -71,7 +71,7 @@ def deleted_timers_fire(backend: Any) -> None:
         found.discard = lambda row: None
         return found
 
-    around(backend, "_create_timer_rows", rows)
+    around(backend, "create_timer_rows", rows)
 
 
 @mutant("timers are not part of snapshots", "M4")
@@ -153,26 +153,26 @@ def restored_anew(backend: Any) -> None:
 def sweeps_anyway(backend: Any) -> None:
     def plan(original: Any, fresh: Any) -> None:
         from millpond import CleanupStrategies
-        from millpond.backend.cleanup import Sweep
+        from millpond.backend.sweeper import Sweep
 
         original(fresh)
         if fresh.meta.ttl:
-            table = backend._tables[fresh.meta.name]
-            backend._sweeps[fresh.meta.name] = Sweep(
-                fresh.meta, CleanupStrategies(), 0, table.sweep
+            table = backend.states.tables[fresh.meta.name]
+            backend.sweeper._sweeps[fresh.meta.name] = Sweep(
+                fresh.meta, CleanupStrategies(), 0, table
             )
 
-    around(backend, "_plan_cleanup", plan)
+    around(backend.states, "_plan_cleanup", plan)
 
 
 @mutant("each flush begins a pass anew", "C6")
 def restless_sweeps(backend: Any) -> None:
     def remove(original: Any) -> None:
-        for sweep in backend._sweeps.values():
+        for sweep in backend.sweeper._sweeps.values():
             sweep._last_oldest = -(1 << 60)
         original()
 
-    around(backend, "remove_expired", remove)
+    around(backend.sweeper, "run", remove)
 
 
 @mutant("full snapshots hold expired entries", "C7")

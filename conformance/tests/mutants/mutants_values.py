@@ -12,14 +12,14 @@ from sabotage_tools import around, mutant, on_states, on_tables
 
 @mutant("all keys are one", "V1 G1")
 def one_key_for_all(backend: Any) -> None:
-    around(backend, "_select", lambda original, key, group: original("k", group * 0))
+    around(backend.current, "_choose", lambda original, key, group: original("k", group * 0))
 
 
 @mutant("what was flushed is gone", "V2 S1")
 def flush_loses_everything(backend: Any) -> None:
     def flush(original: Any, version: Any = None) -> None:
         original(version)
-        for table in backend._tables.values():
+        for table in backend.states.tables.values():
             for group in getattr(table, "_groups", {}).values():
                 group.clear()
 
@@ -67,8 +67,8 @@ def null_keys(backend: Any) -> None:
 @mutant("keys of other subtasks are taken", "V8")
 def foreign_key_groups(backend: Any) -> None:
     around(
-        backend,
-        "set_current_key_and_group",
+        backend.current,
+        "select",
         lambda original, key, group: original(
             key, group if group in backend.key_group_range else backend.key_group_range.start
         ),
@@ -99,7 +99,7 @@ def key_left_behind(backend: Any) -> None:
 
 @mutant("keys are cut to 64 characters", "V11")
 def short_keys(backend: Any) -> None:
-    around(backend, "_select", lambda original, key, group: original(key[:64], group))
+    around(backend.current, "_choose", lambda original, key, group: original(key[:64], group))
 
 
 @mutant("ints go through a float", "V13")
@@ -114,7 +114,7 @@ def inexact_ints(backend: Any) -> None:
 def works_when_closed(backend: Any) -> None:
     def close(original: Any) -> None:
         original()
-        backend._closed = False
+        backend.current._closed = False
 
     around(backend, "close", close)
 
@@ -241,7 +241,7 @@ def unsigned_keys(backend: Any) -> None:
     def select(original: Any, key: Any, group: int) -> None:
         original(abs(key) if type(key) is int else key, group)
 
-    around(backend, "set_current_key_and_group", select)
+    around(backend.current, "select", select)
 
 
 @mutant("what is false is taken for nothing", "V16 G2")

@@ -60,18 +60,18 @@ def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> 
             change(state, raw)
         return state
 
-    around(backend, "_make_state", made)
+    around(backend, "make_state", made)
 
 
 def on_strategies(backend: Any, change: Callable[[Any], None]) -> None:
     """Change each snapshot strategy that is asked for."""
 
-    def asked(original: Any, name: str) -> Any:
+    def asked(original: Any, name: str = "") -> Any:
         strategy = original(name)
         change(strategy)
         return strategy
 
-    around(backend, "strategy", asked)
+    around(backend.snapshots, "strategy", asked)
 
 
 def on_tables(backend: Any, change: Callable[[Any], None]) -> None:
@@ -82,4 +82,4 @@ def on_tables(backend: Any, change: Callable[[Any], None]) -> None:
         change(table)
         return table
 
-    around(backend, "_create_table", made)
+    around(backend, "create_table", made)

@@ -15,6 +15,7 @@ from typing import Any
 import pluggy
 
 from millpond.backend.keyed import KeyedStateBackend, StateContext
+from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.spi import StateBackend
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import RestoreOperation
@@ -130,12 +131,12 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 
 @hookspec(firstresult=True)
 def millpond_restore_operation(
-    backend: KeyedStateBackend, handles: Sequence[KeyedStateHandle]
+    backend: RestoreTarget, handles: Sequence[KeyedStateHandle]
 ) -> RestoreOperation | None:
     """Choose how a backend is filled from snapshots.
 
     When called: when a backend is opened with something to restore.
-    Arguments: the new, empty backend; the handles, all of one kind.
+    Arguments: the new, empty backend, or what a tool reads rows into; the handles, all of one kind.
     Result: an operation with ``run()``, or None where the kind is foreign to the plugin.
     First result only: yes.
     Errors: the operation raises CorruptSnapshotError or RestoreError.

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import KeyedStateHandle, KeyGroupRange, errors, key_group_range
+from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import (
     Layout,
     committed_handles,
@@ -53,23 +54,23 @@ def test_every_key_group_is_restored_once(before, after):
 def test_a_layout_comes_back_and_the_highest_number_counts():
     """With all its fields; 10 is higher than 9."""
     storage = MemoryStorage.private()
-    assert current_layout(storage, "q", "u") is None
+    assert current_layout(storage, OperatorId("q", "u")) is None
     for number in (0, 9, 10):
         sources = tuple(attrs.evolve(each, storage=storage) for each in left_by(2))
         given = Layout(number, 3, 128, sources, "file:///s", ("u", "w"), timed=True)
-        write_layout(storage, "q", "u", given)
-        assert read_layout(storage, "q", "u", number) == given
-    assert current_layout(storage, "q", "u").number == 10
-    assert current_layout(storage, "q", "other") is None
+        write_layout(storage, OperatorId("q", "u"), given)
+        assert read_layout(storage, OperatorId("q", "u"), number) == given
+    assert current_layout(storage, OperatorId("q", "u")).number == 10
+    assert current_layout(storage, OperatorId("q", "other")) is None
 
 
 def test_a_layout_under_another_number_is_refused():
     """A copied file is not taken for a later layout."""
     storage = MemoryStorage.private()
-    write_layout(storage, "q", "u", Layout(0, 1, 128))
+    write_layout(storage, OperatorId("q", "u"), Layout(0, 1, 128))
     storage.write("q/u/layout/00000001.json", [storage.read_all("q/u/layout/00000000.json")])
     with pytest.raises(errors.CorruptSnapshotError, match="number is 0"):
-        current_layout(storage, "q", "u")
+        current_layout(storage, OperatorId("q", "u"))
 
 
 def pointer(groups, layout, number, storage):

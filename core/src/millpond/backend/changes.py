@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Change", "ChangeListener"]
+__all__ = ["Change", "ChangeListener", "ChangeListeners"]
 
 Change = tuple[bytes, bytes | None]
 """A portable row: physical key and serialized value, None where the entry was removed."""
 
 ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
 """Called at each flush with the changed rows by state name."""
+
+
+class ChangeListeners:
+    """Those whom each flush tells what it has changed."""
+
+    def __init__(self) -> None:
+        self._listeners: list[ChangeListener] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def add(self, listener: ChangeListener) -> None:
+        """Have a listener told from now on."""
+        self._listeners.append(listener)
+
+    def tell(self, batch: Mapping[str, Sequence[Change]]) -> None:
+        """Call all of them, with the changed rows by state name."""
+        for listener in self._listeners:
+            listener(batch)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.errors import (
     BackendClosedError,
@@ -12,30 +12,45 @@ from millpond.errors import (
     KeyGroupRangeError,
     MillpondError,
     NoCurrentKeyError,
-    NullValueError,
     brief,
 )
-from millpond.types import PicklePermission, signed64
+from millpond.types import PicklePermission
 
-__all__ = ["KeyContext"]
+__all__ = ["CurrentKey"]
 
 
-class KeyContext(ABC):
-    """Holds the current key, on which all states of a backend work."""
+class CurrentKey:
+    """The key that all states of a backend work on, or why there is none.
 
-    name: ClassVar[str]
-    _failure: BaseException | None = None
+    A backend derives its own where its tables want the key in another form: ``_choose`` is called
+    for every record, everything else but ``select`` is rare.
 
-    def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self.parameters = parameters
+    Attributes:
+        backend: the backend's name.
+        operator: whose state it is.
+        pickles: whether pickled bytes may be decoded.
+        codec: how keys are encoded, checked and hashed.
+        layout: the physical keys.
+        key_group_range: the groups of this subtask.
+        group_prefixes: the prefixes of these groups.
+        key_group: that of the current key; None where there is none.
+    """
+
+    def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
+        self.backend = backend
+        self.operator = parameters.operator
         self.pickles = PicklePermission(
             parameters.config.serialization.allow_pickle, outside=bool(parameters.reuse_versions)
         )
-        self.key_codec = parameters.key_codec.bound(self.pickles)
+        self.codec = parameters.key_codec.bound(self.pickles)
+        self.layout = KeyLayout(parameters.max_parallelism)
         self.key_group_range = parameters.key_group_range
-        self.max_parallelism = parameters.max_parallelism
-        self._current_key: Any = None
-        self._current_group = 0
+        self.group_prefixes = {
+            group: self.layout.group_prefix(group) for group in self.key_group_range
+        }
+        self.key_group: int | None = None
+        self._key: Any = None
+        self._failure: BaseException | None = None
         self._closed = False  # whether everything is refused
 
     def expect_outside_bytes(self) -> None:
@@ -45,83 +60,85 @@ class KeyContext(ABC):
             ConfigError: the keys are pickled, and configuration does not allow it.
         """
         self.pickles.outside = True
-        self.key_codec = self.key_codec.bound(self.pickles)
+        self.codec = self.codec.bound(self.pickles)
 
-    def set_current_key(self, key: Any) -> None:
-        """Choose the key that all states work on.
+    # ---------------------------------------------------------------- the key
+
+    def select(self, key: Any, key_group: int) -> None:
+        """Choose a key that is known to be checked, with its key group.
 
         Raises:
-            NullValueError: the key is None.
-            StateTypeError: it is not of the declared key type.
-            KeyGroupRangeError: its key group belongs to another subtask.
-        """
-        if key is None:
-            raise NullValueError("the key", str(self.parameters.operator))
-        key = self.key_codec.check(key)
-        group = signed64(self.key_codec.hash(key)) % self.max_parallelism
-        self.set_current_key_and_group(key, group)
-
-    def set_current_key_and_group(self, key: Any, key_group: int) -> None:
-        """Choose a key that is known to be checked, with its key group, which is not hashed anew.
-
-        The JVM has computed the group already where rows come from Spark.
+            KeyGroupRangeError: the group belongs to another subtask.
         """
         if self._closed:
-            raise self._refusal()
-        if not self.key_group_range.start <= key_group <= self.key_group_range.end:
+            raise self.refusal()
+        if key_group not in self.group_prefixes:
             raise KeyGroupRangeError(
-                f"{str(self.parameters.operator) or self.name}: key {brief(key)} has key group "
+                f"{str(self.operator) or self.backend}: key {brief(key)} has key group "
                 f"{key_group}, this subtask owns {self.key_group_range}"
             )
-        self._current_key = key
-        self._current_group = key_group
-        self._select(key, key_group)
+        self._key = key
+        self.key_group = key_group
+        self._choose(key, key_group)
+
+    def _choose(self, key: Any, key_group: int) -> None:
+        """Prepare for accesses to a key; nothing by default."""
+
+    def forget(self) -> None:
+        """There is no current key from now on."""
+        self._key = self.key_group = None
 
     @property
-    def current_key(self) -> Any:
+    def key(self) -> Any:
         """The current key; NoCurrentKeyError where there is none."""
-        if self._current_key is None:
-            raise self.no_key()
-        return self._current_key
+        if self._key is None:
+            raise self.missing()
+        return self._key
 
-    def current_address(self) -> tuple[int, bytes]:
+    @property
+    def key_or_none(self) -> Any:
+        """The current key, or None."""
+        return self._key
+
+    def encoded(self) -> tuple[int, bytes]:
         """Key group and encoded current key; NoCurrentKeyError where there is none."""
-        return self._current_group, self.key_codec.encode(self.current_key)
+        encoded = self.codec.encode(self.key)
+        assert self.key_group is not None
+        return self.key_group, encoded
 
-    def no_key(self) -> MillpondError:
+    def missing(self) -> MillpondError:
         """The error that says why there is no current key."""
-        return self._refusal() if self._closed else NoCurrentKeyError(self.name)
+        return self.refusal() if self._closed else NoCurrentKeyError(self.backend)
 
-    @abstractmethod
-    def _select(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key."""
+    # ---------------------------------------------------------------- open, failed or closed
 
-    @abstractmethod
-    def _unselect(self) -> None:
-        """Forget the current key."""
-
-    def forget_key(self) -> None:
-        """There is no current key from now on."""
-        self._current_key = None
-        self._unselect()
+    @property
+    def failed(self) -> bool:
+        """Whether the backend has failed."""
+        return self._failure is not None
 
     def require_open(self) -> None:
         """Raise BackendClosedError once the backend is closed, BackendFailedError if it failed."""
         if self._closed:
-            raise self._refusal()
+            raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
         """Refuse everything from now on, for what is held may be half of a change."""
         if self._failure is None:
             self._failure = cause
-        self._closed = True
-        self.forget_key()
+        self.close()
 
-    def _refusal(self) -> MillpondError:
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+        self.forget()
+
+    def refusal(self) -> MillpondError:
+        """The error of any use of a backend that is closed or has failed."""
         cause = self._failure
         if cause is None:
-            return BackendClosedError(self.name)
+            return BackendClosedError(self.backend)
         what = f"{type(cause).__name__}: {cause}".rstrip(".")
-        error = BackendFailedError(self.name, what, str(self.parameters.operator))
+        error = BackendFailedError(self.backend, what, str(self.operator))
         error.__cause__ = cause
         return error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.stamp import STAMP
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.untrusted import decoding
 
@@ -16,8 +16,6 @@ __all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]
 
 CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes; None where the entry is gone."""
-
-_STAMP = struct.Struct(">q")
 
 
 def check_fixed_parts(stored: StateMeta, declared: StateMeta) -> None:
@@ -95,12 +93,12 @@ def _element_migration(
     def migrate(data: bytes) -> bytes | None:
         stamp = now
         if stored.ttl_ms is not None:
-            (stamp,) = _STAMP.unpack_from(data)
-            data = data[_STAMP.size :]
+            (stamp,) = STAMP.unpack_from(data)
+            data = data[STAMP.size :]
             if declared.ttl_ms is None and stamp + stored.ttl_ms <= now:
                 return None
         value = convert(data)
-        return value if declared.ttl_ms is None else _STAMP.pack(stamp) + value
+        return value if declared.ttl_ms is None else STAMP.pack(stamp) + value
 
     return migrate
 

@@ -6,22 +6,23 @@ comes nothing of the one before is needed any more. There are no snapshots and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.backend.changes import Change
-from millpond.backend.cleanup import Expiry
-from millpond.backend.keyed import KeyedStateBackend, RegisteredState
+from millpond.backend.current_key import CurrentKey
+from millpond.backend.expiry import Expiry
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.migration import CellMigration
 from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.state_registry import RegisteredState
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
 from millpond.errors import UnsupportedCapabilityError
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.types import KeyCodec
 
 __all__ = ["SingleKeyBackend"]
@@ -125,59 +126,70 @@ class _Maps(_SingleKeyTable, MapTable):
         self.entries.pop(namespace, None)
 
 
+class _HeldKey(CurrentKey):
+    """The current key; another one calls for the tables to be emptied.
+
+    Attributes:
+        held: the key whose entries the tables hold, also while there is no current key.
+    """
+
+    def __init__(self, parameters: KeyedBackendParameters, empty: Callable[[], None]) -> None:
+        super().__init__(SingleKeyBackend.name, parameters)
+        self.held: Any = None
+        self._empty = empty
+
+    @override
+    def _choose(self, key: Any, key_group: int) -> None:
+        if key is not self.held and not self._holds(key):
+            self.held = key
+            self._empty()
+
+    def _holds(self, key: Any) -> bool:
+        if self.held is None or self.codec.exact:
+            return bool(key == self.held)
+        return self.codec.encode(key) == self.codec.encode(self.held)
+
+
 class SingleKeyBackend(KeyedStateBackend):
     """Keyed state that another current key empties."""
 
     name: ClassVar[str] = "single-key"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        super().__init__(parameters)
-        self._held: Any = None
+        self._key = _HeldKey(parameters, self._empty)
+        super().__init__(parameters, self._key)
 
-    @override
-    def _select(self, key: Any, key_group: int) -> None:
-        if key is not self._held and not self._holds(key):
-            self._held = key
-            for table in self._tables.values():
-                if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
-                    table.clear_all()
-
-    def _holds(self, key: Any) -> bool:
-        if self._held is None or self.key_codec.exact:
-            return bool(key == self._held)
-        return self.key_codec.encode(key) == self.key_codec.encode(self._held)
-
-    @override
-    def _unselect(self) -> None:
-        """What is held stays until another key comes."""
+    def _empty(self) -> None:
+        for table in self.states.tables.values():
+            if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
+                table.clear_all()
 
     @override
     def flush(self, version: str | None = None) -> None:
         """Nothing is buffered."""
-        self.require_open()
+        self.current.require_open()
         check_type("version", version, str | None)
         self.version = version
 
     @override
-    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
+    def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         if registered.map_key_codec is not None:
             return _Maps(registered.namespace_codec, registered.map_key_codec)
         return _Cells(registered.namespace_codec)
 
     @override
-    def _create_timer_rows(self, name: str) -> TimerRows:
-        prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
-        return MemoryTimerRows(prefix_bytes, (), track_changes=False)
+    def create_timer_rows(self, name: str) -> TimerRows:
+        return MemoryTimerRows(self.current.layout, (), track_changes=False)
 
     @override
     def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        table: Any = self._tables[name]
+        table: Any = self.states.tables[name]
         for namespace in list(table.entries):
-            yield self._held, namespaces.decode(namespace, 0)[0]
+            yield self._key.held, namespaces.decode(namespace, 0)[0]
 
     @override
     def _count_entries(self) -> int:
-        tables = (t for t in self._tables.values() if isinstance(t, _SingleKeyTable))
+        tables = (t for t in self.states.tables.values() if isinstance(t, _SingleKeyTable))
         return sum(
             sum(map(len, table.entries.values()))
             if isinstance(table, _Maps)
@@ -202,4 +214,4 @@ class SingleKeyBackend(KeyedStateBackend):
 
     @override
     def _close(self) -> None:
-        self._tables.clear()
+        self.states.tables.clear()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 import attrs
 
+from millpond.errors import ConfigError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SnapshotResult", "Strategy"]
+__all__ = ["SnapshotResult", "Snapshots", "Strategy"]
 
 
 @attrs.frozen
@@ -57,3 +59,44 @@ class Strategy(Protocol):
 
     def close(self) -> None:
         """The backend is closed."""
+
+
+class Snapshots:
+    """The snapshots of one backend: its strategies, and what they are told.
+
+    Args:
+        provide: asks the plugins for the strategies, at the first need.
+        configured: the name of the one that takes snapshots.
+    """
+
+    def __init__(self, provide: Callable[[], Iterable[Strategy]], configured: str) -> None:
+        self._provide = provide
+        self._configured = configured
+        self._strategies: list[Strategy] | None = None
+
+    def _known(self) -> list[Strategy]:
+        if self._strategies is None:
+            self._strategies = list(self._provide())
+        return self._strategies
+
+    def names(self) -> list[str]:
+        """The names of all strategies, sorted."""
+        return sorted(strategy.name for strategy in self._known())
+
+    def strategy(self, name: str = "") -> Strategy:
+        """A strategy by its name, by default the configured one; ConfigError if there is none."""
+        wanted = name or self._configured
+        for strategy in self._known():
+            if strategy.name == wanted:
+                return strategy
+        reason = f"expected one of {', '.join(self.names())}, got {wanted!r}"
+        raise ConfigError("state.snapshot.strategy", reason)
+
+    def used(self) -> list[Strategy]:
+        """The strategies, where somebody has asked for one; what others do needs no telling."""
+        return self._strategies or []
+
+    def close(self) -> None:
+        """Cancel what runs, and wait for it."""
+        for strategy in self.used():
+            strategy.close()

@@ -5,38 +5,33 @@ This is the rare part of a keyed backend's work: it happens when a state is firs
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
-from millpond.backend.cleanup import Sweep
-from millpond.backend.current_key import KeyContext
+from millpond.backend.current_key import CurrentKey
 from millpond.backend.list_encoding import cell_serializer
 from millpond.backend.migration import CellMigration, cell_migration
-from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
-from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stored_descriptor
 from millpond.types import (
-    VOID_NAMESPACE,
     DeclaredKeyType,
     KeyCodec,
     TypeSerializer,
-    VoidNamespace,
     infer_key_type,
     key_codec_for,
 )
 
-__all__ = ["RegisteredState", "StateRegistry"]
+__all__ = ["RegisteredState", "StateRegistry", "TableSource"]
 
 S = TypeVar("S", bound=State, default=Any)
 
@@ -59,42 +54,61 @@ class RegisteredState:
     state: Any = None
 
 
-class StateRegistry(KeyContext):
+class TableSource(Protocol):
+    """What a backend does for its registry of states."""
+
+    def create_table(self, registered: RegisteredState, /) -> CellTable | MapTable:
+        """The table of a new state."""
+
+    def table_created(self, registered: RegisteredState, /) -> None:
+        """The table is in place: restored rows become its content, where they are not yet."""
+
+    def cleanup_planned(self, registered: RegisteredState, /) -> None:
+        """The sweep of a state begins: it can go on where another process has stopped."""
+
+    def create_timer_rows(self, name: str, /) -> TimerRows:
+        """The rows of a timer queue; restored rows of that name become its content."""
+
+    def make_state(self, registered: RegisteredState, /) -> Any:
+        """The state object over a table, wrapped."""
+
+    def migrate_rows(self, state_name: str, migrate: CellMigration, /) -> None:
+        """Rewrite all stored values of a restored state that was not requested yet."""
+
+
+class StateRegistry:
     """Makes states, timer queues and their wrappers, each once.
 
     Attributes:
-        metrics: the figures of the states.
         restored: what snapshots say of states, requested or not.
-        operator_state: the subtask's operator state, where it has some: part of every snapshot.
+        tables: the tables, and the rows of timer queues, by the state's name.
     """
 
-    def __init__(self, parameters: KeyedBackendParameters) -> None:
-        super().__init__(parameters)
-        self.metrics = MetricRegistry()
+    def __init__(
+        self,
+        parameters: KeyedBackendParameters,
+        current: CurrentKey,
+        sweeper: Sweeper,
+        source: TableSource,
+    ) -> None:
+        self._parameters = parameters
+        self._current = current
+        self._sweeper = sweeper
+        self._source = source
         self.restored: dict[str, StateMeta] = {}
-        self.operator_state: OperatorStateBackend | None = None
+        self.tables: dict[str, CellTable | MapTable | TimerRows] = {}
         self._registered: dict[str, RegisteredState] = {}
-        self._tables: dict[str, CellTable | MapTable | TimerRows] = {}
         self._timers: dict[str, tuple[StateMeta, TimerQueue]] = {}
-        self._sweeps: dict[str, Sweep] = {}
 
-    def get_partitioned_state(
+    # ---------------------------------------------------------------- states
+
+    def state(
         self,
         descriptor: StateDescriptor[S],
-        namespace: Any = VOID_NAMESPACE,
-        namespace_type: DeclaredKeyType[Any] | None = None,
+        namespace: Any,
+        namespace_type: DeclaredKeyType[Any] | None,
     ) -> S:
-        """The state of a descriptor, set to a namespace; made at the first request.
-
-        Asking again with an equal descriptor gives the same object; another descriptor of the
-        same types gives one with its functions, over the same entries.
-
-        Raises:
-            StateConflictError: the name is used for another kind of state.
-            StateMigrationError: stored state has another type.
-            NullValueError: the namespace is None.
-        """
-        self.require_open()
+        """The state of a descriptor, set to a namespace; made at the first request."""
         try:
             registered = self._registered.get(descriptor.name)
         except AttributeError:
@@ -110,6 +124,10 @@ class StateRegistry(KeyContext):
         state.set_current_namespace(namespace)
         return state
 
+    def known(self, name: str) -> RegisteredState | None:
+        """What is known of a state that was requested; None where it was not."""
+        return self._registered.get(name)
+
     def _register(
         self,
         descriptor: StateDescriptor,
@@ -119,11 +137,10 @@ class StateRegistry(KeyContext):
     ) -> RegisteredState:
         check_type("descriptor", descriptor, StateDescriptor)
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
-        find = self.parameters.registry.serializer
-        fresh = self._describe(descriptor, key_codec_for(kind, find).bound(self.pickles))
+        fresh = self._describe(descriptor, self._codec(kind))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
-            fresh.state = self._make_state(fresh)
+            fresh.state = self._source.make_state(fresh)
         else:
             self._migrate_restored(fresh)
             self._make_anew(fresh)
@@ -131,26 +148,27 @@ class StateRegistry(KeyContext):
         self._registered[descriptor.name] = fresh
         return fresh
 
+    def _codec(self, declared: DeclaredKeyType[Any]) -> KeyCodec:
+        find = self._parameters.registry.serializer
+        return key_codec_for(declared, find).bound(self._current.pickles)
+
     def _make_anew(self, fresh: RegisteredState) -> None:
         """Make table and state; where that fails, what was restored waits for the next request."""
         name = fresh.meta.name
-        self._tables[name] = self._create_table(fresh)
+        self.tables[name] = self._source.create_table(fresh)
         try:
-            fresh.state = self._make_state(fresh)
-            self._claim_rows(name)
+            fresh.state = self._source.make_state(fresh)
+            self._source.table_created(fresh)
         except BaseException:
-            del self._tables[name]
+            del self.tables[name]
             raise
 
     def _plan_cleanup(self, fresh: RegisteredState) -> None:
         name, ttl = fresh.meta.name, fresh.descriptor.ttl_config
-        if ttl is None or not ttl.cleanup.entries_per_change:
-            self._sweeps.pop(name, None)
-        else:
-            table: Any = self._tables[name]
-            now = self.parameters.clock.now_ms
-            new = name not in self.restored and name not in self._registered
-            self._sweeps[name] = Sweep(fresh.meta, ttl.cleanup, now, table.sweep, fresh=new)
+        table: Any = self.tables[name]
+        new = name not in self.restored and name not in self._registered
+        self._sweeper.plan(fresh.meta, ttl.cleanup if ttl else None, table, fresh=new)
+        self._source.cleanup_planned(fresh)
 
     def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
         """A state in use can be declared again with other functions, not with another type."""
@@ -168,19 +186,20 @@ class StateRegistry(KeyContext):
         stored = self.restored.get(fresh.meta.name)
         migrate = None if stored is None else self._migration(stored, fresh)
         if migrate is not None:
-            self.migrate_rows(fresh.meta.name, migrate)
+            self._source.migrate_rows(fresh.meta.name, migrate)
             self.restored[fresh.meta.name] = fresh.meta
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
         serializer = fresh.descriptor.value_serializer()
-        return cell_migration(stored, fresh.meta, serializer, self.parameters.clock.now_ms)
+        return cell_migration(stored, fresh.meta, serializer, self._parameters.clock.now_ms)
 
     def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
-        descriptor = declared.resolved(self.parameters.registry.serializer).bound(self.pickles)
+        find = self._parameters.registry.serializer
+        descriptor = declared.resolved(find).bound(self._current.pickles)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.of(descriptor, namespace_codec)
         self._check_query_name(meta)
-        stored = stored_descriptor(descriptor, self.parameters.clock)
+        stored = stored_descriptor(descriptor, self._parameters.clock)
         cells = cell_serializer(stored)
         return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
 
@@ -190,35 +209,21 @@ class StateRegistry(KeyContext):
             if same and other.meta.name != meta.name:
                 raise StateNameError(meta.query_name, f"{other.meta.name!r} is queried by it")
 
-    @abstractmethod
-    def _make_state(self, registered: RegisteredState) -> Any:
-        """The state object over a table, wrapped."""
+    # ---------------------------------------------------------------- timers
 
-    def timer_queue(
-        self, domain: str, namespace_type: DeclaredKeyType[Any] = VoidNamespace
-    ) -> TimerQueue:
-        """The timers of a time domain, made at the first request; part of every snapshot.
-
-        Args:
-            domain: the time domain's name.
-            namespace_type: the type of what timers are set under, the same at each request.
-
-        Raises:
-            StateMigrationError: they were stored in another form.
-        """
-        self.require_open()
+    def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any]) -> TimerQueue:
+        """The timers of a time domain, made at the first request."""
         name = timer_state(domain)
         if name not in self._timers:
-            codec = key_codec_for(namespace_type, self.parameters.registry.serializer)
-            codec = codec.bound(self.pickles)
+            codec = self._codec(namespace_type)
             meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
             if stored != meta:
                 old, new = str(stored.namespace), str(meta.namespace)
                 raise StateMigrationError(name, "namespace", old, new)
-            rows = self._create_timer_rows(name)
-            self._tables[name] = rows
-            self._timers[name] = (meta, TimerQueue(self, codec, rows))
+            rows = self._source.create_timer_rows(name)
+            self.tables[name] = rows
+            self._timers[name] = (meta, TimerQueue(self._current, codec, rows))
         return self._timers[name][1]
 
     def has_timers(self, domain: str) -> bool:
@@ -226,35 +231,8 @@ class StateRegistry(KeyContext):
         name = timer_state(domain)
         return name in self._timers or name in self.restored
 
-    def table_of(self, name: str) -> Any:
-        """The table of a state under registration; for ``millpond_create_state``."""
-        return self._tables[name]
-
-    def registered_state(self, name: str) -> RegisteredState:
-        """What is known of a state that was requested; KeyError where it was not."""
-        return self._registered[name]
-
-    def state_metas(self) -> list[StateMeta]:
+    def metas(self) -> list[StateMeta]:
         """All states that a snapshot holds: registered, and restored but not yet requested."""
         metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
         metas.update({name: meta for name, (meta, _) in self._timers.items()})
         return [metas[name] for name in sorted(metas)]
-
-    @abstractmethod
-    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """Rewrite all stored values of a restored state that was not requested yet.
-
-        The state is at no named version afterwards, and the change listeners are told. A value
-        that ``migrate`` refuses leaves all values as they were.
-        """
-
-    @abstractmethod
-    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
-        """The table of a new state."""
-
-    def _claim_rows(self, name: str) -> None:
-        """Restored rows become the content of a new table, where they are not yet."""
-
-    @abstractmethod
-    def _create_timer_rows(self, name: str) -> TimerRows:
-        """The rows of a timer queue; restored rows of that name become its content."""

@@ -9,7 +9,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.backend.changes import Change
-from millpond.backend.cleanup import live_rows
+from millpond.backend.expiry import live_rows
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot

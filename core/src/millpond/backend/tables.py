@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.cleanup import Expiry
+from millpond.backend.expiry import Expiry
 
 __all__ = ["ABSENT", "CellTable", "MapTable"]
 

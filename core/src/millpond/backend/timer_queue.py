@@ -16,9 +16,9 @@ import attrs
 from typing_extensions import override
 
 from millpond.backend.changes import Change
-from millpond.backend.current_key import KeyContext
+from millpond.backend.current_key import CurrentKey
+from millpond.backend.key_layout import KeyLayout
 from millpond.errors import StateTypeError, brief
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
@@ -99,13 +99,17 @@ class TimerRows(ABC):
 
 
 class TimerQueue:
-    """The timers of one time domain of a backend; works on its current key."""
+    """The timers of one time domain of a backend; works on its current key.
 
-    def __init__(self, backend: KeyContext, namespaces: KeyCodec, rows: TimerRows) -> None:
-        self._backend = backend
+    Invariant of ``_alive``, while due timers are handed out: it holds exactly the rows that are
+    set and still to be handed out in this round. A row in ``_firing`` that is not in it was deleted
+    after it was put there, perhaps set again: then it stands in ``_firing`` a second time.
+    """
+
+    def __init__(self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows) -> None:
+        self._current = current
         self._namespaces = namespaces
         self._rows = rows
-        self._prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
         self._limit: int | None = None
         self._firing: list[tuple[int, bytes]] = []
         self._alive: set[bytes] = set()
@@ -129,10 +133,10 @@ class TimerQueue:
             raise StateTypeError("a timestamp in ms, exactly an int", brief(timestamp))
         if timestamp not in _INT64:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
-        group, key = self._backend.current_address()
+        group, key = self._current.encoded()
         return b"".join(
             (
-                group.to_bytes(self._prefix_bytes, "big"),
+                self._current.layout.group_prefix(group),
                 timestamp_bytes(timestamp),
                 key,
                 self._namespaces.encode(self._namespaces.check(namespace)),
@@ -144,7 +148,7 @@ class TimerQueue:
 
         Timers that are set or deleted meanwhile are taken into account.
         """
-        self._backend.require_open()
+        self._current.require_open()
         self._limit = timestamp
         rows = self._rows.until(timestamp)
         self._alive = set(rows)
@@ -166,7 +170,7 @@ class TimerQueue:
 
         Those that are set meanwhile stay, those that are deleted are left out.
         """
-        self._backend.require_open()
+        self._current.require_open()
         rows = sorted(self._rows.until(_OFFSET - 1), key=self._timestamp)
         self._alive = set(rows)
         for row in rows:
@@ -177,36 +181,34 @@ class TimerQueue:
 
     def earliest(self) -> int | None:
         """The timestamp of the first timer, or None."""
-        self._backend.require_open()
+        self._current.require_open()
         return self._rows.earliest()
 
     def _timestamp(self, row: bytes) -> int:
-        start = self._prefix_bytes
+        start = self._current.layout.group_bytes
         return timestamp_from(row[start : start + TIMESTAMP_BYTES])
 
     def _timer(self, timestamp: int, row: bytes) -> Timer:
+        current = self._current
         try:
-            key, end = self._backend.key_codec.decode(row, self._prefix_bytes + TIMESTAMP_BYTES)
-            namespace, _ = self._namespaces.decode(row, end)
+            found = current.layout.parse(row, current.codec, self._namespaces, TIMESTAMP_BYTES)
         except Exception as error:
-            raise unreadable(
-                self._backend.parameters.operator.label, "timers", row, error
-            ) from error
-        return Timer(timestamp, key, namespace, int.from_bytes(row[: self._prefix_bytes], "big"))
+            raise unreadable(current.operator.label, "timers", row, error) from error
+        return Timer(timestamp, found.key, found.namespace, current.layout.group_of(row))
 
 
 class MemoryTimerRows(TimerRows):
     """Rows in memory: a set, and a heap from which removed rows are dropped when they come up."""
 
-    def __init__(self, prefix_bytes: int, rows: Iterable[bytes], *, track_changes: bool) -> None:
-        self._prefix_bytes = prefix_bytes
+    def __init__(self, layout: KeyLayout, rows: Iterable[bytes], *, track_changes: bool) -> None:
+        self._layout = layout
         self._rows = set(rows)
         self._heap = [self._entry(row) for row in self._rows]
         heapq.heapify(self._heap)
         self.changed: set[bytes] | None = set() if track_changes else None
 
     def _entry(self, row: bytes) -> tuple[bytes, bytes]:
-        start = self._prefix_bytes
+        start = self._layout.group_bytes
         return row[start : start + TIMESTAMP_BYTES], row
 
     @override
@@ -270,7 +272,7 @@ class MemoryTimerRows(TimerRows):
 
     def rows(self, frozen: dict[bytes, list[Change]], group: int) -> list[Change]:
         """The rows of a frozen key group."""
-        return frozen.get(group.to_bytes(self._prefix_bytes, "big"), [])
+        return frozen.get(self._layout.group_prefix(group), [])
 
     def thaw(self) -> None:
         """Frozen rows are a copy: nothing is shared."""
@@ -283,5 +285,5 @@ class MemoryTimerRows(TimerRows):
         """All rows by key-group prefix; a copy."""
         frozen: dict[bytes, list[Change]] = {}
         for row in sorted(self._rows):
-            frozen.setdefault(row[: self._prefix_bytes], []).append((row, b""))
+            frozen.setdefault(row[: self._layout.group_bytes], []).append((row, b""))
         return frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.restore_target import RestoreTarget
 from millpond.errors import MaxParallelismError, RestoreError, StateMigrationError
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
@@ -13,7 +13,7 @@ __all__ = ["adopt_metadata"]
 
 
 def adopt_metadata(
-    backend: KeyedStateBackend,
+    backend: RestoreTarget,
     max_parallelism: int,
     key: SerializerSnapshot,
     states: Iterable[StateMeta],

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.restore_target import RestoreTarget
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import read_rows
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.errors import RestoreError
-from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 
 __all__ = ["RestoreOperation", "catch_up", "restore_keyed"]
@@ -44,7 +46,7 @@ class _Progress:
 class RestoreOperation:
     """Reads the rows of the backend's key groups from portable snapshots."""
 
-    backend: KeyedStateBackend
+    backend: RestoreTarget
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
@@ -63,7 +65,7 @@ class RestoreOperation:
 
 
 def load_files(
-    backend: KeyedStateBackend,
+    backend: RestoreTarget,
     handle: KeyedStateHandle,
     files: Iterable[SnapshotFile],
     groups: KeyGroupRange,
@@ -72,17 +74,17 @@ def load_files(
     """Apply files in their order."""
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
-    prefix_bytes = key_group_prefix_bytes(backend.max_parallelism)
+    layout = KeyLayout(backend.max_parallelism)
     names = {meta.name for meta in handle.states}
     limits = backend.parameters.config.restore
     for file in files:
-        for state, rows in read_rows(handle.storage, file, groups, prefix_bytes, names, limits):
+        for state, rows in read_rows(handle.storage, file, groups, layout, names, limits):
             backend.load_rows(state, rows)
             report(sum(len(key) + len(value or b"") for key, value in rows))
 
 
 def restore_keyed(
-    backend: KeyedStateBackend, handles: Sequence[KeyedStateHandle | SavepointHandle]
+    backend: RestoreTarget, handles: Sequence[KeyedStateHandle | SavepointHandle]
 ) -> None:
     """Fill a new, empty backend; for each kind of handle, the plugin that knows it.
 

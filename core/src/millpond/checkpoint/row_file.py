@@ -18,6 +18,7 @@ from typing import Self
 import attrs
 
 from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.formats import SNAPSHOT_FILE
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.segments import pack
@@ -54,8 +55,8 @@ class Segment:
 class SegmentBuilder:
     """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
 
-    def __init__(self, prefix_bytes: int, emit: Callable[[Segment], object]) -> None:
-        self._prefix_bytes = prefix_bytes
+    def __init__(self, layout: KeyLayout, emit: Callable[[Segment], object]) -> None:
+        self._layout = layout
         self._emit = emit
         self.states: list[str] = []
         self._clear()
@@ -88,14 +89,12 @@ class SegmentBuilder:
         if not self._keys:
             return
         data, stream_bytes = pack(self._indexes, self._keys, self._values)
-        size = self._prefix_bytes
-        first, last = min(self._keys)[:size], max(self._keys)[:size]
         segment = Segment(
             data=data,
             rows=len(self._keys),
             stream_bytes=stream_bytes,
-            first_group=int.from_bytes(first, "big"),
-            last_group=int.from_bytes(last, "big"),
+            first_group=self._layout.group_of(min(self._keys)),
+            last_group=self._layout.group_of(max(self._keys)),
             digest=hashlib.sha256(data).hexdigest(),
         )
         self._clear()
@@ -138,13 +137,13 @@ class Footer:
 class SnapshotWriter:
     """Writes one file, segment by segment; a context manager that leaves no half file."""
 
-    def __init__(self, storage: CheckpointStorage, path: str, prefix_bytes: int) -> None:
+    def __init__(self, storage: CheckpointStorage, path: str, layout: KeyLayout) -> None:
         self._path = path
         self._sink = storage.open_sink(path)
         self._entries: list[Entry] = []
         self._offset = 0
         self._done = False
-        self.builder = SegmentBuilder(prefix_bytes, self.place)
+        self.builder = SegmentBuilder(layout, self.place)
 
     def place(self, segment: Segment) -> None:
         """Append a segment."""
@@ -190,12 +189,13 @@ class SnapshotWriter:
 def write_segments(
     storage: CheckpointStorage,
     path: str,
+    layout: KeyLayout,
     states: Sequence[str],
     segments: Sequence[Segment],
     version: str,
 ) -> SnapshotFile:
     """Write encoded segments as a new delta."""
-    with SnapshotWriter(storage, path, 1) as writer:
+    with SnapshotWriter(storage, path, layout) as writer:
         for segment in segments:
             writer.place(segment)
         return writer.finish("delta", version, states)

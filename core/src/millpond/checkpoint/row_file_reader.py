@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.formats import SNAPSHOT_FILE
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.row_file import TRAILER, Entry, Footer
@@ -34,7 +35,7 @@ def read_rows(
     storage: CheckpointStorage,
     file: SnapshotFile,
     groups: KeyGroupRange,
-    prefix_bytes: int,
+    layout: KeyLayout,
     states: Collection[str] | None = None,
     limits: RestoreConfig = RestoreConfig(),
 ) -> Iterator[tuple[str, list[Change]]]:
@@ -44,7 +45,7 @@ def read_rows(
         storage: where the file is.
         file: what its handle says of it.
         groups: the key groups to read.
-        prefix_bytes: how many bytes of a physical key hold its key group.
+        layout: of its physical keys.
         states: the states that the handle names; a file with others is refused.
         limits: how much memory may be needed.
 
@@ -63,33 +64,33 @@ def read_rows(
     for entry in footer.segments:
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        batch = _read_segment(storage, file, entry, prefix_bytes, limits)
+        batch = _read_segment(storage, file, entry, layout, limits)
         if entry.first_group < groups.start or entry.last_group > groups.end:
-            batch = _inside(batch, groups, prefix_bytes)
+            batch = _inside(batch, groups, layout)
         for index, rows in _split_by_state(batch):
             if index >= len(footer.states):
                 raise CorruptSnapshotError(file.path, "a row belongs to no state")
             yield footer.states[index], rows
 
 
-def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, prefix_bytes: int) -> pa.RecordBatch:
+def _inside(batch: pa.RecordBatch, groups: KeyGroupRange, layout: KeyLayout) -> pa.RecordBatch:
     """The rows of some key groups; filtered before Python sees them."""
     keys = batch.column(1)
-    inside = pc.greater_equal(keys, groups.start.to_bytes(prefix_bytes, "big"))
-    if groups.end + 1 < 1 << (8 * prefix_bytes):
-        end = (groups.end + 1).to_bytes(prefix_bytes, "big")
+    inside = pc.greater_equal(keys, layout.group_prefix(groups.start))
+    end = layout.end_of_group(groups.end)
+    if end is not None:
         inside = pc.and_(inside, pc.less(keys, end))
     return batch.filter(inside)
 
 
 def verify_rows(
-    storage: CheckpointStorage, file: SnapshotFile, prefix_bytes: int, limits: RestoreConfig
+    storage: CheckpointStorage, file: SnapshotFile, layout: KeyLayout, limits: RestoreConfig
 ) -> None:
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
     if storage.size(file.path) != file.size:
         raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
     for entry in _read_footer(storage, file).segments:
-        _read_segment(storage, file, entry, prefix_bytes, limits)
+        _read_segment(storage, file, entry, layout, limits)
 
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
@@ -117,7 +118,7 @@ def _read_segment(
     storage: CheckpointStorage,
     file: SnapshotFile,
     entry: Entry,
-    prefix_bytes: int,
+    layout: KeyLayout,
     limits: RestoreConfig,
 ) -> pa.RecordBatch:
     offset = entry.offset
@@ -127,20 +128,18 @@ def _read_segment(
     batch = unpack(file.path, data, entry.stream_bytes, limits.max_unpacked_bytes)
     if batch.num_rows != entry.rows or batch.column(0).null_count or not entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
-    _check_extent(file, entry, batch.column(1), prefix_bytes)
+    _check_extent(file, entry, batch.column(1), layout)
     return batch
 
 
 def _check_extent(
-    file: SnapshotFile, entry: Entry, keys: pa.BinaryArray, prefix_bytes: int
+    file: SnapshotFile, entry: Entry, keys: pa.BinaryArray, layout: KeyLayout
 ) -> None:
     """The key groups must be those that the footer says: by them segments are skipped."""
-    if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < prefix_bytes:
+    if keys.null_count or pc.min(pc.binary_length(keys)).as_py() < layout.group_bytes:
         raise CorruptSnapshotError(file.path, f"a row at {entry.offset} has no key")
     extent = pc.min_max(keys)
-    first, last = (
-        int.from_bytes(extent[end].as_py()[:prefix_bytes], "big") for end in ("min", "max")
-    )
+    first, last = (layout.group_of(extent[end].as_py()) for end in ("min", "max"))
     if (first, last) != (entry.first_group, entry.last_group):
         reason = f"the rows at {entry.offset} are not of the key groups that the footer says"
         raise CorruptSnapshotError(file.path, reason)

@@ -211,7 +211,8 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
 
 def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    with working("comparing"), before.contents() as old, after.contents() as new:
+    with working("comparing"):
+        old, new = before.contents(), after.contents()
         for name in sorted({meta.name for meta in (*before.states, *after.states)}):
             left = dict(row for group in old.state_rows(name) for row in group)
             right = dict(row for group in new.state_rows(name) for row in group)

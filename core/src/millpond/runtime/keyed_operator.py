@@ -117,7 +117,7 @@ class KeyedOperator:
         """Process one broadcast row; there is no current key meanwhile."""
         assert isinstance(self._function, KeyedBroadcastProcessFunction)
         context = BroadcastContext(self._backend, self._operator_state, self.timers, timestamp)
-        self._backend.forget_key()
+        self._backend.current.forget()
         self._context.current_key = None
         try:
             result = self._function.process_broadcast_element(row, context)
@@ -131,7 +131,7 @@ class KeyedOperator:
     ) -> None:
         """Process rows, each with its checked key, key group and timestamp: the hot path."""
         context = self._context
-        select = self._backend.set_current_key_and_group
+        select = self._backend.current.select
         process = self._function.process_element
         generates = yields(process)
         extend = output.extend
@@ -165,7 +165,7 @@ class KeyedOperator:
         try:
             for timer in due:
                 self.timers_fired += 1
-                self._backend.set_current_key_and_group(timer.key, timer.key_group)
+                self._backend.current.select(timer.key, timer.key_group)
                 context.current_key = timer.key
                 context.timestamp = timer.timestamp
                 context.namespace = timer.namespace

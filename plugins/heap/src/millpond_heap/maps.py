@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.backend.changes import Change
 from millpond.backend.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
+from millpond_heap.heap_key import HeapKey
 from millpond_heap.tables import Groups, HeapTable, encoder
-
-if TYPE_CHECKING:
-    from millpond_heap.backend import HeapKeyedStateBackend
 
 __all__ = ["HeapMapTable"]
 
@@ -23,14 +21,14 @@ class HeapMapTable(HeapTable, MapTable):
 
     def __init__(
         self,
-        backend: HeapKeyedStateBackend,
+        current: HeapKey,
         namespaces: KeyCodec,
         map_keys: KeyCodec,
         serializer: TypeSerializer[Any],
         *,
         track_changes: bool,
     ) -> None:
-        super().__init__(backend, namespaces, serializer, track_changes=track_changes)
+        super().__init__(current, namespaces, serializer, track_changes=track_changes)
         self._map_keys = map_keys
         self._encode_map_key = encoder(map_keys)
 
@@ -53,16 +51,16 @@ class HeapMapTable(HeapTable, MapTable):
 
     def _map(self, namespace: Any) -> dict[Any, Any]:
         by_key = self._entries().get(namespace)
-        found = None if by_key is None else by_key.get(self._backend.address)
+        found = None if by_key is None else by_key.get(self._current.address)
         return {} if found is None else found
 
     def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
         """Copy the current key's map, unless it is this table's own already."""
-        sharing, backend = self.sharing, self._backend
-        if sharing is None or backend.address not in by_key:
+        sharing, current = self.sharing, self._current
+        if sharing is None or current.address not in by_key:
             return
-        if not sharing.take((backend.key_group, namespace, backend.address)):
-            by_key[backend.address] = dict(by_key[backend.address])
+        if not sharing.take((current.key_group, namespace, current.address)):
+            by_key[current.address] = dict(by_key[current.address])
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
@@ -70,34 +68,34 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        backend = self._backend
+        current = self._current
         by_key = self._writable(namespace).setdefault(namespace, {})
         self._part_map(by_key, namespace)
         try:
-            by_key[backend.address][key] = value
+            by_key[current.address][key] = value
         except KeyError:
-            by_key[backend.address] = {key: value}
+            by_key[current.address] = {key: value}
         if self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address, key))
+            self.changed.add((current.key_group, namespace, current.address, key))
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
-        backend = self._backend
+        current = self._current
         by_key = self._writable(namespace).get(namespace, {})
         self._part_map(by_key, namespace)
-        entries = by_key.get(backend.address, {})
+        entries = by_key.get(current.address, {})
         if entries.pop(key, ABSENT) is ABSENT:
             return
         if self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address, key))
+            self.changed.add((current.key_group, namespace, current.address, key))
         if not entries:
             self._discard(namespace)
 
     @override
     def place(self, namespace: Any) -> Any:
-        backend = self._backend
+        current = self._current
         self._entries()  # raises where there is no current key
-        return backend.key_group, namespace, backend.address
+        return current.key_group, namespace, current.address
 
     def _map_at(self, place: tuple[int, Any, Any]) -> dict[Any, Any]:
         group, namespace, address = place
@@ -117,14 +115,14 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
-        self._backend.require_open()
-        with self._backend.turned_to(place[0], place[2]):
+        self._current.require_open()
+        with self._current.turned_to(place[0], place[2]):
             self.put(place[1], key, value)
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
-        self._backend.require_open()
-        with self._backend.turned_to(place[0], place[2]):
+        self._current.require_open()
+        with self._current.turned_to(place[0], place[2]):
             self.remove(place[1], key)
 
     @override
@@ -133,10 +131,10 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def clear(self, namespace: Any) -> None:
-        backend = self._backend
+        current = self._current
         removed = self._discard(namespace)
         if removed and self.changed is not None:
-            address = (backend.key_group, namespace, backend.address)
+            address = (current.key_group, namespace, current.address)
             self.changed.update((*address, key) for key in removed)
 
     @override

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.backend.changes import Change
+from millpond.backend.expiry import Expiry
 from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
+from millpond_heap.heap_key import HeapKey
 from millpond_heap.sharing import Sharing
-
-if TYPE_CHECKING:
-    from millpond.backend.cleanup import Expiry
-
-    from millpond_heap.backend import HeapKeyedStateBackend
 
 __all__ = ["Groups", "HeapCellTable", "HeapTable", "encoder"]
 
@@ -41,17 +38,17 @@ class HeapTable:
 
     def __init__(
         self,
-        backend: HeapKeyedStateBackend,
+        current: HeapKey,
         namespaces: KeyCodec,
         serializer: TypeSerializer[Any],
         *,
         track_changes: bool,
     ) -> None:
-        self._backend = backend
+        self._current = current
         self._namespaces = namespaces
         self._serializer = serializer
-        self._groups: Groups = {group: {} for group in backend.key_group_range}
-        self._encode_key = encoder(backend.key_codec)
+        self._groups: Groups = {group: {} for group in current.key_group_range}
+        self._encode_key = encoder(current.codec)
         self._encode_namespace = encoder(namespaces)
         self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
         self.sharing: Sharing | None = None
@@ -61,12 +58,12 @@ class HeapTable:
         """The table's ``sweep``; a key group's keys are listed when the sweep comes to it."""
         if self._sweeping is None:
             self._sweeping = self._everything()
-        backend = self._backend
+        current = self._current
         visited = removed = 0
-        with backend.turned_to(None, None):
+        with current.turned_to(None, None):
             for group, namespace, key, *map_key in islice(self._sweeping, limit):
                 visited += 1
-                backend.key_group, backend.address = group, key
+                current.key_group, current.address = group, key
                 value = self._peek(namespace, *map_key)
                 if value is None:
                     continue
@@ -122,16 +119,16 @@ class HeapTable:
     def _entries(self) -> dict[Any, dict[Any, Any]]:
         """The entries of the current key's group, by namespace."""
         try:
-            return self._groups[self._backend.key_group]
+            return self._groups[self._current.key_group]
         except KeyError:
-            raise self._backend.no_key() from None
+            raise self._current.missing() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
         """The entries of the current key's group, those of the namespace free to be changed."""
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:
-            sharing.part(entries, self._backend.key_group, namespace)
+            sharing.part(entries, self._current.key_group, namespace)
         return entries
 
     def _discard(self, namespace: Any) -> Any:
@@ -139,39 +136,38 @@ class HeapTable:
         by_key = entries.get(namespace)
         if by_key is None:
             return None
-        removed = by_key.pop(self._backend.address, None)
+        removed = by_key.pop(self._current.address, None)
         if not by_key:
             del entries[namespace]
         return removed
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         """Key and namespace of each entry; a copy, so that the caller may change the table."""
-        backend = self._backend
+        current = self._current
         for group in self._groups.values():
             for namespace, by_key in list(group.items()):
                 plain = self._plain(self._namespaces, namespace)
                 for key in list(by_key):
-                    yield self._plain(backend.key_codec, key), plain
+                    yield self._plain(current.codec, key), plain
 
     @staticmethod
     def _plain(codec: KeyCodec, address: Any) -> Any:
         return address if codec.exact else codec.decode(address, 0)[0]
 
     def _physical(self, group: int, namespace: Any, key: Any) -> bytes:
-        prefix = self._backend.group_prefixes[group]
+        prefix = self._current.group_prefixes[group]
         return prefix + self._encode_key(key) + self._encode_namespace(namespace)
 
     def _parse(self, physical: bytes) -> tuple[int, Any, Any, int]:
         """Key group, namespace, key, and where the map key begins."""
-        backend = self._backend
-        size = backend.prefix_bytes
-        key, start = backend.key_codec.decode(physical, size)
-        namespace, end = self._namespaces.decode(physical, start)
-        if not backend.key_codec.exact:
-            key = physical[size:start]
+        current = self._current
+        layout, keys = current.layout, current.codec
+        key, start, namespace, end = layout.parse(physical, keys, self._namespaces)
+        if not keys.exact:
+            key = physical[layout.group_bytes : start]
         if not self._namespaces.exact:
             namespace = physical[start:end]
-        return int.from_bytes(physical[:size], "big"), namespace, key, end
+        return layout.group_of(physical), namespace, key, end
 
     def changes(self) -> list[Change]:
         """The changed entries, serialized and sorted."""
@@ -191,12 +187,12 @@ class HeapCellTable(HeapTable, CellTable):
 
     @override
     def get(self, namespace: Any) -> Any:
-        backend = self._backend
+        current = self._current
         try:
-            by_key = self._groups[backend.key_group].get(namespace)
+            by_key = self._groups[current.key_group].get(namespace)
         except KeyError:
-            raise backend.no_key() from None
-        return None if by_key is None else by_key.get(backend.address)
+            raise current.missing() from None
+        return None if by_key is None else by_key.get(current.address)
 
     @override
     def _everything(self) -> Iterator[tuple[Any, ...]]:
@@ -212,28 +208,28 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def get_for_update(self, namespace: Any) -> Any:
         value = self.get(namespace)
-        sharing, backend = self.sharing, self._backend
+        sharing, current = self.sharing, self._current
         if sharing is None or value is None:
             return value
-        owned = sharing.take((backend.key_group, namespace, backend.address))
+        owned = sharing.take((current.key_group, namespace, current.address))
         return value if owned else list(value)
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
-        backend = self._backend
+        current = self._current
         entries = self._writable(namespace)
         try:
-            entries[namespace][backend.address] = value
+            entries[namespace][current.address] = value
         except KeyError:
-            entries[namespace] = {backend.address: value}
+            entries[namespace] = {current.address: value}
         if self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address))
+            self.changed.add((current.key_group, namespace, current.address))
 
     @override
     def remove(self, namespace: Any) -> None:
-        backend = self._backend
+        current = self._current
         if self._discard(namespace) is not None and self.changed is not None:
-            self.changed.add((backend.key_group, namespace, backend.address))
+            self.changed.add((current.key_group, namespace, current.address))
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:

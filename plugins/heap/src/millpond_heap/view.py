@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from millpond.backend.state_view import StateView
+from millpond.backend.changes import Change
+from millpond.backend.state_view import StateShape, StateView
 from typing_extensions import override
 
-if TYPE_CHECKING:
-    from millpond.backend.changes import Change
-
-    from millpond_heap.backend import HeapKeyedStateBackend
+from millpond_heap.heap_key import HeapKey
 
 __all__ = ["HeapView"]
 
@@ -21,13 +19,15 @@ class HeapView(StateView):
 
     def __init__(
         self,
-        backend: HeapKeyedStateBackend,
+        shape: StateShape,
+        key: HeapKey,
         tables: Mapping[str, Any],
         unclaimed: Mapping[str, Mapping[bytes, Mapping[bytes, bytes]]],
+        release: Callable[[StateView], None],
     ) -> None:
-        super().__init__(backend.shape())
-        self._backend = backend
-        self._prefixes = backend.group_prefixes
+        super().__init__(shape)
+        self._release = release
+        self._prefixes = key.group_prefixes
         self._tables = {name: (table, table.freeze()) for name, table in tables.items()}
         self._unclaimed = dict(unclaimed)
 
@@ -44,4 +44,4 @@ class HeapView(StateView):
     @override
     def close(self) -> None:
         self._tables.clear()
-        self._backend.release(self)
+        self._release(self)

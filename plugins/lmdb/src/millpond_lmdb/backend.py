@@ -11,8 +11,7 @@ from millpond.backend.parameters import KeyedBackendParameters
 from millpond.config import structure_options
 from typing_extensions import override
 
-from millpond_lmdb.factory import LmdbStateBackend
-from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.options import BACKEND, LmdbOptions
 from millpond_lmdb.store import LmdbStore
 
 __all__ = ["LmdbKeyedStateBackend"]
@@ -23,11 +22,11 @@ _FOLDER = "lmdb"
 class LmdbKeyedStateBackend(ByteStoreBackend):
     """Keyed state in LMDB."""
 
-    name: ClassVar[str] = LmdbStateBackend.name
+    name: ClassVar[str] = BACKEND
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
         self._options = structure_options(
-            LmdbOptions, parameters.options, "configuration", "backend.lmdb"
+            LmdbOptions, parameters.options, "configuration", f"backend.{BACKEND}"
         )
         super().__init__(parameters)
 

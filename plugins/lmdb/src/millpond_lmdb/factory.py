@@ -9,7 +9,7 @@ from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBacke
 from millpond.config import structure_options
 from typing_extensions import override
 
-from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.options import BACKEND, LmdbOptions
 
 __all__ = ["LmdbStateBackend"]
 
@@ -17,14 +17,14 @@ __all__ = ["LmdbStateBackend"]
 class LmdbStateBackend(StateBackend):
     """Keeps state in LMDB: fast reads, quick to open, best where state fits the page cache."""
 
-    name: ClassVar[str] = "lmdb"
+    name: ClassVar[str] = BACKEND
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.LOCAL_COPY, Capability.ASYNC_SNAPSHOT}
     )
 
     @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        structure_options(LmdbOptions, options, "configuration", "backend.lmdb")
+        structure_options(LmdbOptions, options, "configuration", f"backend.{BACKEND}")
 
     @override
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:

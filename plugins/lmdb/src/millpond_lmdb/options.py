@@ -5,7 +5,10 @@ from __future__ import annotations
 import attrs
 from millpond.config import ByteSize
 
-__all__ = ["LmdbOptions"]
+__all__ = ["BACKEND", "LmdbOptions"]
+
+BACKEND = "lmdb"
+"""The backend's name in configuration."""
 
 
 @attrs.frozen

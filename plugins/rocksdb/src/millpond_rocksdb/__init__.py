@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from millpond.backend import StateBackend
 from millpond.hookspecs import hookimpl
 
-from millpond_rocksdb.factory import NATIVE_FORMAT, RocksDBStateBackend
+from millpond_rocksdb.factory import RocksDBStateBackend
+from millpond_rocksdb.names import NATIVE_FORMAT
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what these import needs the native library
     from millpond.backend import KeyedStateBackend
+    from millpond.backend.restore_target import RestoreTarget
     from millpond.checkpoint import SnapshotStrategy
 
     from millpond_rocksdb.restore import NativeRestore
@@ -40,7 +42,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 
 @hookimpl
 def millpond_restore_operation(
-    backend: KeyedStateBackend, handles: Sequence[Any]
+    backend: RestoreTarget, handles: Sequence[Any]
 ) -> NativeRestore | None:
     """Read RocksDB's own snapshots, into any backend."""
     if handles[0].format != NATIVE_FORMAT:

@@ -7,15 +7,15 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from millpond.backend.bytestore import ByteStore, ByteStoreBackend, end_of_prefix
+from millpond.backend.bytestore import ByteStore, ByteStoreBackend
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import CorruptSnapshotError, StoreDamagedError
-from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.keygroups import KeyGroupRange
 from typing_extensions import override
 
-from millpond_rocksdb.factory import RocksDBStateBackend
-from millpond_rocksdb.incremental import fetch_files
+from millpond_rocksdb.names import BACKEND
+from millpond_rocksdb.native_files import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
@@ -27,7 +27,7 @@ _FOLDER = "rocksdb"
 class RocksDBKeyedStateBackend(ByteStoreBackend):
     """Keyed state in RocksDB."""
 
-    name: ClassVar[str] = RocksDBStateBackend.name
+    name: ClassVar[str] = BACKEND
     trusted_files: ClassVar[str] = "*.sst"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
@@ -58,11 +58,11 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         except StoreDamagedError as error:
             where = f"checkpoint {handle.checkpoint_id}"
             raise CorruptSnapshotError(where, f"RocksDB cannot open its files: {error}") from error
-        size = key_group_prefix_bytes(self.max_parallelism)
-        first, last = (group.to_bytes(size, "big") for group in (groups.start, groups.end))
+        layout = self.current.layout
+        first, end = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
         for meta in handle.states:
             if meta.name in self.store.families():
-                self._clip(meta.name, first, end_of_prefix(last), size)
+                self._clip(meta.name, first, end, layout.group_bytes)
 
     def _clip(self, family: str, first: bytes, end: bytes | None, size: int) -> None:
         self._rocksdb.delete_range(family, b"", first)

@@ -10,16 +10,15 @@ from typing import Any, ClassVar
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from typing_extensions import override
 
-__all__ = ["NATIVE_FORMAT", "RocksDBStateBackend"]
+from millpond_rocksdb.names import BACKEND
 
-NATIVE_FORMAT = "rocksdb"
-"""The format of handles that hold RocksDB's own files."""
+__all__ = ["RocksDBStateBackend"]
 
 
 class RocksDBStateBackend(StateBackend):
     """Keeps state in RocksDB, for state larger than memory."""
 
-    name: ClassVar[str] = "rocksdb"
+    name: ClassVar[str] = BACKEND
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.LOCAL_COPY, Capability.PER_STATE_OPTIONS, Capability.ASYNC_SNAPSHOT}
     )

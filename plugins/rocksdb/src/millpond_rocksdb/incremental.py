@@ -10,40 +10,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from millpond.backend.failures import named
 from millpond.backend.snapshots import SnapshotResult
 from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
-from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.untrusted import decoding
 from typing_extensions import override
 
-from millpond_rocksdb.factory import NATIVE_FORMAT
+from millpond_rocksdb.backend import RocksDBKeyedStateBackend
+from millpond_rocksdb.names import NATIVE_FORMAT
+from millpond_rocksdb.native_files import CHUNK, NEEDED, name_of
 
-if TYPE_CHECKING:
-    from millpond_rocksdb.backend import RocksDBKeyedStateBackend
-
-__all__ = ["IncrementalStrategy", "fetch_files"]
-
-_CHUNK = 4 << 20
-_MAX_FILE = 1 << 40
-_NEEDED = re.compile(r"[0-9]{6,20}\.sst|MANIFEST-[0-9]{6,20}|CURRENT")
-_CURRENT = re.compile(rb"MANIFEST-[0-9]{6,20}\n")
-
-
-def _name(file: SnapshotFile) -> str:
-    return file.path.rpartition("/")[2].rpartition("_")[2]
+__all__ = ["IncrementalStrategy"]
 
 
 class IncrementalStrategy(SnapshotStrategy):
@@ -70,7 +56,7 @@ class IncrementalStrategy(SnapshotStrategy):
         blank = self.blank_handle(checkpoint_id, storage)
         before = self.confirmed
         shared = before.files if before is not None and before.storage == storage else ()
-        known = {_name(file): file for file in shared if file.kind == "sst"}
+        known = {name_of(file): file for file in shared if file.kind == "sst"}
         links = backend.native_checkpoint()
         view = _Links(backend, links)
 
@@ -78,7 +64,7 @@ class IncrementalStrategy(SnapshotStrategy):
             if self.is_empty(blank):
                 return SnapshotResult(None)
             files = tuple(self._upload(links, known, blank.checkpoint_id, storage, task))
-            fresh = [file for file in files if known.get(_name(file)) is not file]
+            fresh = [file for file in files if known.get(name_of(file)) is not file]
             made = self.with_files(blank, before, files, native_format=NATIVE_FORMAT)
             return SnapshotResult(made, sum(file.size for file in fresh))
 
@@ -105,7 +91,7 @@ class IncrementalStrategy(SnapshotStrategy):
                 return _inlined(path)
             return _uploaded(path, f"{attempt}_{path.name}", storage)
 
-        names = sorted(path for path in links.iterdir() if _NEEDED.fullmatch(path.name))
+        names = sorted(path for path in links.iterdir() if NEEDED.fullmatch(path.name))
         with ThreadPoolExecutor(options.transfer_threads) as pool:
             yield from pool.map(one, names)
 
@@ -143,7 +129,7 @@ def _uploaded(path: Path, target: str, storage: CheckpointStorage) -> SnapshotFi
 
     def chunks() -> Iterator[bytes]:
         with path.open("rb") as source:
-            while data := source.read(_CHUNK):
+            while data := source.read(CHUNK):
                 digest.update(data)
                 yield data
 
@@ -155,44 +141,3 @@ def _uploaded(path: Path, target: str, storage: CheckpointStorage) -> SnapshotFi
         digest=digest.hexdigest(),
         kind=_kind(path),
     )
-
-
-def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None:
-    """Bring the files of a native snapshot into a directory, each checked.
-
-    Raises:
-        CorruptSnapshotError: a file is damaged, missing or foreign.
-    """
-    with named("rocksdb", directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda file: _fetch(handle, file, directory), handle.files):
-            pass
-
-
-def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> None:
-    name = _name(file)
-    if not _NEEDED.fullmatch(name) or not 0 <= file.size <= _MAX_FILE:
-        raise CorruptSnapshotError(file.path, "it is no file of a RocksDB snapshot")
-    digest = hashlib.sha256()
-    first = b""
-    with named("rocksdb", directory), (directory / name).open("wb") as target:
-        for data in _chunks(handle, file):
-            first = first or data
-            digest.update(data)
-            target.write(data)
-    if digest.hexdigest() != file.digest:
-        raise CorruptSnapshotError(file.path, "its digest is wrong")
-    if name == "CURRENT" and not _CURRENT.fullmatch(first):
-        raise CorruptSnapshotError(file.path, "it names no manifest")
-
-
-def _chunks(handle: KeyedStateHandle, file: SnapshotFile) -> Iterator[bytes]:
-    if file.inline:
-        with decoding(file.path, "its bytes in the handle make no sense"):
-            data = base64.b64decode(file.inline, validate=True)
-        yield data
-        return
-    assert handle.storage is not None
-    for offset in range(0, file.size, _CHUNK):
-        yield handle.storage.read(file.path, offset, min(_CHUNK, file.size - offset))

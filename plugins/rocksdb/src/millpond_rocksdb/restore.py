@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.key_layout import KeyLayout
+from millpond.backend.restore_target import RestoreTarget
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.keygroups import KeyGroupRange
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
-from millpond_rocksdb.incremental import fetch_files
+from millpond_rocksdb.native_files import fetch_files
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
@@ -27,7 +28,7 @@ _ROWS = 4096
 class NativeRestore:
     """Reads the key groups of a backend from RocksDB's own snapshots."""
 
-    backend: KeyedStateBackend
+    backend: RestoreTarget
     handles: Sequence[KeyedStateHandle]
 
     def run(self) -> None:
@@ -55,8 +56,8 @@ class NativeRestore:
             self._add_rows(self.handles[at], common[at])
 
     def _add_rows(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
-        size = key_group_prefix_bytes(handle.max_parallelism)
-        low, high = groups.start.to_bytes(size, "big"), _after(groups.end, size)
+        layout = KeyLayout(handle.max_parallelism)
+        low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
         with _opened(handle) as store:
             for state in handle.states:
                 if state.name not in store.families():
@@ -68,10 +69,6 @@ class NativeRestore:
                         self.backend.load_rows(state.name, rows)
                         rows = []
                 self.backend.load_rows(state.name, rows)
-
-
-def _after(group: int, size: int) -> bytes | None:
-    return None if group + 1 >= 1 << (8 * size) else (group + 1).to_bytes(size, "big")
 
 
 @contextmanager

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Change
+from millpond.backend.key_layout import end_of_prefix
 from millpond.backend.timer_queue import (
     TIMESTAMP_BYTES,
     TimerRows,
     timestamp_bytes,
     timestamp_from,
 )
-
-if TYPE_CHECKING:
-    from millpond.backend.bytestore.byte_store_backend import ByteStoreBackend
 
 __all__ = ["BufferedTimerRows"]
 
@@ -28,20 +25,20 @@ _CHANGE_BYTES = 128
 class BufferedTimerRows(TimerRows):
     """Looks at most at one place per key group for what is due."""
 
-    def __init__(self, backend: ByteStoreBackend, family: str, prefixes: list[bytes]) -> None:
-        self._backend = backend
+    def __init__(self, buffer: WriteBuffer, family: str, prefixes: list[bytes]) -> None:
+        self._buffer = buffer
         self._family = family
         self._prefixes = prefixes
         self._changed: dict[bytes, bool] = {}
 
     @override
     def add(self, row: bytes) -> None:
-        self._backend.make_room(_CHANGE_BYTES)
+        self._buffer.make_room(_CHANGE_BYTES)
         self._changed[row] = True
 
     @override
     def discard(self, row: bytes) -> None:
-        self._backend.make_room(_CHANGE_BYTES)
+        self._buffer.make_room(_CHANGE_BYTES)
         self._changed[row] = False
 
     @override
@@ -50,7 +47,7 @@ class BufferedTimerRows(TimerRows):
         rows: set[bytes] = set()
         for prefix in self._prefixes:
             end = end_of_prefix(prefix + stop)
-            with closing(self._backend.store.scan(self._family, prefix, end)) as scan:
+            with closing(self._buffer.store.scan(self._family, prefix, end)) as scan:
                 rows.update(row for row, _ in scan)
         start = len(self._prefixes[0])
         for row, present in self._changed.items():
@@ -68,7 +65,7 @@ class BufferedTimerRows(TimerRows):
         ]
         for prefix in self._prefixes:
             with closing(
-                self._backend.store.scan(self._family, prefix, end_of_prefix(prefix))
+                self._buffer.store.scan(self._family, prefix, end_of_prefix(prefix))
             ) as scan:
                 kept = (row for row, _ in scan if self._changed.get(row, True))
                 stamps += [row[start : start + TIMESTAMP_BYTES] for row in islice(kept, 1)]

@@ -8,11 +8,10 @@ from itertools import islice
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import end_of_prefix
 from millpond.backend.bytestore.store import ByteStore, StoreReader
 from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout, end_of_prefix
 from millpond.backend.state_view import StateShape, StateView
-from millpond.keygroups import key_group_prefix_bytes
 
 __all__ = ["ByteStoreView"]
 
@@ -26,11 +25,11 @@ class ByteStoreView(StateView):
         super().__init__(shape)
         self._reader = store.reader()
         self._source: ByteStore | StoreReader = self._reader or store
-        self._prefix_bytes = key_group_prefix_bytes(shape.max_parallelism)
+        self._layout = KeyLayout(shape.max_parallelism)
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
-        prefix = key_group.to_bytes(self._prefix_bytes, "big")
+        prefix = self._layout.group_prefix(key_group)
         for meta in self.metas:
             with closing(self._source.scan(meta.name, prefix, end_of_prefix(prefix))) as scan:
                 while chunk := list[Change](islice(scan, _CHUNK)):

@@ -10,7 +10,7 @@ import attrs
 from millpond.backend.changes import Change
 from millpond.checkpoint.inspection.inspector import StoredOperator
 from millpond.checkpoint.inspection.plain_values import column_value, key_value, stored_as
-from millpond.checkpoint.inspection.rows_in_memory import Contents
+from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
@@ -78,27 +78,27 @@ def edit_value(
         RestoreError: there is no such state.
     """
     meta = operator.state(edit.state)
-    with operator.contents() as contents:
-        codec = operator.codec(meta.name, exact=True)
-        changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
-        contents.load_rows(meta.name, changes)
-        with reserved(target):
-            _write(operators, operator, contents, target)
+    contents = operator.contents()
+    codec = operator.codec(meta.name, exact=True)
+    changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
+    contents.load_rows(meta.name, changes)
+    with reserved(target):
+        _write(operators, operator, contents, target)
     return edited
 
 
 def _write(
     operators: Sequence[StoredOperator],
     operator: StoredOperator,
-    contents: Contents,
+    contents: RowsInMemory,
     target: SavepointHandle,
 ) -> None:
     """All operators as they are stored, but for the one whose contents are given."""
     saved = {operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())}
     for each in operators:
         if each is not operator:
-            with each.contents() as others:
-                saved[each.uid] = save_operator(others.freeze(), target, each.uid, SnapshotTask())
+            view = each.contents().freeze()
+            saved[each.uid] = save_operator(view, target, each.uid, SnapshotTask())
     complete = tuple(
         attrs.evolve(
             saved[each.uid],
@@ -125,7 +125,7 @@ class _Editor:
             kind = codec.schema.field("map_key").type
             self._map_key = key_value(edit.map_key, kind, f"{self._place}: map key")
 
-    def changes(self, contents: Contents) -> tuple[list[Change], Edited]:
+    def changes(self, contents: RowsInMemory) -> tuple[list[Change], Edited]:
         """The rows to write, None where one is removed."""
         found = self._found(contents)
         if self._edit.remove:
@@ -154,7 +154,7 @@ class _Editor:
         if is_map and self._edit.map_key is None:
             self._refuse("a map key", "say with --map-key which entry of the map to set")
 
-    def _found(self, contents: Contents) -> list[tuple[bytes, Any]]:
+    def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
         """The key's rows, with the moments from which their time to live counts."""
         group = self._checked(lambda: self._codec.group_of(self._key))
         found = []

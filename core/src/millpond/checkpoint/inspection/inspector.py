@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from millpond.backend.cleanup import live_rows
+from millpond.backend.expiry import live_rows
 from millpond.backend.operator_state import FrozenState, OperatorStateMeta
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.catalog import Catalog, complete_parts, read_catalog
-from millpond.checkpoint.inspection.rows_in_memory import Contents, read_contents
+from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory, read_contents
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
 from millpond.checkpoint.savepoint.operator_tables import (
@@ -108,7 +108,7 @@ class StoredOperator:
         known = ", ".join(map(repr, self.state_names())) or "none"
         raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
-    def contents(self, groups: KeyGroupRange | None = None) -> Contents:
+    def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
         """All its rows, or those of some key groups, in memory."""
         return read_contents(self.parts, self._shape, self.uid, self.registry, groups, self.limits)
 
@@ -118,8 +118,7 @@ class StoredOperator:
         Of a list state with TTL a row counts as expired when no element of it is alive.
         """
         meta = self.state(state)
-        with self.contents() as contents:
-            rows = [row for group in contents.state_rows(meta.name) for row in group]
+        rows = [row for group in self.contents().state_rows(meta.name) for row in group]
         return len(rows), len(rows) - len(live_rows(meta, rows, now))
 
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
@@ -152,8 +151,7 @@ class StoredOperator:
         for meta in self.operator_metas():
             if meta.name == state:
                 return self._in_form(state, partial(self._operator_table, meta), exact=exact)
-        with self.contents(groups) as contents:
-            rows = list(contents.state_rows(state))
+        rows = list(self.contents(groups).state_rows(state))
         return self._in_form(state, partial(self._table, state, rows), exact=exact)
 
     def _in_form(

@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from millpond.backend.changes import Change
-from millpond.backend.keyed import KeyedStateBackend, RegisteredState, addresses_of
-from millpond.backend.migration import CellMigration
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.parameters import KeyedBackendParameters, PluginHooks
-from millpond.backend.state_view import StateView
-from millpond.backend.tables import CellTable, MapTable
-from millpond.backend.timer_queue import TimerRows
+from millpond.backend.state_view import StateShape, StateView
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
 from millpond.checkpoint.savepoint.savepoint_file import SavedOperator, SavepointHandle
 from millpond.clock import ManualClock
 from millpond.config import Config, RestoreConfig
-from millpond.errors import UnsupportedCapabilityError
-from millpond.keygroups import KeyGroupRange, key_group_prefix_bytes
+from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
-from millpond.types import KeyCodec
+from millpond.state.state_meta import StateMeta
+from millpond.types import PicklePermission
 from millpond.types.key_columns import codec_from_snapshot
 from millpond.untrusted import decoding
 
-__all__ = ["Contents", "read_contents"]
+__all__ = ["RowsInMemory", "read_contents"]
 
 
-class Contents(KeyedStateBackend):
-    """Holds stored rows as they are, by key group; states cannot be requested from it."""
+class RowsInMemory:
+    """A target of restores that holds stored rows as they are, by key group.
 
-    name: ClassVar[str] = "contents"
+    Attributes:
+        restored: what the snapshots say of their states.
+    """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        super().__init__(parameters)
-        self._prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
+        self.parameters = parameters
+        self.max_parallelism = parameters.max_parallelism
+        self.key_group_range = parameters.key_group_range
+        self.restored: dict[str, StateMeta] = {}
+        pickles = PicklePermission(parameters.config.serialization.allow_pickle, outside=True)
+        self.key_codec = parameters.key_codec.bound(pickles)
+        self._layout = KeyLayout(self.max_parallelism)
         self._rows: dict[str, dict[bytes, dict[bytes, bytes]]] = {}
 
-    @override
+    def expect_outside_bytes(self) -> None:
+        """All bytes here come from outside."""
+
+    def expect_states(self, names: Iterable[str]) -> None:
+        """Rows of any state are taken."""
+
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
+        """Take rows of a state; None as a value removes."""
         groups = self._rows.setdefault(state_name, {})
         for key, value in rows:
-            group = groups.setdefault(key[: self._prefix_bytes], {})
+            group = groups.setdefault(key[: self._layout.group_bytes], {})
             if value is None:
                 group.pop(key, None)
             else:
@@ -55,64 +64,33 @@ class Contents(KeyedStateBackend):
             if rows:
                 yield sorted(rows.items())
 
-    @override
-    def freeze(self) -> StateView:
-        return _ContentsView(self)
-
     def rows(self, state_name: str, key_group: int) -> list[Change]:
         """The rows of a state in a key group, sorted."""
-        prefix = key_group.to_bytes(self._prefix_bytes, "big")
+        prefix = self._layout.group_prefix(key_group)
         return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
 
-    @override
-    def flush(self, version: str | None = None) -> None:
-        """Nothing is buffered."""
-        self.version = version
-
-    @override
-    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        raise UnsupportedCapabilityError(self.name, "migrate_rows")
-
-    @override
-    def _create_table(self, registered: RegisteredState) -> CellTable | MapTable:
-        raise UnsupportedCapabilityError(self.name, "get_partitioned_state")
-
-    @override
-    def _create_timer_rows(self, name: str) -> TimerRows:
-        raise UnsupportedCapabilityError(self.name, "timer_queue")
-
-    @override
-    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        for rows in self.state_rows(name):
-            physical = (key for key, _ in rows)
-            yield from addresses_of(physical, self.key_codec, namespaces, self._prefix_bytes)
-
-    @override
-    def _count_entries(self) -> int:
-        return sum(len(g) for groups in self._rows.values() for g in groups.values())
-
-    @override
-    def _select(self, key: Any, key_group: int) -> None:
-        raise UnsupportedCapabilityError(self.name, "set_current_key")
-
-    @override
-    def _unselect(self) -> None:
-        """There is never a current key."""
-
-    @override
-    def _close(self) -> None:
-        self._rows.clear()
+    def freeze(self) -> StateView:
+        """All rows, as a backend gives them to a snapshot."""
+        return _RowsView(self)
 
 
-class _ContentsView(StateView):
-    def __init__(self, contents: Contents) -> None:
-        super().__init__(contents.shape())
-        self._contents = contents
+class _RowsView(StateView):
+    def __init__(self, rows: RowsInMemory) -> None:
+        super().__init__(
+            StateShape(
+                metas=tuple(rows.restored[name] for name in sorted(rows.restored)),
+                key_group_range=rows.key_group_range,
+                max_parallelism=rows.max_parallelism,
+                key=rows.key_codec.snapshot(),
+                now=rows.parameters.clock.now_ms,
+            )
+        )
+        self._held = rows
 
     @override
     def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
         for meta in self.metas:
-            yield meta.name, self._contents.rows(meta.name, key_group)
+            yield meta.name, self._held.rows(meta.name, key_group)
 
 
 def read_contents(
@@ -122,7 +100,7 @@ def read_contents(
     registry: PluginHooks,
     groups: KeyGroupRange | None = None,
     limits: RestoreConfig = RestoreConfig(),
-) -> Contents:
+) -> RowsInMemory:
     """Read snapshots or savepoints of one operator.
 
     Args:
@@ -138,7 +116,7 @@ def read_contents(
     """
     with decoding(uid, "the type of its keys makes no sense"):
         key_codec = codec_from_snapshot(shape.key)
-    contents = Contents(
+    contents = RowsInMemory(
         KeyedBackendParameters(
             key_codec=key_codec,
             max_parallelism=shape.max_parallelism,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.file_writer import StreamStateHandle
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import verify_rows
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.untrusted import decoding
 
 __all__ = ["files_of", "verify_file"]
@@ -37,8 +37,8 @@ def verify_file(
     if isinstance(file, StreamStateHandle):
         file.read(handle.storage)
     elif handle.format == PORTABLE:
-        prefix_bytes = key_group_prefix_bytes(handle.max_parallelism)
-        verify_rows(handle.storage, file, prefix_bytes, limits)
+        layout = KeyLayout(handle.max_parallelism)
+        verify_rows(handle.storage, file, layout, limits)
     elif file.inline:
         with decoding(file.path, "its bytes in the handle make no sense"):
             data = base64.b64decode(file.inline, validate=True)

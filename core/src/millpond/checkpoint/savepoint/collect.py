@@ -93,8 +93,7 @@ def _collect(
             report(uid, done, len(handles))
             groups = handle.key_group_range
             contents = read_contents([handle], handle, uid, registry, groups, limits)
-            with contents:
-                parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
+            parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
             report(uid, len(handles), len(handles))

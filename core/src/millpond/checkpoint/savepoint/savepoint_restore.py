@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.restore_target import RestoreTarget
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.table_reader import read_state
@@ -18,7 +18,7 @@ __all__ = ["SavepointRestore"]
 class SavepointRestore:
     """Reads the rows of the backend's key groups from savepoints."""
 
-    backend: KeyedStateBackend
+    backend: RestoreTarget
     handles: Sequence[SavepointHandle]
 
     def run(self) -> None:

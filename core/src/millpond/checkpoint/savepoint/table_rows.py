@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,20 +9,19 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
 from millpond.errors import CorruptSnapshotError
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.stamp import STAMP
 from millpond.types import SerializerSnapshot, signed64
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
 from millpond.untrusted import unreadable
 
 __all__ = ["TableCodec"]
-
-_STAMP = struct.Struct(">q")
 
 
 @attrs.frozen
@@ -49,7 +47,7 @@ class TableCodec:
     ) -> None:
         self.meta = meta
         self._max_parallelism = max_parallelism
-        self._prefix_bytes = key_group_prefix_bytes(max_parallelism)
+        self._layout = KeyLayout(max_parallelism)
         self._key_codec, self._key = codec_from_snapshot(key), key_column(key)
         self._namespace_codec = codec_from_snapshot(meta.namespace)
         self._namespace = None if meta.namespace.id == "void" else key_column(meta.namespace)
@@ -95,7 +93,7 @@ class TableCodec:
 
     def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
         address = self._parse(physical)
-        columns["key_group"].append(int.from_bytes(physical[: self._prefix_bytes], "big"))
+        columns["key_group"].append(self._layout.group_of(physical))
         columns["key"].append(self._key.out(address.key))
         if self._namespace is not None:
             columns["namespace"].append(self._namespace.out(address.namespace))
@@ -110,14 +108,12 @@ class TableCodec:
             columns["ttl_timestamp"].append(stamp)
 
     def _parse(self, physical: bytes) -> _Address:
-        at, timestamp = self._prefix_bytes, None
-        if self._is_timer:
-            at += TIMESTAMP_BYTES
-            timestamp = timestamp_from(physical[self._prefix_bytes : at])
-        key, at = self._key_codec.decode(physical, at)
-        namespace, at = self._namespace_codec.decode(physical, at)
-        map_key = None if self._map_codec is None else self._map_codec.decode(physical, at)[0]
-        return _Address(key, namespace, map_key, timestamp)
+        start, skip = self._layout.group_bytes, TIMESTAMP_BYTES if self._is_timer else 0
+        found = self._layout.parse(physical, self._key_codec, self._namespace_codec, skip)
+        timestamp = timestamp_from(physical[start : start + skip]) if skip else None
+        codec = self._map_codec
+        map_key = None if codec is None else codec.decode(physical, found.namespace_end)[0]
+        return _Address(found.key, found.namespace, map_key, timestamp)
 
     def _value_out(self, data: bytes) -> tuple[Any, Any]:
         if not self._is_list:
@@ -128,7 +124,7 @@ class TableCodec:
     def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
         if not self.meta.ttl:
             return self._form.to_column(data), None
-        return self._form.to_column(data[_STAMP.size :]), _STAMP.unpack_from(data)[0]
+        return self._form.to_column(data[STAMP.size :]), STAMP.unpack_from(data)[0]
 
     # ---------------------------------------------------------------- from a table
 
@@ -168,7 +164,7 @@ class TableCodec:
         codec = self._key_codec
         checked = codec.check(self._key.back(_given(key)))
         group = signed64(codec.hash(checked)) % self._max_parallelism
-        parts = [group.to_bytes(self._prefix_bytes, "big")]
+        parts = [self._layout.group_prefix(group)]
         if self._is_timer:
             parts.append(timestamp_bytes(_given(timestamp)))
         parts.append(codec.encode(checked))
@@ -192,7 +188,7 @@ class TableCodec:
 
     def _cell_back(self, value: Any, stamp: Any) -> bytes:
         data = self._form.from_column(value)
-        return _STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
+        return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
 
     def group_of(self, key: Any) -> int:
         """The key group of a key as it stands in the column."""
@@ -202,8 +198,7 @@ class TableCodec:
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
         """The key groups of physical rows."""
-        size = self._prefix_bytes
-        return [int.from_bytes(physical[:size], "big") for physical, _ in rows]
+        return [self._layout.group_of(physical) for physical, _ in rows]
 
 
 def _given(value: Any) -> Any:

@@ -24,7 +24,6 @@ from millpond.checkpoint.row_file import Segment, SegmentBuilder, write_segments
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.strategies.full import write_base
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["ChangelogStrategy"]
@@ -59,8 +58,8 @@ class ChangelogStrategy(SnapshotStrategy):
 
     def _forget(self) -> None:
         self._log: list[Segment] = []
-        prefix_bytes = key_group_prefix_bytes(self._backend.max_parallelism)
-        self._builder = SegmentBuilder(prefix_bytes, self._log.append)
+        self._layout = self._backend.current.layout
+        self._builder = SegmentBuilder(self._layout, self._log.append)
         self._covered.clear()
 
     @override
@@ -131,7 +130,9 @@ class ChangelogStrategy(SnapshotStrategy):
                 made = self.with_files(blank, before, before.files, before.history)
                 return SnapshotResult(made)
             task.check()
-            file = write_segments(storage, path, delta.states, delta.segments, blank.version)
+            file = write_segments(
+                storage, path, self._layout, delta.states, delta.segments, blank.version
+            )
             made = self.with_files(blank, before, (*before.files, file), before.history)
             return SnapshotResult(made, file.size, file.rows)
 
@@ -150,7 +151,9 @@ class ChangelogStrategy(SnapshotStrategy):
         view = self._backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            file = write_segments(storage, delta_path, delta.states, delta.segments, blank.version)
+            file = write_segments(
+                storage, delta_path, self._layout, delta.states, delta.segments, blank.version
+            )
             base = write_base(view, storage, base_path, blank.version, task)
             history = (*before.files[1:], file)[-_HISTORY:]
             made = self.with_files(blank, before, (base,), history)

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.row_file import SnapshotWriter
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
-from millpond.keygroups import key_group_prefix_bytes
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["FullStrategy", "write_base"]
@@ -23,8 +23,8 @@ def write_base(
     view: StateView, storage: CheckpointStorage, path: str, version: str, task: SnapshotTask
 ) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
-    prefix_bytes = key_group_prefix_bytes(view.max_parallelism)
-    with SnapshotWriter(storage, path, prefix_bytes) as writer:
+    layout = KeyLayout(view.max_parallelism)
+    with SnapshotWriter(storage, path, layout) as writer:
         for group in view.key_group_range:
             for state, rows in view.live_rows(group):
                 task.check()

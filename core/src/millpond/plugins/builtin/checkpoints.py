@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.restore_target import RestoreTarget
 from millpond.checkpoint.handles import PORTABLE
 from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.savepoint.savepoint_file import SAVEPOINT_FORMAT
@@ -36,7 +37,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 
 @hookimpl(trylast=True)
 def millpond_restore_operation(
-    backend: KeyedStateBackend, handles: Sequence[Any]
+    backend: RestoreTarget, handles: Sequence[Any]
 ) -> RestoreOperation | SavepointRestore | None:
     """Read portable snapshots and savepoints."""
     if handles[0].format == PORTABLE:

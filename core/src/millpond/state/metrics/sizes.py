@@ -69,8 +69,8 @@ class StateSizes:
 
     def key_bytes(self) -> int:
         """The encoded bytes of the current key and the namespace."""
-        _, key = self._backend.current_address()
-        codec = self._backend.registered_state(self._name).namespace_codec
+        _, key = self._backend.current.encoded()
+        codec = self._backend.states.known(self._name).namespace_codec
         return len(key) + len(codec.encode(codec.check(self._namespace)))
 
     def map_key_bytes(self, map_key: Any) -> int:
@@ -92,7 +92,7 @@ class StateSizes:
         return len(self._serializer.serialize(self._serializer.check(value)))
 
     def _stored_bytes(self) -> int | None:
-        registered = self._backend.registered_state(self._name)
+        registered = self._backend.states.known(self._name)
         codec, table = registered.namespace_codec, self._backend.table_of(self._name)
         stored = table.get(table.prepare_namespace(codec.check(self._namespace)))
         return None if stored is None else len(registered.serializer.serialize(stored))

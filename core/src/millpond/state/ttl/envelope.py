@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -18,13 +17,13 @@ from millpond.state.descriptors import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
+from millpond.state.ttl.stamp import STAMP
 from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 __all__ = ["TtlSerializer", "stored_descriptor"]
 
-_TIMESTAMP = struct.Struct(">q")
-_pack, _unpack = _TIMESTAMP.pack, _TIMESTAMP.unpack_from
+_pack, _unpack = STAMP.pack, STAMP.unpack_from
 
 Stamped = tuple[Any, int]
 """A value and the time in ms at which it was last renewed."""
@@ -56,7 +55,7 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     @override
     def deserialize(self, data: bytes) -> Stamped:
-        return self._deserialize(data[8:]), _unpack(data)[0]
+        return self._deserialize(data[STAMP.size :]), _unpack(data)[0]
 
     @override
     def snapshot(self) -> SerializerSnapshot:

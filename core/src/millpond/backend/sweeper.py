@@ -8,21 +8,18 @@ something in it can have expired: the oldest stamp that the last pass has seen s
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 
-from millpond.backend.changes import Change
-from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.state.descriptors import StateKind
+from millpond.backend.expiry import Expiry
+from millpond.clock import Clock
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.ttl_config import CleanupStrategies
-from millpond.untrusted import unreadable
 
-__all__ = ["PROGRESS_BYTES", "Expiry", "Sweep", "SweepFigures", "live_rows"]
+__all__ = ["PROGRESS_BYTES", "Sweep", "SweepFigures", "Sweeper"]
 
-_STAMP = struct.Struct(">q")
 _NEVER = (1 << 63) - 1
 _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
@@ -31,6 +28,16 @@ _AT_LEAST = 1000
 """Rows looked at in a flush that has changed nothing, so that idle states are cleaned too."""
 
 _AT_MOST = 50_000
+
+
+class Swept(Protocol):
+    """A table, as far as its sweep needs it."""
+
+    def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
+        """Look at so many rows; see the tables."""
+
+    def changed_entries(self) -> int:
+        """How many entries the bundle has changed."""
 
 
 @attrs.define
@@ -48,53 +55,6 @@ class SweepFigures:
     passes: int = 0
 
 
-class Expiry:
-    """What is left of a stored value at a moment.
-
-    Attributes:
-        oldest: the oldest stamp that was seen alive, in ms; None before the first.
-    """
-
-    def __init__(self, meta: StateMeta, now: int) -> None:
-        assert meta.ttl_ms is not None
-        self._name = meta.name
-        self._limit = now - meta.ttl_ms
-        self._is_list = meta.kind is StateKind.LIST
-        self.oldest: int | None = None
-
-    def _live(self, stamp: int) -> bool:
-        if stamp <= self._limit:
-            return False
-        if self.oldest is None or stamp < self.oldest:
-            self.oldest = stamp
-        return True
-
-    def of_bytes(self, data: bytes) -> bytes | None:
-        """The same bytes, those of the live elements of a list, or None where nothing is left."""
-        try:
-            return self._kept(data)
-        except Exception as error:
-            raise unreadable("", self._name, b"", error) from error
-
-    def _kept(self, data: bytes) -> bytes | None:
-        if not self._is_list:
-            return data if self._live(_STAMP.unpack_from(data)[0]) else None
-        cells = list(split_cells(data))
-        live = [cell for cell in cells if self._live(_STAMP.unpack_from(cell)[0])]
-        if len(live) == len(cells):
-            return data
-        return join_cells(live) if live else None
-
-    def of_object(self, value: Any) -> Any:
-        """The same for a stamped object, or a list of them."""
-        if not self._is_list:
-            return value if self._live(value[1]) else None
-        live = [element for element in value if self._live(element[1])]
-        if len(live) == len(value):
-            return value
-        return live or None
-
-
 class Sweep:
     """The clean-up of one state.
 
@@ -102,9 +62,8 @@ class Sweep:
         meta: the state.
         strategies: how its descriptor wants it.
         now: the time in ms; nothing is buffered yet.
+        table: where the entries are.
         fresh: whether nothing is stored yet either, so that nothing can expire for a while.
-        step: looks at so many rows and removes what has expired; says how many it has looked
-            at, how many it has removed, and whether it has come to the end.
     """
 
     def __init__(
@@ -112,13 +71,13 @@ class Sweep:
         meta: StateMeta,
         strategies: CleanupStrategies,
         now: int,
-        step: Callable[[int, Expiry], tuple[int, int, bool]],
+        table: Swept,
         *,
         fresh: bool = False,
     ) -> None:
         self._meta = meta
         self._strategies = strategies
-        self._step = step
+        self._table = table
         self._oldest: int | None = None  # of the pass that is under way
         self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
         self._last_flush = now
@@ -136,16 +95,16 @@ class Sweep:
         under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
-    def run(self, changed: int, now: int) -> None:
-        """Go on for as many rows as a bundle with so many changed entries allows."""
+    def run(self, now: int) -> None:
+        """Go on for as many rows as the number of entries that the bundle has changed allows."""
         if self._oldest is None:
             if now < self._expiry_of(self._last_oldest):
                 return
             # Entries that are still buffered will not be seen; they are as old as the bundle.
             self._oldest = self._last_flush
-        wanted = self._strategies.entries_per_change * changed
+        wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
-        visited, removed, ended = self._step(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
+        visited, removed, ended = self._table.sweep(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
         self.figures.visited += visited
         self.figures.removed += removed
         if expiry.oldest is not None:
@@ -159,10 +118,53 @@ class Sweep:
         self._last_flush = now
 
 
-def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
-    """The rows of a state that a full snapshot takes over: none that have expired."""
-    if meta.ttl_ms is None:
-        return list(rows)
-    expiry = Expiry(meta, now)
-    kept = ((key, expiry.of_bytes(data or b"")) for key, data in rows)
-    return [(key, data) for key, data in kept if data is not None]
+class Sweeper:
+    """The clean-up of all states with TTL of a backend."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sweeps: dict[str, Sweep] = {}
+
+    def plan(
+        self, meta: StateMeta, strategies: CleanupStrategies | None, table: Swept, *, fresh: bool
+    ) -> None:
+        """Sweep a state from now on, or not any more.
+
+        Args:
+            meta: the state.
+            strategies: how its descriptor wants it; None where it has no TTL.
+            table: where its entries are.
+            fresh: whether nothing is stored yet.
+        """
+        if strategies is None or not strategies.entries_per_change:
+            self._sweeps.pop(meta.name, None)
+        else:
+            now = self._clock.now_ms
+            self._sweeps[meta.name] = Sweep(meta, strategies, now, table, fresh=fresh)
+
+    def sweep_of(self, state: str) -> Sweep | None:
+        """The sweep of a state, if it has one."""
+        return self._sweeps.get(state)
+
+    def run(self) -> None:
+        """Look at some entries of each state; each flush begins with this."""
+        if self._sweeps:
+            now = self._clock.now_ms
+            for sweep in self._sweeps.values():
+                sweep.run(now)
+
+    def flushed(self) -> None:
+        """Nothing is buffered any more: what is written from now on is not older than now."""
+        if self._sweeps:
+            now = self._clock.now_ms
+            for sweep in self._sweeps.values():
+                sweep.flushed(now)
+
+    def progress(self) -> Iterator[tuple[str, bytes]]:
+        """How far the clean-up of each state is, for a store that outlives the process."""
+        for state, sweep in self._sweeps.items():
+            yield state, sweep.progress()
+
+    def figures(self) -> dict[str, SweepFigures]:
+        """What the clean-up of each state has done since the backend was opened."""
+        return {state: attrs.evolve(sweep.figures) for state, sweep in self._sweeps.items()}

@@ -1,0 +1,170 @@
+"""Map tables over a byte store, with the same write-back buffer as the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.backend.bytestore.buffered_tables import SMALL, BufferedTable
+from millpond.backend.bytestore.encoded_key import EncodedKey
+from millpond.backend.bytestore.write_buffer import WriteBuffer
+from millpond.backend.changes import Change
+from millpond.backend.tables import ABSENT, MapTable
+from millpond.types import KeyCodec, TypeSerializer
+
+__all__ = ["BufferedMapTable"]
+
+
+class BufferedMapTable(BufferedTable, MapTable):
+    """Map entries over a byte store, buffered by map and encoded map key."""
+
+    def __init__(
+        self,
+        current: EncodedKey,
+        buffer: WriteBuffer,
+        family: str,
+        namespaces: KeyCodec,
+        map_keys: KeyCodec,
+        serializer: TypeSerializer[Any],
+    ) -> None:
+        super().__init__(current, buffer, family, namespaces)
+        self._map_keys = map_keys
+        self._serializer = serializer
+        self._maps: dict[bytes, dict[bytes, Any]] = {}
+        self._dirty: set[tuple[bytes, bytes]] = set()
+
+    @override
+    def prepare_key(self, key: Any) -> Any:
+        return self._map_keys.encode(key)
+
+    def _map(self, address: bytes) -> dict[bytes, Any]:
+        try:
+            return self._maps[address]
+        except KeyError:
+            return self._maps.setdefault(address, {})
+
+    @override
+    def get(self, namespace: Any, key: Any) -> Any:
+        address = self._address(namespace)
+        entries = self._map(address)
+        try:
+            return entries[key]
+        except KeyError:
+            return self._read(address, key)
+
+    def _read(self, address: bytes, key: bytes) -> Any:
+        data = self._buffer.get(self._family, address + key)
+        try:
+            value = ABSENT if data is None else self._serializer.deserialize(data)
+        except Exception as error:
+            raise self._unreadable(address + key, error) from error
+        self._buffer.make_room(SMALL if data is None else len(data) + SMALL)
+        self._map(address)[key] = value
+        return value
+
+    @override
+    def put(self, namespace: Any, key: Any, value: Any) -> None:
+        self._note(self._address(namespace), key, value, self._serializer.weight(value))
+
+    @override
+    def remove(self, namespace: Any, key: Any) -> None:
+        self._note(self._address(namespace), key, ABSENT, SMALL)
+
+    @override
+    def put_at(self, place: Any, key: Any, value: Any) -> None:
+        self._current.require_open()
+        self._note(place, key, value, self._serializer.weight(value))
+
+    @override
+    def remove_at(self, place: Any, key: Any) -> None:
+        self._current.require_open()
+        self._note(place, key, ABSENT, SMALL)
+
+    def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
+        if (address, key) not in self._dirty:
+            self._buffer.make_room(weight)
+            self._dirty.add((address, key))
+        self._map(address)[key] = value
+
+    def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
+        """Encoded map keys and objects of buffer and store together, safe against changes."""
+        buffered = dict.fromkeys(self._maps.get(address, ()))
+        deserialize = self._serializer.deserialize
+        for chunk in self._buffer.chunks(self._family, address):
+            maps = self._maps
+            for full, data in chunk:
+                key = full[len(address) :]
+                buffered.pop(key, None)
+                value = self._maps.get(address, {}).get(key, data)
+                if value is data:
+                    # A flush since the chunk was read may have stored another value, or none.
+                    unmoved = self._maps is maps
+                    try:
+                        value = deserialize(data) if unmoved else self._read(address, key)
+                    except Exception as error:
+                        raise self._unreadable(full, error) from error
+                if value is not ABSENT:
+                    yield key, value
+        for key in buffered:
+            entries = self._map(address)
+            value = entries[key] if key in entries else self._read(address, key)
+            if value is not ABSENT:
+                yield key, value
+
+    @override
+    def place(self, namespace: Any) -> bytes:
+        return self._address(namespace)
+
+    @override
+    def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
+        decode = self._map_keys.decode
+        for encoded, value in self._merged(place):
+            try:
+                key, _ = decode(encoded, 0)
+            except Exception as error:
+                raise self._unreadable(place + encoded, error) from error
+            yield key, value
+
+    @override
+    def is_empty(self, namespace: Any) -> bool:
+        return next(self._merged(self._address(namespace)), None) is None
+
+    @override
+    def clear(self, namespace: Any) -> None:
+        address = self._address(namespace)
+        while batch := [key for key, _ in islice(self._merged(address), 4096)]:
+            for key in batch:
+                self.remove(namespace, key)
+
+    @override
+    def load(self, key: bytes, value: bytes | None) -> None:
+        address, map_key = self._buffer.split(key, self._namespaces)
+        loaded = ABSENT if value is None else self._serializer.deserialize(value)
+        self._map(address)[map_key] = loaded
+        self._dirty.add((address, map_key))
+
+    @override
+    def _is_dirty(self, physical: bytes) -> bool:
+        return self._buffer.split(physical, self._namespaces) in self._dirty
+
+    @override
+    def changed_entries(self) -> int:
+        return len(self._dirty)
+
+    def changes(self) -> list[Change]:
+        """The dirty entries, serialized and sorted."""
+        maps, serialize = self._maps, self._serializer.serialize
+        changes: list[Change] = []
+        for address, key in self._dirty:
+            value = maps[address][key]
+            changes.append((address + key, None if value is ABSENT else serialize(value)))
+        changes.sort(key=lambda change: change[0])
+        return changes
+
+    def flushed(self) -> None:
+        """The changes are stored: the buffer is empty."""
+        self._maps = {}
+        self._dirty = set()

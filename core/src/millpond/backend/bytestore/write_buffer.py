@@ -1,0 +1,98 @@
+"""What the buffered tables of a backend share: the store, and the room for changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import islice
+
+from millpond.backend.bytestore.store import ByteStore
+from millpond.backend.current_key import CurrentKey
+from millpond.backend.key_layout import end_of_prefix
+from millpond.backend.parameters import KeyedBackendParameters
+from millpond.types import KeyCodec
+from millpond.untrusted import unreadable
+
+__all__ = ["WriteBuffer"]
+
+_CHUNK = 1024
+
+
+class WriteBuffer:
+    """Accounts for what tables hold back, and reads what the store has.
+
+    Args:
+        flush: called where there is no room for another entry.
+
+    Attributes:
+        store: where flushes write to.
+        reads: how many rows tables have read since the store was opened.
+    """
+
+    def __init__(
+        self,
+        parameters: KeyedBackendParameters,
+        current: CurrentKey,
+        store: ByteStore,
+        flush: Callable[[], None],
+    ) -> None:
+        self.store = store
+        self.reads = 0
+        self._current = current
+        self._flush = flush
+        limits = parameters.config.buffer
+        self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
+        self._max_bytes: int = limits.max_bytes
+        self._room: int = self._max_bytes
+
+    def make_room(self, weight: int) -> None:
+        """Account for a buffered entry of so many bytes; flush early where the limit is hit."""
+        self._room -= max(self._entry_cost, weight)
+        if self._room < 0:
+            self._flush()
+
+    def emptied(self) -> None:
+        """All changes are stored."""
+        self._room = self._max_bytes
+
+    def get(self, family: str, physical: bytes) -> bytes | None:
+        """The stored value of a row, or None; counted as a read."""
+        self.reads += 1
+        return self.store.get(family, physical)
+
+    def family(self, name: str) -> str:
+        """The family of a state, made where there is none."""
+        if name not in self.store.families():
+            self.store.create_family(name)
+        return name
+
+    def rows(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Scan a prefix; no store iterator is open while the caller works, so it may write."""
+        for chunk in self.chunks(family, prefix):
+            yield from chunk
+
+    def chunks(self, family: str, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The same, in lists of what was read at once."""
+        start, end = prefix, end_of_prefix(prefix)
+        while True:
+            self._current.require_open()
+            with closing(self.store.scan(family, start, end)) as scan:
+                rows = list(islice(scan, _CHUNK))
+            if rows:
+                yield rows
+            if len(rows) < _CHUNK:
+                return
+            start = rows[-1][0] + b"\0"
+
+    def split(self, physical: bytes, namespaces: KeyCodec) -> tuple[bytes, bytes]:
+        """The address of a map and the encoded map key, of a physical key."""
+        current = self._current
+        try:
+            end = current.layout.parse(physical, current.codec, namespaces).namespace_end
+        except Exception as error:
+            raise unreadable(current.operator.label, "", physical, error) from error
+        return physical[:end], physical[end:]
+
+    def unreadable(self, family: str, physical: bytes, error: Exception) -> Exception:
+        """The error for a row that cannot be decoded."""
+        return unreadable(self._current.operator.label, family, physical, error)

@@ -1,0 +1,40 @@
+"""The current key as the heap's tables want it: a key group, and an address in its dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from millpond.backend.current_key import CurrentKey
+from millpond.backend.parameters import KeyedBackendParameters
+from typing_extensions import override
+
+__all__ = ["HeapKey"]
+
+
+class HeapKey(CurrentKey):
+    """The current key.
+
+    Attributes:
+        address: the key itself, or its encoding where equality is too coarse.
+    """
+
+    def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
+        super().__init__(backend, parameters)
+        self.address: Any = None
+
+    @override
+    def _choose(self, key: Any, key_group: int) -> None:
+        codec = self.codec
+        self.address = key if codec.exact else codec.encode(key)
+
+    @contextmanager
+    def turned_to(self, key_group: int | None, address: Any) -> Iterator[None]:
+        """Let the tables work on another key for a moment."""
+        before = self.key_group, self.address
+        self.key_group, self.address = key_group, address
+        try:
+            yield
+        finally:
+            self.key_group, self.address = before

@@ -1,0 +1,11 @@
+"""The words by which configuration and handles name RocksDB."""
+
+from __future__ import annotations
+
+__all__ = ["BACKEND", "NATIVE_FORMAT"]
+
+BACKEND = "rocksdb"
+"""The backend's name in configuration."""
+
+NATIVE_FORMAT = "rocksdb"
+"""The format of handles that hold RocksDB's own files."""

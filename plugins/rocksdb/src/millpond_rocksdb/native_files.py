@@ -1,0 +1,68 @@
+"""RocksDB's own files in snapshots: their names, and how they are fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from millpond.backend.failures import named
+from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
+from millpond.errors import CorruptSnapshotError
+from millpond.untrusted import decoding
+
+__all__ = ["CHUNK", "NEEDED", "fetch_files", "name_of"]
+
+CHUNK = 4 << 20
+_MAX_FILE = 1 << 40
+NEEDED = re.compile(r"[0-9]{6,20}\.sst|MANIFEST-[0-9]{6,20}|CURRENT")
+_CURRENT = re.compile(rb"MANIFEST-[0-9]{6,20}\n")
+
+
+def name_of(file: SnapshotFile) -> str:
+    """The name that RocksDB gave a file."""
+    return file.path.rpartition("/")[2].rpartition("_")[2]
+
+
+def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None:
+    """Bring the files of a native snapshot into a directory, each checked.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing or foreign.
+    """
+    with named("rocksdb", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda file: _fetch(handle, file, directory), handle.files):
+            pass
+
+
+def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> None:
+    name = name_of(file)
+    if not NEEDED.fullmatch(name) or not 0 <= file.size <= _MAX_FILE:
+        raise CorruptSnapshotError(file.path, "it is no file of a RocksDB snapshot")
+    digest = hashlib.sha256()
+    first = b""
+    with named("rocksdb", directory), (directory / name).open("wb") as target:
+        for data in _chunks(handle, file):
+            first = first or data
+            digest.update(data)
+            target.write(data)
+    if digest.hexdigest() != file.digest:
+        raise CorruptSnapshotError(file.path, "its digest is wrong")
+    if name == "CURRENT" and not _CURRENT.fullmatch(first):
+        raise CorruptSnapshotError(file.path, "it names no manifest")
+
+
+def _chunks(handle: KeyedStateHandle, file: SnapshotFile) -> Iterator[bytes]:
+    if file.inline:
+        with decoding(file.path, "its bytes in the handle make no sense"):
+            data = base64.b64decode(file.inline, validate=True)
+        yield data
+        return
+    assert handle.storage is not None
+    for offset in range(0, file.size, CHUNK):
+        yield handle.storage.read(file.path, offset, min(CHUNK, file.size - offset))
