@@ -59,7 +59,8 @@ SINGLE = {
     "KeyedOperatorHarness.__init__ function": "of any key and rows, which come as they are",
     "run function": "of any key and rows, which come as they are",
     "SnapshotResult.__init__ handle": "handles belong to a layer above the backend",
-    "StateRegistry.table_of return": "which table it is the state's kind tells",
+    "KeyedStateBackend.make_state return": "plugins may wrap it in anything",
+    "KeyedStateBackend.table_of return": "which table it is the state's kind tells",
     "WindowContext.__init__ state": "gives the state of whatever descriptor it gets",
     "Windowing.aggregate aggregate_function": "it takes users' rows",
 }

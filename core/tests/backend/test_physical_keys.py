@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
-from millpond.backend.bytestore.buffered_tables import end_of_prefix
+from millpond.backend.key_layout import end_of_prefix
 from millpond.types import key_codec_for
 
 TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]

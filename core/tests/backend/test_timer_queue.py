@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import open_memory
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.timer_queue import MemoryTimerRows, timestamp_bytes, timestamp_from
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -133,7 +134,7 @@ def test_timers_of_key_and_namespace_are_several(timers):
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3))))
 def test_rows_in_memory_are_a_set(steps):
     """Whatever was added and discarded, the earliest and the due ones are those of a set."""
-    rows = MemoryTimerRows(1, [], track_changes=True)
+    rows = MemoryTimerRows(KeyLayout(128), [], track_changes=True)
     model = set()
     for add, timestamp in steps:
         row = b"\x07" + timestamp_bytes(timestamp) + b"k"

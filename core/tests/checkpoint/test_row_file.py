@@ -3,6 +3,7 @@
 import attrs
 import pytest
 from millpond import KeyGroupRange
+from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.row_file import SegmentBuilder, SnapshotWriter, write_segments
 from millpond.checkpoint.row_file_reader import read_rows, verify_rows
 from millpond.config import RestoreConfig
@@ -27,7 +28,7 @@ def rows_of(group, count, size=10):
 
 def write(storage, by_state, path="a/file.arrow"):
     """A file with rows of some states."""
-    with SnapshotWriter(storage, path, 1) as writer:
+    with SnapshotWriter(storage, path, KeyLayout(128)) as writer:
         for state, rows in by_state.items():
             writer.builder.add(state, rows)
         return writer.finish("base", "version")
@@ -36,7 +37,7 @@ def write(storage, by_state, path="a/file.arrow"):
 def read(storage, file, groups=ALL, **options):
     """The rows by state."""
     found = {}
-    for state, rows in read_rows(storage, file, groups, 1, **options):
+    for state, rows in read_rows(storage, file, groups, KeyLayout(128), **options):
         found.setdefault(state, []).extend(rows)
     return found
 
@@ -47,7 +48,7 @@ def test_rows_come_back(storage):
     file = write(storage, given)
     assert read(storage, file) == {"one": given["one"], "two": given["two"]}
     assert (file.rows, file.size) == (28, storage.size(file.path))
-    verify_rows(storage, file, 1, RestoreConfig())
+    verify_rows(storage, file, KeyLayout(128), RestoreConfig())
 
 
 @pytest.mark.parametrize("groups", [(0, 0), (1, 2), (2, 2), (3, 127), (4, 5)])
@@ -65,7 +66,7 @@ def test_only_the_wanted_key_groups_come(storage, groups):
 def test_large_rows_are_cut_into_segments():
     """About a megabyte each, together all rows, and each says which key groups it spans."""
     segments = []
-    builder = SegmentBuilder(1, segments.append)
+    builder = SegmentBuilder(KeyLayout(128), segments.append)
     rows = [row for group in range(10) for row in rows_of(group, 300, 1000)]
     builder.add("state", rows)
     builder.cut()
@@ -80,11 +81,11 @@ def test_large_rows_are_cut_into_segments():
 def test_encoded_segments_are_a_file_too(storage):
     """What a changelog has collected is read as what a snapshot writes."""
     segments = []
-    builder = SegmentBuilder(1, segments.append)
+    builder = SegmentBuilder(KeyLayout(128), segments.append)
     for group in (3, 1):
         builder.add("state", rows_of(group, 4))
         builder.cut()
-    file = write_segments(storage, "d", builder.states, segments, "v")
+    file = write_segments(storage, "d", KeyLayout(128), builder.states, segments, "v")
     assert read(storage, file)["state"] == [*rows_of(3, 4), *rows_of(1, 4)]
     assert file.kind == "delta"
 
@@ -110,7 +111,7 @@ def test_a_state_that_the_handle_does_not_name_is_refused(storage):
 
 def test_a_writer_that_fails_leaves_no_file(storage):
     """A half file is not seen by anybody."""
-    writer = SnapshotWriter(storage, "half", 1)
+    writer = SnapshotWriter(storage, "half", KeyLayout(128))
     writer.builder.add("state", rows_of(0, 3))
     writer.builder.cut()
     writer.__exit__()
