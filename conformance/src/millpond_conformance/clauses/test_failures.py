@@ -148,14 +148,14 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 def failing_requests(backend: Any) -> Fault:
     """A fault that strikes when a state has just been made, as a plugin's wrapper may."""
-    plain, fault = backend.make_state, Fault()  # noqa: SLF001 - there is no public place
+    plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:
         made = plain(registered)
         fault.pass_or_fail()
         return made
 
-    backend.make_state = make  # noqa: SLF001
+    backend.make_state = make
     return fault
 
 
