@@ -57,7 +57,7 @@ def test_reports_are_written_read_and_compared(tmp_path):
     shown = CliRunner().invoke(conformance, ["diff", *map(str, tmp_path.glob("*.json")), "--json"])
     assert {row["clause"] for row in json.loads(shown.output)} == {"K3", "M1"}
     (tmp_path / "c.json").write_text("[]")
-    with pytest.raises(errors.ConfigError, match="no report"):
+    with pytest.raises(errors.ConfigError, match="not a report"):
         read_report(tmp_path / "c.json")
 
 
@@ -98,7 +98,7 @@ def test_known_failures_cap_the_verdict(tmp_path):
         (("K3", "Z1"), "no such clause"),
         (("2100", "2020"), "has expired"),
         (("maps are being rewritten, issue 12", " "), "give a reason"),
-        (("reason", "because"), "no ledger"),
+        (("reason", "because"), "not a ledger"),
         (("[[failure]]", "[[failure"), "is not TOML"),
     ],
 )

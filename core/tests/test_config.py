@@ -58,7 +58,7 @@ def test_refused(options, message):
 
 
 def test_wrong_files(tmp_path):
-    """A missing file and one that is no TOML are refused by name."""
+    """A missing file and one that is not TOML are refused by name."""
     with pytest.raises(errors.ConfigError, match="none.toml: file: No such file") as missing:
         mp.Config.from_toml(tmp_path / "none.toml")
     assert "TOML:" not in str(missing.value)

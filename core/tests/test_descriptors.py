@@ -15,7 +15,7 @@ def test_refused_names(name):
 
 
 def test_missing_parts():
-    """None is no type and no function."""
+    """None is not a type and no function."""
     with pytest.raises(errors.NullValueError):
         mp.ValueStateDescriptor("x", None)
     with pytest.raises(errors.NullValueError):

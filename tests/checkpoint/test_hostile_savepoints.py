@@ -137,7 +137,7 @@ def test_delta_encoded_texts_are_refused():
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1, -8])
 def test_damaged_tables_are_named(cut):
-    """What is no Parquet, cut off or empty, is damage."""
+    """What is not Parquet, cut off or empty, is damage."""
     data = parquet(pa.table({"value": [b"x"]}))[:cut]
     with pytest.raises(errors.CorruptSnapshotError, match="'x'"):
         list(read_table("x", data, SCHEMA))

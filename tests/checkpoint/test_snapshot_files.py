@@ -247,9 +247,9 @@ def first_file(body):
         (lambda body: first_file(body).update(size=1 << 60), "restore.max-file-bytes"),
         (lambda body: first_file(body).update(digest="0" * 64), "digest is wrong"),
         (lambda body: first_file(body).update(size=5), "size is not 5"),
-        (lambda body: body.pop("operators"), "no savepoint"),
-        (lambda body: body.update(operators=[{"uid": 7}]), "no savepoint"),
-        (lambda body: body.update(surprise=1), "no savepoint"),
+        (lambda body: body.pop("operators"), "not a savepoint"),
+        (lambda body: body.update(operators=[{"uid": 7}]), "not a savepoint"),
+        (lambda body: body.update(surprise=1), "not a savepoint"),
     ],
 )
 def test_hostile_savepoints(saved, change, message):
@@ -272,7 +272,7 @@ def test_damaged_savepoint_metadata(saved):
     with pytest.raises(errors.CorruptSnapshotError, match="digest"):
         restore_path(saved)
     path.write_text(text[: len(text) // 2])
-    with pytest.raises(errors.CorruptSnapshotError, match="no savepoint"):
+    with pytest.raises(errors.CorruptSnapshotError, match="not a savepoint"):
         restore_path(saved)
     path.write_text(text)
     reseal(saved, lambda body: body.update(format_version=99))
@@ -284,9 +284,9 @@ def test_damaged_savepoint_metadata(saved):
     ("edit", "message"),
     [
         (lambda frame: frame.drop(columns="value"), "value are missing"),
-        (lambda frame: frame.assign(value="text"), "no table of this state"),
+        (lambda frame: frame.assign(value="text"), "not a table of this state"),
         (lambda frame: frame.assign(key=None), "row 0 of the batch cannot be stored"),
-        (lambda frame: frame.assign(value=0.5), "no table of this state"),
+        (lambda frame: frame.assign(value=0.5), "not a table of this state"),
     ],
 )
 def test_an_edit_that_cannot_be_stored_is_not_sealed(saved, edit, message):
@@ -349,5 +349,5 @@ def test_foreign_names_among_rocksdb_files(tmp_path):
     tree = json.loads(handle.to_json())
     tree["files"][0]["path"] = "inline_authorized_keys"
     evil = mp.KeyedStateHandle.from_json(json.dumps(tree), storage)
-    with pytest.raises(errors.CorruptSnapshotError, match="no file of a RocksDB snapshot"):
+    with pytest.raises(errors.CorruptSnapshotError, match="not a file of a RocksDB snapshot"):
         mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path / "r", restore=[evil])

@@ -64,7 +64,7 @@ def test_snapshots_on_every_storage(storage, tmp_path, strategy):
 
 
 def test_incremental_rocksdb_on_every_storage(storage, tmp_path):
-    """New SST files only are uploaded; each snapshot restores, unconfirmed ones are no base."""
+    """New SST files only are uploaded; each snapshot restores, unconfirmed ones are not a base."""
     settings = {"state.snapshot.strategy": "incremental", "backend.rocksdb.inline-threshold": 0}
     config = mp.Config(settings)
     with mp.open_keyed_backend(
@@ -131,7 +131,7 @@ def test_a_wrong_digest_is_noticed(storage):
 
 
 def test_files_can_be_listed_deleted_and_measured(storage):
-    """A deleted file is missing; deleting it again is no error; a missing folder is empty."""
+    """A deleted file is missing; deleting it again is not an error; a missing folder is empty."""
     storage.write("x/1", [b"ab", b"c"])
     storage.write("x/y/2", [b""])
     assert storage.list("x") == ["x/1", "x/y/2"]

@@ -275,7 +275,7 @@ except errors.StoreFullError as error:
 
 
 def test_a_write_cut_short_at_opening_is_a_full_disk(tmp_path):
-    """LMDB says "input/output error" there, too; it is no damage."""
+    """LMDB says "input/output error" there, too; it is not damage."""
     done = in_a_child(COMMITTED, str(tmp_path / "lmdb"))
     assert "the disk is full" in done.stdout, done.stderr
 

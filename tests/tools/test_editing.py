@@ -195,10 +195,10 @@ def test_a_member_that_is_not_there_is_told_the_others(directory, tmp_path):
 
 @pytest.mark.parametrize("value", ["", "{", "1e999", '{"a": 1, "a": 2}', "[" * 5000 + "]" * 5000])
 def test_what_is_no_json_is_a_wrong_call(directory, tmp_path, value):
-    """A text that is no JSON value ends with status 2 and the text."""
+    """A text that is not a JSON value ends with status 2 and the text."""
     refused = millpond("state", "edit", directory, "int", "2", tmp_path / "out", f"--set={value}")
     assert refused.exit_code == 2
-    assert "is no JSON" in refused.stderr
+    assert "is not JSON" in refused.stderr
 
 
 @pytest.mark.parametrize("key", ["2.9", "2.0", "true", "two", "null", "99999999999999999999", ""])
@@ -233,7 +233,7 @@ def test_entries_of_a_map(directory, tmp_path):
     [
         (("by-day", "2", "OUT", "--set", "1"), "--map-key"),
         (("by-day", "2", "OUT", "--set", "1", "--map-key", "7"), "map key"),
-        (("int", "2", "OUT", "--set", "1", "--map-key", "a"), "it is no map state"),
+        (("int", "2", "OUT", "--set", "1", "--map-key", "a"), "it is not a map state"),
         (("int", "3", "OUT", "--remove"), "there is nothing to remove"),
         (("seen", "2", "OUT", "--set", "[]"), "remove it"),
         (("int", "2", "SOURCE", "--set", "1"), "which is read"),

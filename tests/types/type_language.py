@@ -69,7 +69,7 @@ class Plain(enum.Enum):
 
 
 class Odd(enum.Enum):
-    """A value beyond 64 bits and one that is no number."""
+    """A value beyond 64 bits and one that is not a number."""
 
     BIG = 1 << 80
     NAN = math.nan

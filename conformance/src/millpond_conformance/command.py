@@ -95,7 +95,7 @@ def run_kit(
 def _check_target(target: Path) -> None:
     """Refuse a file that cannot be written before the work is done whose result it is to hold."""
     if target.exists() and not target.is_file():
-        raise PlaceError(str(target), "it exists and is no regular file")
+        raise PlaceError(str(target), "it exists and is not a regular file")
     if not target.absolute().parent.is_dir():
         raise PlaceError(str(target), "its directory does not exist")
 

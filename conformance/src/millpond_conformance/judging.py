@@ -66,7 +66,7 @@ class Judge:
         self.expected = len(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a phase's outcome; what is skipped or expected to fail is no pass."""
+        """Note a phase's outcome; what is skipped or expected to fail is not a pass."""
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
         backend, number = _case_of(report)

@@ -47,7 +47,7 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
     except ConfigError:
         raise
     except (ValueError, TypeError, AttributeError, cattrs.BaseValidationError) as error:
-        raise ConfigError(place, f"it is no ledger: {error}", "conformance") from error
+        raise ConfigError(place, f"it is not a ledger: {error}", "conformance") from error
     known = {clause.number for clause in all_clauses()}
     for entry in entries:
         if entry.clause not in known:

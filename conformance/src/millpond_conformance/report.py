@@ -209,7 +209,7 @@ def read_report(path: str | Path) -> Report:
     except ConfigError:
         raise
     except _NO_REPORT as error:
-        raise ConfigError(str(path), f"it is no report: {error}", "conformance") from error
+        raise ConfigError(str(path), f"it is not a report: {error}", "conformance") from error
 
 
 def difference(before: Report, after: Report) -> list[dict[str, str]]:

@@ -89,7 +89,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 
 
 def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
-    """Raise ArgumentTypeError for what is no whole number, ArgumentValueError beyond bounds."""
+    """Raise ArgumentTypeError for what is not a whole number, ArgumentValueError beyond bounds."""
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))

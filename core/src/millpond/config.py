@@ -158,7 +158,7 @@ class PluginsConfig:
 
 @attrs.frozen
 class MetricsConfig:
-    """Who gets the figures of each subtask and micro-batch, besides the pointer row.
+    """Who gets the metrics of each subtask and micro-batch, besides the pointer row.
 
     Attributes:
         reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
@@ -233,7 +233,7 @@ class Config:
         """Read a TOML file; its keys stand in the table ``[millpond]``.
 
         Raises:
-            ConfigError: the file is missing, is no TOML, or holds a wrong key.
+            ConfigError: the file is missing, is not TOML, or holds a wrong key.
         """
         check_type("path", path, str | Path)
         file = read_toml(path)

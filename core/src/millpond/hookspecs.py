@@ -196,7 +196,7 @@ def millpond_metric_reporters(  # type: ignore[empty-body]
 
     When called: at the end of a subtask's micro-batch, in the worker.
     Arguments: ``config``, the job's configuration.
-    Result: reporter name to a function of a subtask's figures by name, and of labels:
+    Result: reporter name to a function of a subtask's metrics by name, and of labels:
     ``operator``, ``subtask``, ``backend``.
     First result only: no, all results are gathered.
     Errors: logged; a reporter never fails a job. An unknown name is a ConfigError.
@@ -205,5 +205,5 @@ def millpond_metric_reporters(  # type: ignore[empty-body]
 
         @millpond.hookimpl
         def millpond_metric_reporters():
-            return {"print": lambda figures, labels: print(labels, figures)}
+            return {"print": lambda metrics, labels: print(labels, metrics)}
     """

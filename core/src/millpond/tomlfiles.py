@@ -55,11 +55,11 @@ def read_text(path: str | Path) -> str:
     except (OSError, ValueError):
         odd = False  # reading it says why
     if odd:
-        raise ConfigError("file", "is no regular file", place=str(path))
+        raise ConfigError("file", "is not a regular file", place=str(path))
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError("file", reason, place=str(path)) from error
     except ValueError as error:
-        raise ConfigError("file", f"is no UTF-8 text: {error}", place=str(path)) from error
+        raise ConfigError("file", f"is not UTF-8 text: {error}", place=str(path)) from error

@@ -23,7 +23,7 @@ def decoding(path: str, what: str) -> Iterator[None]:
 
     Args:
         path: the file, or the place of the state.
-        what: what is wrong with it where decoding fails, as in "it is no savepoint".
+        what: what is wrong with it where decoding fails, as in "it is not a savepoint".
 
     Raises:
         CorruptSnapshotError: the decoder raised something. Millpond's own errors pass, and so

@@ -92,7 +92,7 @@ class WorkingDirectory(Closeable):
 
     Raises:
         DirectoryInUseError: another open backend has it.
-        StoreAccessError: it is no directory, or cannot be written.
+        StoreAccessError: it is not a directory, or cannot be written.
     """
 
     def __init__(self, backend: str, path: Path, *, exclusive: bool, keeps: bool) -> None:

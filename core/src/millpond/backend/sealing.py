@@ -96,7 +96,7 @@ class Seal:
             if digest != _digest_of(text):
                 return None
             return cattrs.structure(json.loads(text), cls)
-        except Exception:  # noqa: BLE001 - whatever it is that lies there, it is no seal
+        except Exception:  # noqa: BLE001 - whatever it is that lies there, it is not a seal
             return None
 
     def damage(self, backend: str, directory: Path) -> str:
@@ -163,7 +163,7 @@ def break_seal(directory: Path) -> None:
 def _overwrite(directory: Path, data: bytes) -> None:
     """Write the seal's file, in place: a new one might wait for the file system's journal.
 
-    Half of it is no sound seal, so nothing more is needed.
+    Half of it is not a sound seal, so nothing more is needed.
     """
     path = directory / SEAL_FILE
     _remove_foreign(path)
@@ -173,7 +173,7 @@ def _overwrite(directory: Path, data: bytes) -> None:
 
 
 def _remove_foreign(path: Path) -> None:
-    """Remove what is no file of ours; a link would lead what we write into another file."""
+    """Remove what is not a file of ours; a link would lead what we write into another file."""
     if not os.path.lexists(path):
         return
     status = path.lstat()

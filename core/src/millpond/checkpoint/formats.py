@@ -40,7 +40,7 @@ class Format:
 
         Raises:
             ApiVersionError: a newer Millpond wrote it.
-            CorruptSnapshotError: that is no version.
+            CorruptSnapshotError: that is not a version.
         """
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise CorruptSnapshotError(where or self.name, f"its format version is {found!r}")

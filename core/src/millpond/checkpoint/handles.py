@@ -196,7 +196,7 @@ class KeyedStateHandle:
         )
 
     def files_after(self, version: str | None) -> list[SnapshotFile] | None:
-        """The deltas that lead from a version to this snapshot; None where it is no ancestor."""
+        """The deltas from a version to this snapshot; None where it is not an ancestor."""
         check_type("version", version, str | None)
         if self.format != PORTABLE:
             return None

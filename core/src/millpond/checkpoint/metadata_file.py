@@ -25,7 +25,7 @@ def read_sealed(storage: CheckpointStorage, path: str) -> str:
         CorruptSnapshotError: the file is missing, damaged, or nothing of the kind.
     """
     data = storage.read_all(path)
-    with decoding(path, "it is no metadata file"):
+    with decoding(path, "it is not a metadata file"):
         sealed = parse_json(data)
         text, digest = sealed["content"], sealed["sha256"]
         found = hashlib.sha256(text.encode()).hexdigest()

@@ -22,7 +22,7 @@ def write_file(table: pa.Table, target: Path) -> None:
         PlaceError: the file cannot be written.
     """
     if target.exists() and not target.is_file():
-        raise PlaceError(str(target), "it exists and is no regular file")
+        raise PlaceError(str(target), "it exists and is not a regular file")
     try:
         _WRITERS[target.suffix](table, target)
     except (OSError, pa.ArrowException) as error:

@@ -1,4 +1,4 @@
-"""Loading a job's function: whatever its module does, the command says it in a sentence."""
+"""Loading a job's function; what its module raises is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
         raise JobError(f"{target} cannot be loaded", told(error)) from error
     if not isinstance(made, KeyedProcessFunction):
         kind = type(made).__name__
-        reason = f"{target!r} is no KeyedProcessFunction, nor does it make one: got {kind}"
+        reason = f"expected a KeyedProcessFunction, or what makes one, at {target!r}, got {kind}"
         raise ConfigError("job.function", reason)
     return made
 

@@ -47,7 +47,7 @@ def _loaded(point: EntryPoint) -> click.Command:
         found = point.load()
     except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
         return _broken(point, f"{type(error).__name__}: {error}")
-    return found if isinstance(found, click.Command) else _broken(point, "it is no command")
+    return found if isinstance(found, click.Command) else _broken(point, "it is not a command")
 
 
 def _broken(point: EntryPoint, reason: str) -> click.Command:

@@ -39,7 +39,7 @@ def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] 
     Args:
         rows: what to print.
         as_json: as a JSON array instead.
-        empty: what is said where there are no rows.
+        empty: what to say if there are no rows.
         by: on a terminal, a table for all rows that are equal in these columns, beneath their
             values; paths are shown as they are below the first of them.
     """

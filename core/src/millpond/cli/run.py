@@ -111,7 +111,7 @@ def _report(spark: SparkSession, job: JobFile) -> None:
     from millpond.spark import subtask_figures  # noqa: PLC0415 - an extra
 
     rows = []
-    with working("reading the figures"):
+    with working("reading the metrics"):
         found = subtask_figures(spark, job.uri(job.sink.checkpoint))
     for subtask in found:
         figures: dict[str, Any] = subtask.figures

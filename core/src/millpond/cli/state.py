@@ -232,7 +232,7 @@ def _json(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint="--set") from error
+        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--set") from error
 
 
 def _of_one_query(

@@ -230,16 +230,16 @@ class PluginRegistry:
         return state
 
     def report(
-        self, config: Config, figures: Mapping[str, float], labels: Mapping[str, str]
+        self, config: Config, metrics: Mapping[str, float], labels: Mapping[str, str]
     ) -> None:
-        """Hand figures to the configured reporters; what one raises is logged, no more.
+        """Hand metrics to the configured reporters; what one raises is logged, no more.
 
         Raises:
             ConfigError: no plugin provides a configured reporter.
         """
         for name, reporter in self.reporters(config).items():
             try:
-                reporter(figures, labels)
+                reporter(metrics, labels)
             except Exception:  # noqa: BLE001 - a reporter never fails a job
                 _LOG.exception("the metric reporter %r failed", name)
 

@@ -1,4 +1,4 @@
-"""Receivers of figures: the log, text for Prometheus, OpenTelemetry."""
+"""Receivers of metrics: the log, text for Prometheus, OpenTelemetry."""
 
 from millpond.reporters.prometheus import prometheus_text
 

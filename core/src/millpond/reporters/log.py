@@ -1,17 +1,17 @@
-"""Figures in the log."""
+"""Metrics in the log."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-__all__ = ["log_figures"]
+__all__ = ["log_metrics"]
 
 _LOG = logging.getLogger("millpond.metrics")
 
 
-def log_figures(figures: Mapping[str, float], labels: Mapping[str, str]) -> None:
-    """Write one line at level INFO: labels, then figures, both sorted by name."""
+def log_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None:
+    """Write one line at level INFO: labels, then metrics, both sorted by name."""
     place = " ".join(f"{name}={value}" for name, value in sorted(labels.items()))
-    numbers = " ".join(f"{name}={value:g}" for name, value in sorted(figures.items()))
+    numbers = " ".join(f"{name}={value:g}" for name, value in sorted(metrics.items()))
     _LOG.info("%s: %s", place, numbers)

@@ -1,4 +1,4 @@
-"""Figures as OpenTelemetry gauges, where its API is installed."""
+"""Metrics as OpenTelemetry gauges, where its API is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.errors import ConfigError
 
-__all__ = ["record_figures"]
+__all__ = ["record_metrics"]
 
 
 @cache
@@ -22,11 +22,11 @@ def _gauge(name: str) -> Any:
     return metrics.get_meter("millpond").create_gauge(f"millpond.{name}")
 
 
-def record_figures(figures: Mapping[str, float], labels: Mapping[str, str]) -> None:
-    """Set a gauge for each figure, labels as attributes.
+def record_metrics(metrics: Mapping[str, float], labels: Mapping[str, str]) -> None:
+    """Set a gauge for each metric, labels as attributes.
 
     Raises:
         ConfigError: the API is not installed.
     """
-    for name, value in figures.items():
+    for name, value in metrics.items():
         _gauge(name).set(value, dict(labels))

@@ -1,4 +1,4 @@
-"""Figures as text for Prometheus: in a file per subtask, or of all subtasks on the driver."""
+"""Metrics as text for Prometheus: in a file per subtask, or of all subtasks on the driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
 
 Sample = tuple[Mapping[str, float], Mapping[str, str]]
-"""Figures by name, and the labels they have in common."""
+"""Metrics by name, and the labels they have in common."""
 
 
 def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -40,11 +40,11 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
     """All samples in Prometheus' text format, as gauges, sorted by name.
 
     Args:
-        samples: figures by name with their labels, for instance one for each subtask.
+        samples: metrics by name with their labels, for instance one for each subtask.
     """
     lines: dict[str, list[str]] = {}
-    for figures, labels in samples:
-        for name, value in figures.items():
+    for metrics, labels in samples:
+        for name, value in metrics.items():
             metric, own = _parts(name, labels)
             text = ",".join(f'{key}="{_escaped(own[key])}"' for key in sorted(own))
             lines.setdefault(metric, []).append(f"{metric}{{{text}}} {value!r}")
@@ -55,7 +55,7 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
 
 
 def write_text_file(
-    directory: str | None, figures: Mapping[str, float], labels: Mapping[str, str]
+    directory: str | None, metrics: Mapping[str, float], labels: Mapping[str, str]
 ) -> None:
     """Replace a subtask's file, atomically, so that a collector never sees half of it.
 
@@ -69,6 +69,6 @@ def write_text_file(
     folder.mkdir(parents=True, exist_ok=True)
     name = "-".join(_UNFIT.sub("_", labels[key]) for key in sorted(labels)) or "millpond"
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-        file.write(prometheus_text([(figures, labels)]))
+        file.write(prometheus_text([(metrics, labels)]))
     os.chmod(file.name, 0o644)  # noqa: PTH101 - a name, not a path
     Path(file.name).replace(folder / f"millpond-{name}.prom")

@@ -32,8 +32,8 @@ _OPTIONS = ("path", "state", "operator", "batchId", "snapshots", *_RULES)
 class MillpondDataSource(DataSource):
     """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
 
-    ``plugins.allow``, ``plugins.block`` and ``plugins.disable-all`` are options too: where Spark
-    plans the reading, no session's configuration is to be had.
+    ``plugins.allow``, ``plugins.block`` and ``plugins.disable-all`` are options too, for Spark
+    plans the reading in a process that has no session's configuration.
     """
 
     @classmethod

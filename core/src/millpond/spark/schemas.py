@@ -43,7 +43,7 @@ def brief_reason(error: PySparkException) -> str:
 
 
 def position_of(schema: StructType, name: str, place: str) -> int:
-    """The position of a column; ConfigError where there is none of that name."""
+    """The position of a column; ConfigError if no column has that name."""
     check_type(place, name, str)
     if name not in schema.names:
         reason = f"there is no such column; there are: {', '.join(schema.names)}"
@@ -55,5 +55,5 @@ def time_position(schema: StructType, name: str) -> int:
     """The position of a timestamp column."""
     position = position_of(schema, name, "event_time")
     if not schema[name].dataType.typeName().startswith("timestamp"):
-        raise ConfigError(name, "is no timestamp column", "event_time")
+        raise ConfigError(name, "is not a timestamp column", "event_time")
     return position

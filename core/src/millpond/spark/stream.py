@@ -115,7 +115,7 @@ class KeyedStream:
         check_type("broadcast", broadcast, DataFrame)
         check_type("event_time", event_time, str | None)
         if broadcast.isStreaming != self._df.isStreaming:
-            reason = "either both DataFrames are streaming or none is"
+            reason = "either both DataFrames are streaming or neither is"
             raise ConfigError("broadcast", reason, "connect(...)")
         names = column_names("order_by", order_by)
         codec = BroadcastCodec.of(broadcast.schema, names, event_time)

@@ -167,5 +167,5 @@ class StateDescriptor(Generic[S_co]):
         raise NotImplementedError
 
     def map_key_codec(self) -> KeyCodec | None:
-        """The codec of the user's map keys; None where the state is no map."""
+        """The codec of the user's map keys; None where the state is not a map."""
         return None

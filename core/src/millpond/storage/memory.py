@@ -36,7 +36,7 @@ class MemoryStorage(CheckpointStorage):
 
     @classmethod
     def private(cls) -> MemoryStorage:
-        """A storage of a name that nobody guesses, whose files go when it goes."""
+        """A randomly named storage; its files are dropped with the object."""
         storage = cls(f"memory:{uuid.uuid4().hex}")
         weakref.finalize(storage, cls._roots.pop, storage._name, None)
         return storage

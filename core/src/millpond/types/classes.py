@@ -36,7 +36,7 @@ def is_frozen(declared: type) -> bool:
     """Whether the fields of an attrs class or dataclass cannot be assigned.
 
     Raises:
-        ClassError: it is no attrs class itself.
+        ClassError: it is not an attrs class itself.
     """
     if attrs.has(declared):
         if "__attrs_attrs__" not in vars(declared):
@@ -63,7 +63,7 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
     """An attrs class or a dataclass, from its fields' nodes.
 
     Raises:
-        ClassError: its constructor needs what is no field, or it is a container or scalar too.
+        ClassError: its constructor needs what is not a field, or it is a container or scalar too.
     """
     make = _maker(declared, [(name, node.unpack) for name, node in nodes.items()])
     pack = _packer(declared, nodes)
@@ -144,7 +144,7 @@ def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]
     """What makes a value of its fields' values, in the order of the fields.
 
     Raises:
-        ClassError: its constructor needs what is no field, or it is a container or scalar too.
+        ClassError: its constructor needs what is not a field, or it is a container or scalar too.
     """
     arguments = _arguments(declared)
     taken = list(inspect.signature(declared).parameters.values())
@@ -159,7 +159,7 @@ def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]
 def _arguments(declared: type) -> dict[str, str]:
     """By field, how the constructor calls it; without the fields that it does not take."""
     if issubclass(declared, _PLAIN_BASES):
-        raise ClassError("it is a container, scalar or exception too, whose content is no field")
+        raise ClassError("it is a container, scalar or exception too, whose content is not a field")
     try:
         taken = inspect.signature(declared).parameters.values()
     except (TypeError, ValueError) as error:
@@ -175,7 +175,7 @@ def _arguments(declared: type) -> dict[str, str]:
     required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
     unknown = sorted(required - set(found.values()))
     if unknown:
-        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is no field")
+        raise ClassError(f"its constructor needs {', '.join(unknown)}, which is not a field")
     return found
 
 

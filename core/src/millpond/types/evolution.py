@@ -101,7 +101,7 @@ def _into_union(old: Any, declared: Any, path: str) -> Transform | None:
     if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
         inner = plain_migration(changed[0], given[0], path)
         return None if inner is None else lambda value: None if value is None else inner(value)
-    raise NotCompatibleError(path, f"{_word(changed[0])} is no part of {declared}")
+    raise NotCompatibleError(path, f"{_word(changed[0])} is not part of {declared}")
 
 
 def _by_kind(kind: str, parts: Any, declared: Any, path: str) -> Transform | None:

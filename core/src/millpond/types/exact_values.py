@@ -73,8 +73,8 @@ def int_from_text(text: str) -> int:
     """The inverse of :func:`int_to_text`.
 
     Raises:
-        ValueError: it is no integer.
-        TypeError: it is no text.
+        ValueError: it is not an integer.
+        TypeError: it is not a text.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected the digits of an integer, got {brief(text)}")
@@ -86,7 +86,7 @@ def decimal_from_text(text: str) -> Decimal:
 
     Raises:
         ValueError: it is none.
-        TypeError: it is no text.
+        TypeError: it is not a text.
     """
     if not isinstance(text, str):
         raise TypeError(f"expected the text of a decimal, got {brief(text)}")

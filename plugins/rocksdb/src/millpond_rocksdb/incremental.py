@@ -43,7 +43,7 @@ class IncrementalStrategy(SnapshotStrategy):
 
     @override
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """What another strategy wrote is no base."""
+        """What another strategy wrote is not a base."""
         native = restored is not None and restored.format == NATIVE_FORMAT
         super().start(restored if native else None)
 

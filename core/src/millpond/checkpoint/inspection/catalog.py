@@ -112,7 +112,7 @@ def complete_parts(
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
         IncompleteCheckpointError: files of it have no metadata.
         RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
-            had a row has nothing, and is no gap; a warning in the log says what is not there.
+            had a row has nothing, and is not a gap; a warning in the log says what is not there.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -222,6 +222,6 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
-    with decoding(layout, "it is no layout"):
+    with decoding(layout, "it is not a layout"):
         for text in parse_json(read_sealed(storage, layout))["sources"]:
             yield from KeyedStateHandle.from_json(text, storage).all_paths

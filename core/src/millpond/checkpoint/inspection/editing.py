@@ -146,7 +146,7 @@ class _Editor:
     def _check_call(self) -> None:
         is_map = self._meta.map_key is not None
         if self._edit.map_key is not None and not is_map:
-            self._refuse("no map key", "it is no map state; leave --map-key out")
+            self._refuse("no map key", "it is not a map state; leave --map-key out")
         if self._edit.remove:
             return
         if self._meta.kind is StateKind.TIMER:

@@ -64,7 +64,7 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
     """A key as its column holds it: a text where the column has texts, else from JSON.
 
     Raises:
-        StateTypeError: it is no key of this type.
+        StateTypeError: it is not a key of this type.
     """
     if pa.types.is_string(kind):
         return text
@@ -100,7 +100,7 @@ def column_value(
         exact: the column's type in the exact form, where the result is for that form.
 
     Raises:
-        StateTypeError: it is no value of this type.
+        StateTypeError: it is not a value of this type.
     """
     try:
         return _converted(value, kind, kind if exact is None else exact)

@@ -94,7 +94,9 @@ class OperatorTableCodec:
             except MemoryError:
                 raise
             except Exception as error:
-                raise CorruptSnapshotError(path, f"row {number} is no entry: {error}") from error
+                raise CorruptSnapshotError(
+                    path, f"row {number} is not an entry: {error}"
+                ) from error
         return partitions
 
     def _partition(self, row: Mapping[str, Any]) -> bytes:

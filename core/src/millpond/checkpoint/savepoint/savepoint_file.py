@@ -186,7 +186,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
     """
     path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
     data = _metadata(handle, path)
-    with decoding(path, "it is no savepoint"):
+    with decoding(path, "it is not a savepoint"):
         tree: dict[str, Any] = parse_json(data)
         body = tree["savepoint"]
         SAVEPOINT.check(body["format_version"], path)

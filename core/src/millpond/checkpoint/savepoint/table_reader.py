@@ -160,9 +160,9 @@ def read_table(
     once as the limits allow.
 
     Raises:
-        CorruptSnapshotError: it is no Parquet, lacks a column, or a value cannot be cast.
+        CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
     """
-    with decoding(path, "it is no table of this state"):
+    with decoding(path, "it is not a table of this state"):
         file = _open_table(data)
         names = file.schema_arrow.names
         missing = [name for name in schema.names if name not in names]
@@ -174,11 +174,11 @@ def read_table(
     wanted, budget = set(schema.names), limits.max_unpacked_bytes
     room = 2 * budget + _MAX_RATIO * len(data)
     for group in range(file.metadata.num_row_groups):
-        with decoding(path, "it is no table of this state"):
+        with decoding(path, "it is not a table of this state"):
             rows = rows_at_once(path, data, file.metadata, group, wanted, budget)
         batches = file.iter_batches(rows, row_groups=[group], columns=schema.names)
         while True:
-            with decoding(path, "it is no table of this state"):
+            with decoding(path, "it is not a table of this state"):
                 batch = next(batches, None)
                 if batch is None:
                     break

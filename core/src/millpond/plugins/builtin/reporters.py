@@ -7,8 +7,8 @@ from functools import partial
 
 from millpond.config import Config
 from millpond.hookspecs import hookimpl
-from millpond.reporters.log import log_figures
-from millpond.reporters.otel import record_figures
+from millpond.reporters.log import log_metrics
+from millpond.reporters.otel import record_metrics
 from millpond.reporters.prometheus import write_text_file
 
 MILLPOND_API = 1
@@ -18,7 +18,7 @@ MILLPOND_API = 1
 def millpond_metric_reporters(config: Config) -> Mapping[str, Callable[..., None]]:
     """Provide ``log``, ``prometheus`` and ``opentelemetry``."""
     return {
-        "log": log_figures,
+        "log": log_metrics,
         "prometheus": partial(write_text_file, config.metrics.directory),
-        "opentelemetry": record_figures,
+        "opentelemetry": record_metrics,
     }

@@ -113,8 +113,10 @@ class Windowing:
 
 
 def window(assigner: WindowAssigner) -> Windowing:
-    """Windows over keyed rows; ConfigError where the argument is no window assigner."""
+    """Windows over keyed rows; ConfigError where the argument is not a window assigner."""
     if not isinstance(assigner, WindowAssigner):
-        reason = f"{brief(assigner)} is no window assigner, such as TumblingEventTimeWindows.of(…)"
+        reason = (
+            f"{brief(assigner)} is not a window assigner, such as TumblingEventTimeWindows.of(…)"
+        )
         raise ConfigError("assigner", reason, "window(...)")
     return Windowing(assigner, assigner.default_trigger())

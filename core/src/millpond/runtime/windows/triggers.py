@@ -87,7 +87,7 @@ class Trigger(ABC):
         return type(self).on_merge is not Trigger.on_merge
 
     def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """The context's window has come from others; what was kept for them is to be joined.
+        """The context's window has come from others; join what was kept for them.
 
         Raises:
             ConfigError: the trigger does not serve windows that merge.

@@ -48,7 +48,7 @@ GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
 def milliseconds(value: timedelta | int, what: str) -> int:
-    """A length of time in whole ms; ConfigError where it is none."""
+    """A length of time in whole ms; ConfigError if it is not one."""
     if isinstance(value, timedelta):
         value = value // timedelta(milliseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):

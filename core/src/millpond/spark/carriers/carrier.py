@@ -72,8 +72,8 @@ class Carrier(ABC):
         """In Python, from a user's value to what is carried.
 
         Raises:
-            TypeError, ValueError, OverflowError: the value does not fit the type, as None never
-                does: whoever may have nulls does not hand them over.
+            TypeError, ValueError, OverflowError: the value does not fit the type. None never
+                does: callers keep nulls to themselves.
         """
 
     def restore(self, column: Column) -> Column:

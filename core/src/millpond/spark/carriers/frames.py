@@ -81,7 +81,7 @@ class RowCodec:
         return [F.col(_carried_name(position)) for position in positions]
 
     def fillers(self) -> dict[str, Any]:
-        """What stands in the carrier columns of a row that is none of the user's."""
+        """What the carrier columns hold in a row that does not come from the user."""
         return {
             **{_carried_name(at): carrier.filler for at, carrier in enumerate(self.carriers)},
             **{_mask_name("nulls", first): 0 for first in range(0, len(self.carriers), _BITS)},

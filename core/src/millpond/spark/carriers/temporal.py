@@ -37,7 +37,7 @@ _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 
 
 def _micros_of(value: datetime) -> int:
-    """Microseconds since 1970; pandas has datetimes with nanoseconds, and one that is none."""
+    """Microseconds since 1970; refuses nanoseconds, and NaT, which pandas counts as a datetime."""
     if getattr(value, "nanosecond", 0):
         raise ValueError("a column of timestamps has no nanoseconds")
     micros = micros_from_datetime(value)

@@ -138,7 +138,7 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
     """
     path = layout_path(operator, number)
     text = read_sealed(storage, path)
-    with decoding(path, "it is no layout"):
+    with decoding(path, "it is not a layout"):
         body: dict[str, Any] = parse_json(text)
         LAYOUT.check(body["format_version"], path)
         check_parallelism(body["max_parallelism"], body["parallelism"])
@@ -173,7 +173,7 @@ def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout |
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     """The layouts in force of all queries that have kept state of this uid in a storage.
 
-    Damaged ones are left out: they are other queries' affair, and the start looks at its own.
+    Damaged ones are skipped, for they may be other queries'; the start reads its own.
 
     Raises:
         ConfigError: the storage cannot be listed.

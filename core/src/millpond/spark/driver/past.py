@@ -42,7 +42,7 @@ class Past:
         return cls(tuple(layouts), saved)
 
     def max_parallelism(self, parallelism: int) -> int:
-        """The number of key groups where nobody has set one: the restored one, else Flink's.
+        """The number of key groups if none is configured: the restored one, else Flink's.
 
         Where queries that share the uid differ, or the parallelism is larger, it is Flink's
         default; the start refuses it if it is another than the query's.
@@ -61,7 +61,7 @@ class Past:
 
 
 def _in_savepoint(registry: PluginRegistry, savepoint: str, uid: str) -> int | None:
-    """The key groups of an operator in a savepoint; what is wrong with that, the start says."""
+    """The key groups of an operator in a savepoint; errors are left to the query's start."""
     with suppress(MillpondError):
         for operator in read_savepoint(registry.savepoint(savepoint)).operators:
             if operator.uid == uid:

@@ -28,7 +28,7 @@ class Pointer:
         checkpoint_id: the batch id plus one.
         first_group, last_group: the key groups.
         handle: the snapshot's handle as JSON; empty where the operator has no state.
-        figures: the figures of the batch as JSON.
+        figures: the metrics of the batch as JSON.
         layout: the number of the layout that the subtask ran under.
         format_version: of this row.
     """
@@ -60,7 +60,7 @@ class Pointer:
         return pointer
 
     def figures_dict(self) -> dict[str, Any]:
-        """The figures by name."""
+        """The metrics by name."""
         figures: dict[str, Any] = json.loads(self.figures)
         return figures
 

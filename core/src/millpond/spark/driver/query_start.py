@@ -74,7 +74,7 @@ class _LayoutListener(StreamingQueryListener):
             return
         try:
             Start(self._spark, stream, query, operators).settle()
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the query is told
+        except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited
             _LOG.exception("query %s cannot start", query)
             _refuse(self._spark, stream, str(error))
 
@@ -88,7 +88,7 @@ class _LayoutListener(StreamingQueryListener):
 
 
 def _refuse(spark: SparkSession, stream: Any, reason: str) -> None:
-    """End a query before its first batch, with an exception for whoever waits for it.
+    """End a query before its first batch, with an exception for those who wait for it.
 
     Spark swallows a listener's errors, and a query without input has no task that could fail.
     So the query is left as one that has failed, and has been stopped while it was starting.

@@ -162,9 +162,9 @@ class Start:
         return read_pointers(self.spark, self.stream.resolvedCheckpointRoot())
 
     def _left_out(self) -> dict[str, Layout]:
-        """The layouts by which operators of earlier starts, which are none any more, are left out.
+        """Layouts that end the operators of earlier starts which the query no longer has.
 
-        Also those that have left nothing: else their layouts would seem to be in force later.
+        Those without state get one too, or their last layouts would seem to be in force.
         """
         storage = self.operators[0].storage
         holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)

@@ -67,7 +67,7 @@ def watermark_column(schema: StructType) -> str | None:
 
 
 def time_column() -> Column:
-    """A column by which Spark tells the watermark and takes no row for late."""
+    """A column that gives Spark the watermark and makes no row late."""
     return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={_WATERMARK: 0})
 
 

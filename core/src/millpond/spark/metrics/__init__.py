@@ -1,1 +1,1 @@
-"""Figures of batches and of workers, and the driver's view of them."""
+"""Metrics of batches: put together on the worker, read and summed on the driver."""

@@ -1,4 +1,4 @@
-"""The figures of the last batch, per subtask, read on the driver from the committed pointers."""
+"""The metrics of the last batch, by subtask, read on the driver from the committed pointers."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class SubtaskFigures:
         operator_uid: the operator.
         first_group, last_group: its key groups.
         checkpoint_id: the batch id plus one.
-        figures: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``, ``snapshot_ms``;
-            ``bytes_written``, ``rows_written`` to the checkpoint directory;
-            ``snapshot_bytes``, what a restore would read; ``source``, how the backend was
-            got: ``new``, ``worker``, ``local``, ``deltas`` or ``snapshot``;
+        figures: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
+            ``snapshot_ms``; ``bytes_written``, ``rows_written`` to the checkpoint directory;
+            ``snapshot_bytes``, what a restore would read; ``source``, where the backend came
+            from: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
             ``executor`` and ``pid``, where it ran.
     """
 
@@ -58,7 +58,7 @@ class SubtaskFigures:
 
 @contextmanager
 def reading(checkpoint: str) -> Iterator[None]:
-    """What Spark says when it cannot read a query's checkpoint is told with the place."""
+    """Raise ConfigError with the checkpoint's path where Spark cannot read it."""
     try:
         yield
     except PySparkException as error:
@@ -79,7 +79,7 @@ def _states(
         with reading(checkpoint):
             state = reader.load(checkpoint)
         if state.select("value.groupState.*").schema.names == POINTER_SCHEMA.names:
-            yield state  # others are somebody else's applyInPandasWithState
+            yield state  # the others are not Millpond's
 
 
 def keeps_timeouts(spark: SparkSession, checkpoint: str, position: int) -> bool:
@@ -109,7 +109,7 @@ def read_pointers(
 def subtask_figures(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> list[SubtaskFigures]:
-    """The figures that each subtask reported of the last batch in which it had rows.
+    """The metrics that each subtask reported of the last batch in which it had rows.
 
     Raises:
         ConfigError: Spark cannot read the checkpoint, or has nothing of that batch.

@@ -1,4 +1,4 @@
-"""The driver's view of metrics: the figures of all subtasks, summed for each micro-batch."""
+"""The driver's view of metrics: those of all subtasks, summed for each micro-batch."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
 
 @attrs.frozen
 class OperatorFigures:
-    """The figures of one operator in one micro-batch.
+    """The metrics of one operator in one micro-batch.
 
     Attributes:
         batch_id: the micro-batch.
         subtasks: how many ran in it.
-        figures: counts are summed over these; of times and quantiles it is the largest.
+        figures: the metrics by name: the sum of counts, the largest of times and quantiles.
         by_subtask: what each subtask has reported.
     """
 
@@ -45,7 +45,7 @@ class OperatorFigures:
     by_subtask: tuple[SubtaskFigures, ...]
 
     def prometheus(self) -> str:
-        """Each subtask's figures in Prometheus' text format."""
+        """Each subtask's metrics in Prometheus' text format."""
         return prometheus_text(
             (
                 numbers_of(dict(each.figures)),
@@ -59,7 +59,7 @@ class OperatorFigures:
 
 
 def sum_figures(subtasks: Iterable[SubtaskFigures], batch_id: int) -> list[OperatorFigures]:
-    """The figures of the subtasks that ran in a batch, by operator."""
+    """The metrics of the subtasks that ran in a batch, by operator."""
     by_operator: dict[str, list[SubtaskFigures]] = {}
     for each in subtasks:
         if each.checkpoint_id == batch_id + 1:
@@ -77,9 +77,9 @@ def sum_figures(subtasks: Iterable[SubtaskFigures], batch_id: int) -> list[Opera
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hands the figures of each micro-batch of Millpond's operators to a function.
+    """Hands the metrics of each micro-batch of Millpond's operators to a function.
 
-    Reads the committed pointers after each batch, which is a small Spark job, so the figures are
+    Reads the committed pointers after each batch, which is a small Spark job, so the metrics are
     those of the attempts that count. Register it with ``spark.streams.addListener``.
     """
 
@@ -106,7 +106,7 @@ class MetricsListener(StreamingQueryListener):
             for figures in sum_figures(subtasks, progress.batchId):
                 self._report(figures)
         except Exception:  # noqa: BLE001 - metrics never fail a query
-            _LOG.warning("the figures of a batch could not be read", exc_info=True)
+            _LOG.warning("the metrics of a batch could not be read", exc_info=True)
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:

@@ -1,4 +1,4 @@
-"""The figures of one subtask and micro-batch, as the worker puts them together."""
+"""The metrics of one subtask and micro-batch, as the worker puts them together."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _READS = (".value", ".get", ".contains")
 
 @attrs.define
 class BatchMetrics:
-    """Collects figures while a batch runs: milliseconds by phase, and counts."""
+    """Collects metrics while a batch runs: milliseconds by phase, and counts."""
 
-    figures: dict[str, Any] = attrs.field(factory=dict)
+    values: dict[str, Any] = attrs.field(factory=dict)
     _last: float = attrs.field(factory=time.perf_counter)
     _before: dict[str, int] = attrs.field(factory=dict)
 
     def lap(self, name: str) -> None:
         """Charge the time since the last lap to a phase."""
         now = time.perf_counter()
-        self.figures[name] = self.figures.get(name, 0.0) + (now - self._last) * 1000
+        self.values[name] = self.values.get(name, 0.0) + (now - self._last) * 1000
         self._last = now
 
     def begin(self, backend: KeyedStateBackend) -> None:
         """Note what a backend that is kept over batches has counted so far."""
         self._before = _counts(backend)
 
-    def add(self, **figures: Any) -> None:
-        """Add figures by name."""
-        self.figures.update(figures)
+    def add(self, **metrics: Any) -> None:
+        """Add metrics by name."""
+        self.values.update(metrics)
 
     def finish(
         self, backend: KeyedStateBackend, result: SnapshotResult, source: str, *, native: bool
     ) -> dict[str, Any]:
-        """All figures of the batch.
+        """All metrics of the batch.
 
         Args:
             backend: the backend after the batch.
             result: of its snapshot.
-            source: how the backend was got.
+            source: where the backend came from.
             native: whether to ask the native library for its gauges too.
         """
         counts = {name: n - self._before.get(name, 0) for name, n in _counts(backend).items()}
@@ -56,7 +56,7 @@ class BatchMetrics:
             counts["cache_hits"] = max(0, reads - counts["store_reads"])
         gauges = backend.native_metrics() if native else {}
         return {
-            **self.figures,
+            **self.values,
             **counts,
             **backend.metrics.quantiles(),
             **{f"native_{name}": value for name, value in gauges.items()},
@@ -73,10 +73,10 @@ def _counts(backend: KeyedStateBackend) -> dict[str, int]:
     return {**backend.counters(), **backend.metrics.calls()}
 
 
-def numbers_of(figures: dict[str, Any]) -> dict[str, float]:
-    """The figures that are numbers, but for the process id."""
+def numbers_of(metrics: dict[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, but for the process id."""
     return {
         name: value
-        for name, value in figures.items()
+        for name, value in metrics.items()
         if isinstance(value, (int, float)) and name != "pid"
     }

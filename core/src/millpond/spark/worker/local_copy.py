@@ -1,8 +1,8 @@
 """Local copies: directories under Spark's local directories, claimed by a lock.
 
 Python workers are not pinned to subtasks and may die at any time, so a directory belongs to
-whoever holds a lock that the kernel releases with the process. A worker that cannot get it
-(a killed task's worker may still be there) works in a private directory instead.
+the process that holds its lock, which the kernel releases when the process ends. A worker that
+cannot get the lock (a killed task's worker may still hold it) works in a private directory.
 """
 
 from __future__ import annotations

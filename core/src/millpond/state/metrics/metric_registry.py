@@ -1,4 +1,4 @@
-"""Where the figures of one backend are kept: histograms of samples, and counters."""
+"""Where the metrics of one backend are kept: histograms of samples, and counters."""
 
 from __future__ import annotations
 

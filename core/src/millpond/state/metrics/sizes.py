@@ -57,7 +57,7 @@ class StateSizes:
             touches = operation in ("get", "add")
             return (lambda _, __: self._stored_bytes()) if touches else None
         if operation in _RETURNS_VALUE:
-            # A map's default is no value of its type.
+            # A map's default is not a value of its type.
             return lambda arguments, result: (
                 None if _is_one_of(result, arguments[1:]) else self.value_bytes(result)
             )
