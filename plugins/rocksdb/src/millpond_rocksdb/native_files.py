@@ -43,7 +43,7 @@ def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None
 def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> None:
     name = name_of(file)
     if not NEEDED.fullmatch(name) or not 0 <= file.size <= _MAX_FILE:
-        raise CorruptSnapshotError(file.path, "it is no file of a RocksDB snapshot")
+        raise CorruptSnapshotError(file.path, "it is not a file of a RocksDB snapshot")
     digest = hashlib.sha256()
     first = b""
     with named("rocksdb", directory), (directory / name).open("wb") as target:
