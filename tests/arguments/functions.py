@@ -35,26 +35,21 @@ class Keep(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
         self.given[type(given).__name__] = given
 
     def initialize_state(self, context):
-        """See the base class."""
         self.keep(context)
 
     def open(self, context):
-        """See the base class."""
         self.keep(context)
 
     def process_element(self, row, context):
-        """See the base class."""
         self.keep(context)
         self.keep(context.timer_service())
         self.keep(context.get_broadcast_state(mp.MapStateDescriptor("rules", str, int)))
         context.timer_service().register_processing_time_timer(5)
 
     def process_broadcast_element(self, row, context):
-        """See the base class."""
         self.keep(context)
 
     def snapshot_state(self, context):
-        """See the base class."""
         self.keep(context)
         self.keep(context.raw_operator_output)
         context.raw_keyed_output.start_new_key_group(0)

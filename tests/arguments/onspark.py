@@ -52,7 +52,6 @@ class Counted(Total):
     """Yields a row."""
 
     def process_element(self, row, context):
-        """See the base class."""
         return [(key,) for key in super().process_element(row, context)]
 
 

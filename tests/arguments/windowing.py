@@ -36,7 +36,6 @@ class Keep(windows.Trigger):
     given = None
 
     def on_element(self, element, timestamp, context):
-        """See the base class."""
         type(self).given = context
         return windows.TriggerResult.FIRE
 

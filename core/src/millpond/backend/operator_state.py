@@ -116,28 +116,23 @@ class OperatorListState(ListState[T]):
 
     @override
     def get(self) -> list[T]:
-        """See the interface."""
         copy = self._serializer.copy
         return [copy(value) for value in self._values]
 
     @override
     def add(self, value: T) -> None:
-        """See the interface."""
         self._values.append(self._check(value))
 
     @override
     def add_all(self, values: Iterable[T]) -> None:
-        """See the interface."""
         self._values += self._check_all(values)
 
     @override
     def update(self, values: Iterable[T]) -> None:
-        """See the interface."""
         self._values[:] = self._check_all(values)
 
     @override
     def clear(self) -> None:
-        """See the interface."""
         self._values.clear()
 
     def frozen(self) -> tuple[bytes, ...]:
@@ -192,7 +187,6 @@ class BroadcastState(MapState[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     @override
     def get(self, key: K, default: D | None = None) -> V | D | None:
-        """See the interface."""
         encoded = self._encoded(key)
         if encoded not in self._entries:
             return default
@@ -200,13 +194,11 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def put(self, key: K, value: V) -> None:
-        """See the interface."""
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     @override
     def put_all(self, entries: Mapping[K, V]) -> None:
-        """See the interface."""
         if entries is None:
             raise NullValueError("the map of entries", self._place)
         check_type("entries", entries, Mapping)
@@ -216,17 +208,14 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def remove(self, key: K) -> None:
-        """See the interface."""
         self._entries.pop(self._encoded(key), None)
 
     @override
     def contains(self, key: K) -> bool:
-        """See the interface."""
         return self._encoded(key) in self._entries
 
     @override
     def items(self) -> Iterator[tuple[K, V]]:
-        """See the interface."""
         for encoded in list(self._entries):
             if encoded in self._entries:
                 value = self._serializer.copy(self._entries[encoded])
@@ -234,7 +223,6 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def clear(self) -> None:
-        """See the interface."""
         self._entries.clear()
 
     def frozen(self) -> tuple[bytes, ...]:

@@ -34,7 +34,7 @@ class Swept(Protocol):
     """A table, as far as its sweep needs it."""
 
     def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
-        """Look at so many rows; see the tables."""
+        """Look at up to ``limit`` rows; ``CellTable.sweep`` says what is returned."""
 
     def changed_entries(self) -> int:
         """How many entries the bundle has changed."""

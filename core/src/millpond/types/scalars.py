@@ -55,7 +55,7 @@ class ScalarSerializer(TypeSerializer[Any]):
 
     @override
     def check(self, value: Any) -> Any:
-        """The value as exactly this type; see the base class."""
+        """The value as exactly this type: an object of a subclass is converted or refused."""
         # The exact type alone saves 0.1 µs a write, where it says everything: a str still has to
         # be free of surrogates, and a datetime has to be in UTC.
         if self.trusted and type(value) is self.exact_type:

@@ -87,11 +87,11 @@ class HeapTable:
         raise NotImplementedError
 
     def put(self, *entry: Any) -> None:
-        """See the tables."""
+        """Store an object under a namespace (and a map key, in a map table)."""
         raise NotImplementedError
 
     def remove(self, *address: Any) -> None:
-        """See the tables."""
+        """Remove what is stored under a namespace (and a map key, in a map table)."""
         raise NotImplementedError
 
     def count(self) -> int:

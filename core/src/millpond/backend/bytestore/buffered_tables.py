@@ -57,7 +57,7 @@ class BufferedTable:
         return len(rows), removed, ended
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """See the tables."""
+        """Put a portable row or, for None, remove it: a change like any other in the bundle."""
         raise NotImplementedError
 
     def _is_dirty(self, physical: bytes) -> bool:

@@ -36,7 +36,6 @@ class RawState(State):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """See the interface."""
         if namespace is not self._raw_namespace:
             self._namespace = self._prepare(namespace)
             self._raw_namespace = namespace
@@ -60,7 +59,6 @@ class RawState(State):
 
     @override
     def clear(self) -> None:
-        """See the interface."""
         if isinstance(self._table, MapTable):
             self._table.clear(self._namespace)
         else:

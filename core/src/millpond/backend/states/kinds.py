@@ -71,7 +71,6 @@ class RawValueState(RawState, ValueState[Any]):
 
     @override
     def value(self) -> Any:
-        """See the interface."""
         value = self._table.get(self._namespace)
         if value is None:
             value = self._default
@@ -81,7 +80,6 @@ class RawValueState(RawState, ValueState[Any]):
 
     @override
     def update(self, value: Any) -> None:
-        """See the interface."""
         if value is None:
             self._table.remove(self._namespace)
             return
@@ -112,7 +110,7 @@ class _MergingRawState(RawState, MergingState[Any, Any]):
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """See the interface; nothing changes before the users' functions are done."""
+        """Nothing changes before the users' functions are done."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
         check_type("sources", sources, Iterable)
@@ -134,7 +132,6 @@ class RawListState(_MergingRawState, ListState[Any]):
 
     @override
     def get(self) -> list[Any]:
-        """See the interface."""
         stored = self._table.get(self._namespace)
         if stored is None:
             return []
@@ -142,17 +139,14 @@ class RawListState(_MergingRawState, ListState[Any]):
 
     @override
     def add(self, value: Any) -> None:
-        """See the interface."""
         self._append([self._check(value)])
 
     @override
     def add_all(self, values: Iterable[Any]) -> None:
-        """See the interface."""
         self._append(self._check_all(values))
 
     @override
     def update(self, values: Iterable[Any]) -> None:
-        """See the interface."""
         checked = self._check_all(values)
         if checked:
             self._table.put(self._namespace, checked)
@@ -208,13 +202,11 @@ class _AppendingRawState(_MergingRawState):
 
     @override
     def get(self) -> Any:
-        """See the interface."""
         accumulator = self.get_internal()
         return None if accumulator is None else self._result(accumulator)
 
     @override
     def add(self, value: Any) -> None:
-        """See the interface."""
         if value is None:
             raise NullValueError("an element", self._place)
         self.update_internal(self._accumulate(self.get_internal(), value))

@@ -81,7 +81,6 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     @override
     def get(self, key: Any, default: Any = None) -> Any:
-        """See the interface."""
         value = self._table.get(self._namespace, self._key(key))
         if value is ABSENT:
             return default
@@ -89,12 +88,10 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     @override
     def put(self, key: Any, value: Any) -> None:
-        """See the interface."""
         self._table.put(self._namespace, self._key(key), self._value(value))
 
     @override
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """See the interface."""
         if entries is None:
             raise NullValueError("the map of entries", self._place)
         try:
@@ -108,17 +105,14 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     @override
     def remove(self, key: Any) -> None:
-        """See the interface."""
         self._table.remove(self._namespace, self._key(key))
 
     @override
     def contains(self, key: Any) -> bool:
-        """See the interface."""
         return self._table.get(self._namespace, self._key(key)) is not ABSENT
 
     @override
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """See the interface."""
         table, copy_of = self._table, None if self._immutable else self._copy
         return _copied(table.items_at(table.place(self._namespace)), copy_of)
 
@@ -129,5 +123,4 @@ class RawMapState(RawState, MapState[Any, Any]):
 
     @override
     def is_empty(self) -> bool:
-        """See the interface."""
         return self._table.is_empty(self._namespace)

@@ -41,12 +41,10 @@ class _TtlState(State):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """See the interface."""
         self._raw.set_current_namespace(namespace)
 
     @override
     def clear(self) -> None:
-        """See the interface."""
         self._raw.clear()
 
     def _expired(self, stamped: Stamped) -> bool:
@@ -58,7 +56,6 @@ class TtlValueState(_TtlState, ValueState[Any]):
 
     @override
     def value(self) -> Any:
-        """See the interface."""
         stamped = self._raw.value()
         if stamped is None:
             return None
@@ -72,7 +69,6 @@ class TtlValueState(_TtlState, ValueState[Any]):
 
     @override
     def update(self, value: Any) -> None:
-        """See the interface."""
         self._raw.update(None if value is None else (value, self._clock.now_ms))
 
 
@@ -91,13 +87,11 @@ class TtlValueOverCells(TtlValueState):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """See the interface."""
         self._raw.set_current_namespace(namespace)
         self._namespace = self._raw.namespace
 
     @override
     def value(self) -> Any:
-        """See the interface."""
         stamped = self._get(self._namespace)
         if stamped is None:
             return None
@@ -107,7 +101,6 @@ class TtlValueOverCells(TtlValueState):
 
     @override
     def update(self, value: Any) -> None:
-        """See the interface."""
         if type(value) is self._trusted:
             self._put(self._namespace, (value, self._clock.now_ms))
         else:
@@ -119,7 +112,6 @@ class TtlListState(_TtlState, ListState[Any]):
 
     @override
     def get(self) -> list[Any]:
-        """See the interface."""
         stored = self._raw.get()
         live = [stamped for stamped in stored if not self._expired(stamped)]
         if self._touch_on_read and live:
@@ -132,22 +124,19 @@ class TtlListState(_TtlState, ListState[Any]):
 
     @override
     def add(self, value: Any) -> None:
-        """See the interface."""
         self._raw.add((value, self._clock.now_ms))
 
     @override
     def add_all(self, values: Iterable[Any]) -> None:
-        """See the interface."""
         self._raw.add_all(self._stamp_all(values))
 
     @override
     def update(self, values: Iterable[Any]) -> None:
-        """See the interface."""
         self._raw.update(self._stamp_all(values))
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """See the interface; elements keep their stamps."""
+        """The elements keep their stamps."""
         self._raw.merge_namespaces(target, sources)
 
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
@@ -166,7 +155,6 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     @override
     def get(self, key: Any, default: Any = None) -> Any:
-        """See the interface."""
         stamped = self._raw.get(key, _MISSING)
         if stamped is _MISSING:
             return default
@@ -179,12 +167,10 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     @override
     def put(self, key: Any, value: Any) -> None:
-        """See the interface."""
         self._raw.put(key, (value, self._clock.now_ms))
 
     @override
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """See the interface."""
         now = self._clock.now_ms
         stamped = entries
         if hasattr(entries, "items"):  # anything else the raw state refuses
@@ -193,17 +179,14 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     @override
     def remove(self, key: Any) -> None:
-        """See the interface."""
         self._raw.remove(key)
 
     @override
     def contains(self, key: Any) -> bool:
-        """See the interface."""
         return self.get(key, _MISSING) is not _MISSING
 
     @override
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """See the interface."""
         return self._visible(self._raw.walk())
 
     def _visible(self, walk: Any) -> Iterator[tuple[Any, Any]]:
@@ -218,7 +201,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
 
     @override
     def is_empty(self) -> bool:
-        """See the interface; what has expired counts only where reads return it."""
+        """An expired entry counts only where reads return it."""
         if self._return_expired:
             return bool(self._raw.is_empty())
         return all(self._expired(stamped) for _, stamped in self._raw.items())
@@ -229,7 +212,6 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
 
     @override
     def get(self) -> Any:
-        """See the interface."""
         stamped = self._raw.get()
         if stamped is None:
             return None
@@ -243,14 +225,13 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
 
     @override
     def add(self, value: Any) -> None:
-        """See the interface."""
         self._raw.add(value)
 
 
 class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """See the interface; what reads would not return is left out."""
+        """An accumulator that reads would not return is left out."""
         self._raw.merge_namespaces(target, sources)
 
 
@@ -259,7 +240,6 @@ class TtlReducingState(_TtlMergingState, ReducingState[Any]):
 
     @override
     def add(self, value: Any) -> None:
-        """See the interface."""
         self._raw.add((value, self._clock.now_ms))
 
 
