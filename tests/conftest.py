@@ -22,16 +22,22 @@ SLOW = (
     "conformance/tests/test_judging.py",
     "conformance/tests/test_kit.py::test_wrappers_change_nothing",
     "conformance/tests/test_page.py",
+    # Processes of the command line and of jobs, one after the other.
+    "tests/plugins/test_plugin_rules.py",
+    "tests/tools/test_cli.py::test_wrong_job_files",
+    "tests/tools/test_cli_calls.py",
+    "tests/tools/test_setup.py",
     # Processes under limits of memory, disks and open files.
     "tests/checkpoint/test_storage_limits.py",
     "tests/stores/test_store_limits.py",
-    # Thousands of faults, mutants and calls; wheels.
+    # Thousands of faults, mutants, calls and programs; wheels.
     "tests/crash/",
     "tests/distributions/",
     "tests/fuzz/test_fuzz.py::test_mutants_are_equal_or_refused",
     "tests/plugins/test_third_party.py",
     # Type checkers over whole programs.
     "tests/type_checkers/",
+    "tests/windows/test_differential.py::test_windows_are_those_of_flink",
 )
 """What takes long and is no Spark, by the beginnings of names: left to `make test`."""
 
