@@ -140,7 +140,7 @@ def test_a_handle_without_storage_is_refused(handle):
     """A handle that is bound to no storage cannot be restored, and says so."""
     with pytest.raises(errors.RestoreError, match="no storage"):
         restore(attrs.evolve(handle, storage=None))
-    with pytest.raises(errors.RestoreError, match="neither a snapshot's handle nor"):
+    with pytest.raises(errors.RestoreError, match="expected a snapshot's handle or"):
         restore(7)
     with pytest.raises(errors.CorruptSnapshotError, match="/no/such/place/savepoint.json"):
         restore("/no/such/place")

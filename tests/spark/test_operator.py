@@ -231,7 +231,7 @@ def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_p
         (lambda df: key_by(df), "at least one column"),
         (lambda df: key_by(df, "x"), "no such column"),
         (lambda df: key_by(df, "k", null_keys="ignore"), "expected one of refuse"),
-        (lambda df: process(df, uid="../x"), "must be 1 to 100"),
+        (lambda df: process(df, uid="../x"), "expected 1 to 100"),
         (lambda df: process(df, order_by="x"), "no such column"),
         (lambda df: process(df, event_time="n"), "not a timestamp"),
         (lambda df: process(df, function=object()), "expected a KeyedProcessFunction"),

@@ -135,7 +135,7 @@ def test_half_a_surrogate_pair_is_refused(kind, value):
 @pytest.mark.parametrize("row", ["abc", b"abc", 7, {1, 2, 3}, object(), None])
 def test_what_is_no_row_is_refused(row):
     """A value that is neither a tuple nor has names is no row, even if it has the right length."""
-    with pytest.raises(errors.OutputTypeError, match="neither a tuple nor a row with names"):
+    with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         CODEC.pack([row], "op")
 
 
@@ -173,7 +173,7 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
     """The column of late rows makes no row of a text, a set or a number."""
     codec = RowCodec.of(StructType([*SCHEMA.fields]).add("late", SCHEMA))
     (given,) = _BesideLateRows(Yields(row), "late").process("k", None, [])
-    with pytest.raises(errors.OutputTypeError, match="neither a tuple nor a row with names"):
+    with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
         codec.pack([given], "op")
 
 
@@ -182,7 +182,7 @@ def test_columns_are_named_by_text(odd):
     """Keys and output of another type, as a Column or a list, are refused by argument."""
     with pytest.raises(errors.ConfigError, match="keys: name columns by text"):
         key_by(object.__new__(DataFrame), odd)
-    with pytest.raises(errors.ConfigError, match="output: must be DDL text or a StructType"):
+    with pytest.raises(errors.ConfigError, match="output: expected DDL text or a StructType"):
         output_schema(odd)
 
 

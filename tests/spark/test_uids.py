@@ -151,11 +151,11 @@ SCHEMA = StructType().add("k", StringType())
     [
         ("mine", 2, "own"),
         ("mine", 1, None),
-        ("mine", 3, "names layout 3, the last one is 2"),
+        ("mine", 3, "names layout 3, but the last one is 2"),
         ("theirs", 4, None),
         ("theirs", 5, "hands it the state of operator 'theirs'"),
-        ("theirs", 6, "names layout 6, the last one is 5"),
-        ("unknown", 0, "has settled no layout"),
+        ("theirs", 6, "names layout 6, but the last one is 5"),
+        ("unknown", 0, "has not written a layout"),
     ],
 )
 def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):

@@ -263,7 +263,7 @@ def test_a_savepoint_of_a_savepoint_is_refused(directory, tmp_path):
     said = refused("savepoint", "create", directory, place, "--snapshots", directory)
     assert "it is not empty" in said
     said = refused("savepoint", "rekey", place, place / "new", "--max-parallelism", 64)
-    assert "which is read" in said
+    assert "which this command reads" in said
 
 
 def test_damaged_metadata_is_named(directory):

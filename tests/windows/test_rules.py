@@ -104,7 +104,7 @@ class Merging(Recording):
 def test_a_trigger_that_cannot_merge_is_refused_when_the_job_is_built(assigner):
     """By itself and inside a purging one; with ``on_merge`` it may serve."""
     for trigger in (Recording(), windows.PurgingTrigger.of(Recording())):
-        with pytest.raises(errors.ConfigError, match=r"Recording.* cannot merge, .*Windows do"):
+        with pytest.raises(errors.ConfigError, match=r"Windows merge, but .*Recording.* does not"):
             summed(assigner, trigger)
     for trigger in (Merging(), windows.PurgingTrigger.of(Merging())):
         summed(assigner, trigger)

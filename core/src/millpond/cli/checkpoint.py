@@ -38,7 +38,7 @@ def checkpoint() -> None:
 def _end_with(catalog: Catalog, directory: str) -> None:
     """Name metadata that cannot be read, and end with status 1 where there is any."""
     for path, why in catalog.broken.items():
-        complain(f"{directory}: {path} cannot be read, what it stands for is left out: {why}")
+        complain(f"{directory}: {path} cannot be read, so what it describes is left out: {why}")
     if catalog.broken:
         sys.exit(1)
 

@@ -28,7 +28,7 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
     """
     source, _, name = target.rpartition(":")
     if not source or not name:
-        reason = f"{target!r} names no function; write module:Class or file.py:Class"
+        reason = f"{target!r} does not name a function; write module:Class or file.py:Class"
         raise ConfigError("job.function", reason)
     try:
         module = _load_file(folder / source) if source.endswith(".py") else _import(source)
@@ -66,7 +66,7 @@ def _load_file(path: Path) -> ModuleType:
         raise FileNotFoundError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:

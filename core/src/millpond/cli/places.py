@@ -113,7 +113,7 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
             raise PlaceError(path, "it holds neither a savepoint nor snapshots")
         check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
-        raise PlaceError(path, "it is a savepoint, of one checkpoint alone; leave --id out")
+        raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
     with about(path):
         return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
 
@@ -164,7 +164,9 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
     for each in sources:
         root = _normal(tool_registry().savepoint(each))
         if target == root or target.startswith(f"{root}/"):
-            raise PlaceError(path, f"it lies in {each}, which is read; name another directory")
+            raise PlaceError(
+                path, f"it lies in {each}, which this command reads; name another directory"
+            )
     place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
     if place is not None and place.exists() and not place.is_dir():
         raise PlaceError(path, "it is a file; name a directory that does not exist yet")

@@ -254,13 +254,13 @@ def _of_one_query(
 def check(
     path: str, operator: str | None, checkpoint_id: int | None, against: str, *, as_json: bool
 ) -> None:
-    """Say whether a job's descriptors can restore what is stored; status 1 where they cannot."""
+    """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot."""
     stored = _picked(path, operator, checkpoint_id)
     findings = _findings(load_function(against, Path.cwd()), stored, against)
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
     misfits = ", ".join(finding.state for finding in findings if not finding.fits)
     if misfits:
-        complain(f"{against} cannot restore what {path} holds of: {misfits}")
+        complain(f"{against} cannot restore these states of {path}: {misfits}")
         sys.exit(1)
 
 

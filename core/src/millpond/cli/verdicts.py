@@ -24,7 +24,7 @@ def remember_verdict(backend: str, report: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(report, encoding="utf-8")
     except (OSError, RuntimeError) as error:
-        complain(f"the verdict is not kept for `millpond backends`: {error}")
+        complain(f"the verdict could not be stored for `millpond backends`: {error}")
 
 
 def last_verdict(backend: str) -> str:

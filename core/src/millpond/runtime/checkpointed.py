@@ -99,7 +99,7 @@ class RawKeyedOutput:
         """
         check_within("key_group", key_group, 0, MAX_KEY_GROUPS - 1)
         if key_group not in self._groups or key_group in self.by_group:
-            reason = f"key group {key_group} is not free to write in {self._groups}"
+            reason = f"key group {key_group} was written before, or is not in {self._groups}"
             raise KeyGroupRangeError(reason)
         self.by_group[key_group] = b""
         self._current = key_group

@@ -241,7 +241,7 @@ def restorable(given: object, registry: PluginRegistry) -> KeyedStateHandle | Sa
         return given
     if isinstance(given, (str, PathLike)):
         return registry.savepoint(given)
-    cause = f"{brief(given)} is neither a snapshot's handle nor a savepoint's path"
+    cause = f"expected a snapshot's handle or a savepoint's path, got {brief(given)}"
     raise RestoreError("keyed state", (cause,))
 
 

@@ -18,7 +18,7 @@ def output_schema(output: str | StructType) -> StructType:
     if isinstance(output, StructType):
         return output
     if not isinstance(output, str):
-        reason = f"must be DDL text or a StructType, not {type(output).__name__}"
+        reason = f"expected DDL text or a StructType, got {type(output).__name__}"
         raise ConfigError("output", reason, "process(...)")
     try:
         parsed = DataType.fromDDL(output)

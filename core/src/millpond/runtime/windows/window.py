@@ -52,7 +52,7 @@ def milliseconds(value: timedelta | int, what: str) -> int:
     if isinstance(value, timedelta):
         value = value // timedelta(milliseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        reason = f"{brief(value)} is neither a timedelta nor ms as an int"
+        reason = f"expected a timedelta or ms as an int, got {brief(value)}"
         raise ConfigError(what, reason, "windows")
     check_within(what, value, *INT64)
     return value

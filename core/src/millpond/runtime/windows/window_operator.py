@@ -82,7 +82,7 @@ class WindowOperator(KeyedProcessFunction):
         late: Callable[[Any], Any] | None = None,
     ) -> None:
         if assigner.is_merging and not trigger.can_merge():
-            reason = f"{trigger!r} cannot merge, {type(assigner).__name__} do: define on_merge"
+            reason = f"{type(assigner).__name__} merge, but {trigger!r} does not: define on_merge"
             raise ConfigError("trigger", reason, "windows")
         self._assigner = assigner
         self._trigger = trigger

@@ -73,7 +73,7 @@ def _reader(kind: type, columns: tuple[str, ...]) -> Reader:
     names = _names_of_type(kind)
     if names is None:
         if not issubclass(kind, (tuple, list)):
-            raise TypeError("neither a tuple nor a row with names")
+            raise TypeError("expected a tuple or a row with names")
         return partial(_by_position, columns)
     if issubclass(kind, tuple):
         return partial(_picked, _order(names, columns))

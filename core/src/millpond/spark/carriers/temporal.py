@@ -39,7 +39,7 @@ _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 def _micros_of(value: datetime) -> int:
     """Microseconds since 1970; refuses nanoseconds, and NaT, which pandas counts as a datetime."""
     if getattr(value, "nanosecond", 0):
-        raise ValueError("a column of timestamps has no nanoseconds")
+        raise ValueError("Spark's timestamps keep microseconds, not nanoseconds")
     micros = micros_from_datetime(value)
     if not fits_int64(micros):
         raise refuse(value)

@@ -213,7 +213,7 @@ def layout_of_run(storage_uri: str, rules: PluginsConfig, operator: OperatorId, 
     """
     layout = current_layout(get_registry(rules).storage(storage_uri), operator)
     if layout is None:
-        reason = f"the driver has settled no layout for run {run}; see its log for the reason"
+        reason = f"the driver has not written a layout for run {run}; its log says why"
         raise RestoreError(f"operator {operator.uid!r}", (reason,))
     return layout
 

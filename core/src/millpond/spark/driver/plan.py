@@ -129,7 +129,7 @@ class OperatorPlan:
 def check_uid(uid: Any) -> str:
     """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
     if not isinstance(uid, str) or not _UID.fullmatch(uid):
-        reason = f"{brief(uid)} must be 1 to 100 letters, digits, '.', '_', '-'"
+        reason = f"expected 1 to 100 letters, digits, '.', '_' or '-', got {brief(uid)}"
         raise ConfigError("uid", reason, "process(...)")
     return uid
 

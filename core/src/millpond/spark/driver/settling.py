@@ -97,7 +97,7 @@ class Start:
         left_out = self._left_out()
         layouts = [self._next_layout(each, current[each.uid]) for each in self.operators]
         for uid, layout in left_out.items():
-            _LOG.warning("operator %r is left out; what state it had is given up", uid)
+            _LOG.warning("the query no longer has operator %r; its state is dropped", uid)
             write_layout(self.operators[0].storage, OperatorId(self.query, uid), layout)
         for declared, layout in zip(self.operators, layouts, strict=True):
             _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)

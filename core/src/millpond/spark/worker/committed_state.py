@@ -71,7 +71,7 @@ def own_pointer(
             cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
             raise RestoreError(f"operator {plan.uid!r}", (cause,))
     if pointer.layout > theirs.number:
-        cause = f"Spark's state names layout {pointer.layout}, the last one is {theirs.number}"
+        cause = f"Spark's state names layout {pointer.layout}, but the last one is {theirs.number}"
         raise RestoreError(f"operator {pointer.operator_uid!r}", (cause,))
     return pointer if pointer.layout == layout.number and theirs is layout else None
 
