@@ -51,7 +51,7 @@ def claimed_too_soon(backend: Any) -> None:
             backend._unclaimed.pop(fresh.meta.name, None)
             raise
 
-    around(backend, "_make_anew", made)
+    around(backend.states, "_make_anew", made)
 
 
 @mutant("a failed request migrates again", "D5")
@@ -61,7 +61,7 @@ def migrated_twice(backend: Any) -> None:
         original(fresh)
         backend.restored.update(before)
 
-    around(backend, "_migrate_restored", migrate)
+    around(backend.states, "_migrate_restored", migrate)
 
 
 @mutant("a migration changes rows that a snapshot reads", "A11")

@@ -62,7 +62,7 @@ def empty_states_are_lost(backend: Any) -> None:
 
 @mutant("restored state may have any type", "S8")
 def any_type_restored(backend: Any) -> None:
-    backend._migration = lambda stored, fresh: None
+    backend.states._migration = lambda stored, fresh: None
 
 
 @mutant("a snapshot reads what is written later", "A1")
@@ -199,7 +199,7 @@ def all_types_fit(backend: Any) -> None:
         except MillpondError:
             return None
 
-    around(backend, "_migration", migration)
+    around(backend.states, "_migration", migration)
 
 
 @mutant("rows that cannot be migrated are dropped", "E3")
@@ -226,7 +226,7 @@ def ttl_switch_unnoticed(backend: Any) -> None:
     def migration(original: Any, stored: Any, fresh: Any) -> Any:
         return None if stored.ttl != fresh.meta.ttl else original(stored, fresh)
 
-    around(backend, "_migration", migration)
+    around(backend.states, "_migration", migration)
 
 
 _NEWEST: dict[str, list[Any]] = {}
