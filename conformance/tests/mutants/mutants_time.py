@@ -215,7 +215,9 @@ def timers_are_counted(backend: Any) -> None:
     around(
         backend,
         "_count_entries",
-        lambda original: original() + sum(len(q._rows._rows) for _, q in backend.states._timers.values()),
+        lambda original: (
+            original() + sum(len(q._rows._rows) for _, q in backend.states._timers.values())
+        ),
     )
 
 
