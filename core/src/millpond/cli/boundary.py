@@ -58,7 +58,7 @@ def _returned(run: Callable[[], Any]) -> int:
 
 
 def _explain(error: click.ClickException) -> None:
-    """What click says of a wrong call; the call's own words stand in it."""
+    """Click's message about a wrong call, which quotes the call."""
     text = io.StringIO()
     error.show(text)
     for line in text.getvalue().splitlines():

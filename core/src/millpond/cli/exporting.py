@@ -16,7 +16,7 @@ __all__ = ["ENDINGS", "write_file"]
 
 
 def write_file(table: pa.Table, target: Path) -> None:
-    """Write a table; its ending says as what.
+    """Write a table in the format that the file's ending names.
 
     Raises:
         PlaceError: the file cannot be written.

@@ -27,7 +27,7 @@ _CALLS: dict[str, Callable[[str], str]] = {
 
 @attrs.frozen
 class SourceSection:
-    """``[source]``: what Spark's ``readStream`` is told."""
+    """``[source]``: the arguments of Spark's ``readStream``."""
 
     format: str
     schema: str
@@ -49,7 +49,7 @@ class JobSection:
 
 @attrs.frozen
 class SinkSection:
-    """``[sink]``: what Spark's ``writeStream`` is told; the query ends with its input."""
+    """``[sink]``: the arguments of Spark's ``writeStream``; the query ends with its input."""
 
     format: str
     checkpoint: str
@@ -97,7 +97,7 @@ class JobFile:
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Have what is refused of the job say where in the file it stands.
+        """Have errors about the job say where in the file the mistake is.
 
         Millpond on Spark knows it as a key of Spark's configuration, or as an argument of a call.
         """

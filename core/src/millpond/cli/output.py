@@ -33,8 +33,8 @@ as_json_option: Callable[[Any], Any] = click.option(
 def show(rows: Sequence[Row], *, as_json: bool, empty: str, by: tuple[str, ...] = ()) -> None:
     """Print rows of equal keys.
 
-    On a terminal they are tables that fit its width, or one line a value where there are too
-    many columns for that; elsewhere one line a row, in full and in columns.
+    On a terminal they are tables that fit its width, or one line per value where there are too
+    many columns for that; elsewhere one line per row, in full and in columns.
 
     Args:
         rows: what to print.
@@ -102,7 +102,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _print_records(heads: Sequence[str], cells: Sequence[list[str]]) -> None:
-    """One line a value: for rows that no table of this width can hold."""
+    """One line per value: for rows that are too wide for a table."""
     for number, row in enumerate(cells):
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True)

@@ -44,7 +44,7 @@ def place_text(value: str) -> str:
 
 @contextmanager
 def about(path: str) -> Iterator[None]:
-    """Name a directory in whatever is said of its files, which know their place in it alone.
+    """Name the directory in errors about its files, which carry only their path within it.
 
     Raises:
         PlaceError: an error that does not name it.

@@ -1,4 +1,4 @@
-"""The configuration of a command: which plugins it may use, what files may ask for."""
+"""The configuration of a command: which plugins it may use, and limits of what it reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tool_registry() -> PluginRegistry:
 
 
 def tool_limits() -> RestoreConfig:
-    """What files may ask for of the running command, by ``millpond --config``."""
+    """The limits of what the running command reads, from ``millpond --config``."""
     return _config().restore
 
 

@@ -1,4 +1,4 @@
-"""What a command is at, while it takes its time: on a terminal only, and gone when it is done."""
+"""The progress of a command that takes long: on a terminal only, removed when it is done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def working(text: str, total: int | None = None) -> Iterator[Callable[[int], Non
     """Show on standard error that a command is at work; gives what takes the steps done.
 
     Args:
-        text: at what.
+        text: what it is doing.
         total: how many steps there are; without it there is no bar.
     """
     console = Console(stderr=True)

@@ -26,9 +26,9 @@ __all__ = ["run"]
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--backend", help="Use this state backend instead of the file's.")
 def run(file: Path, backend: str | None) -> None:
-    """Run the job that a TOML FILE describes over all input there is, then stop.
+    """Run the job that a TOML FILE describes over all available input, then stop.
 
-    Run it again to go on with what has come since.
+    Run it again to process what has arrived since.
     """
     job = JobFile.read(file)
     with job.placed():

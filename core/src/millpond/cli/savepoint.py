@@ -58,8 +58,8 @@ def create(
     """Write a savepoint of a query to TARGET, a new directory.
 
     CHECKPOINT is the checkpointLocation of a Spark query, running or stopped. This needs Spark,
-    which knows the snapshots that are committed. Where CHECKPOINT and --snapshots are the same
-    directory, written without Spark, it needs none.
+    which knows the snapshots that are committed. It does not need Spark if CHECKPOINT and
+    --snapshots are the same directory, written without Spark.
     """
     place = new_place(target)
     for path in (checkpoint, snapshots):

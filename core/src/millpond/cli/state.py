@@ -156,7 +156,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 def dump(
     path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
 ) -> None:
-    """Print all rows of the state NAME, a JSON object a line."""
+    """Print all rows of the state NAME, one JSON object per line."""
     with about(path), working("reading"):
         table = _picked(path, operator, checkpoint_id).table(name).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
@@ -203,9 +203,9 @@ def edit(
 ) -> None:
     """Write a savepoint to TARGET in which a KEY of the state NAME has another value.
 
-    TARGET is a new directory; PATH stays as it is. Keys are given as texts, of another type than
-    texts as JSON, as `millpond state dump` shows them. What begins with a dash goes
-    after --, as in: millpond state edit --set 1 -- PATH NAME -7 TARGET
+    TARGET is a new directory; PATH stays as it is. Write a text key as it is, and any other key
+    as JSON, as `millpond state dump` shows it. A key that begins with a dash goes after --, as
+    in: millpond state edit --set 1 -- PATH NAME -7 TARGET
     """
     if (value is None) == (not remove):
         raise click.UsageError("give either --set or --remove")

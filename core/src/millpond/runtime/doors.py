@@ -48,9 +48,9 @@ def seal_savepoint(
 ) -> SavepointHandle:
     """Accept what an edited savepoint's tables hold now, and seal it anew.
 
-    The files that the metadata names count, and of other Parquet files beside them a warning
-    says that they do not. Every row is checked: it must have the columns and types of the
-    state; its ``key_group`` is computed from its key.
+    It takes the files that the metadata names; of other Parquet files beside them a warning
+    says that they are left out. Every row is checked: it must have the columns and types of
+    the state; its ``key_group`` is computed from its key.
 
     Args:
         path: the savepoint's directory or URI.

@@ -166,7 +166,7 @@ class Context(Generic[K]):
         current_key: the key of the row.
         timestamp: the row's event time in ms, or None where it has none; in ``on_timer`` the
             timer's own.
-        time_domain: in ``on_timer``, what the timer goes by.
+        time_domain: in ``on_timer``, the time that the timer waited for.
         namespace: in ``on_timer``, what the timer was set under; windows use it.
     """
 

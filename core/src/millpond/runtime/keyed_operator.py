@@ -1,4 +1,4 @@
-"""One subtask's life: the function opened, rows processed key by key, errors placed."""
+"""One subtask's life: the function opened, rows processed key by key, errors with the key."""
 
 from __future__ import annotations
 

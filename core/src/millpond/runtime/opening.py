@@ -176,7 +176,7 @@ def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) ->
 
 
 def configured_backend(config: Config, instead: str = "") -> Resolution:
-    """The backend of a configuration, before a job begins that is to run with it.
+    """The configured backend, checked before the job that uses it begins.
 
     Args:
         config: the job's configuration.
@@ -203,7 +203,7 @@ def configured_backend(config: Config, instead: str = "") -> Resolution:
 def check_backend_options(
     factory: StateBackend, options: Mapping[str, Any], config: Config
 ) -> None:
-    """Check a backend's options before there is one.
+    """Check a backend's options before it is opened.
 
     Raises:
         ConfigError: an option is unknown or wrong; it names the place that the options are from.
@@ -236,7 +236,7 @@ def _created_in(
 
 
 def restorable(given: object, registry: PluginRegistry) -> KeyedStateHandle | SavepointHandle:
-    """The handle of something to restore; RestoreError where it is nothing of the kind."""
+    """The handle of something to restore; RestoreError for any other object."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
@@ -250,8 +250,8 @@ def _claimed(
 ) -> KeyedStateHandle | None:
     """The snapshot that is taken over: later ones build on it and delete it when subsumed.
 
-    Without a claim, which is the default, a restored snapshot belongs to somebody else: nothing
-    refers to its files, and nothing deletes them.
+    Without a claim, which is the default, a restored snapshot belongs to its writer: later
+    snapshots neither refer to its files nor delete them.
     """
     if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
         return None

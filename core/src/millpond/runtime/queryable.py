@@ -1,7 +1,7 @@
 """Queryable state: a read-only client of what a job has committed.
 
 The client keeps a replica of the operator's state, one backend for each subtask's snapshot, in a
-place of its own. So a query costs a look into a local store, the job is not disturbed, and all
+directory of its own. So a query reads from a local store, the job is not disturbed, and all
 states are of one version; a refresh applies the deltas that were committed since.
 """
 
@@ -52,7 +52,7 @@ class _Replica:
     backend: KeyedStateBackend
 
     def follow(self, handle: KeyedStateHandle) -> bool:
-        """Go on to a later snapshot by its deltas; False where that is not possible."""
+        """Advance to a later snapshot by its deltas; False where that is not possible."""
         if handle.key_group_range != self.handle.key_group_range:
             return False
         try:
@@ -113,7 +113,7 @@ class QueryableStateClient(Closeable):
             raise
 
     def _temporary_folder(self) -> str:
-        """A folder of its own; what cannot be deleted at the end does not hide why it ended."""
+        """A folder of its own; if it cannot be deleted, that does not hide an earlier error."""
         with named(self._backend_name, "the directory for temporary files (TMPDIR)"):
             made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
             return self._resources.enter_context(made)
@@ -129,7 +129,7 @@ class QueryableStateClient(Closeable):
     # ---------------------------------------------------------------- versions
 
     def refresh(self) -> int:
-        """Go on to the last committed version.
+        """Advance to the last committed version.
 
         Returns:
             Its checkpoint id; on Spark the batch id plus one.
@@ -161,7 +161,7 @@ class QueryableStateClient(Closeable):
         return pick_operator(mine, self._uid, where)
 
     def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
-        """A replica of a snapshot: the one there is, brought up to it, or a new one."""
+        """A replica of a snapshot: the existing one, brought up to it, or a new one."""
         replica = known.get(handle.key_group_range)
         if replica is not None and replica.follow(handle):
             return known.pop(handle.key_group_range)

@@ -22,7 +22,7 @@ MAX_TIMESTAMP = (1 << 63) - 1
 
 
 class TimeDomain(enum.Enum):
-    """What a timer goes by."""
+    """The time that a timer waits for: event time or processing time."""
 
     EVENT_TIME = "event-time"
     PROCESSING_TIME = "processing-time"

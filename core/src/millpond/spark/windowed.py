@@ -94,7 +94,7 @@ class WindowedStream:
         return attrs.evolve(self, windowing=self._windowing.trigger(trigger))
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows so long (a timedelta, or ms) after their end; late rows fire them again."""
+        """Keep windows for a timedelta, or ms, after their end; late rows then fire them again."""
         return attrs.evolve(self, windowing=self._windowing.allowed_lateness(lateness))
 
     def side_output_late_data(self, column: str = "late") -> Self:

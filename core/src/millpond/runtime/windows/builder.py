@@ -34,7 +34,7 @@ OUT = TypeVar("OUT", default=Any)
 
 @attrs.frozen
 class Windowing:
-    """Windows that still lack their function; each method gives a further one or the function.
+    """Windows that still lack their function; each method returns windows or, last, the function.
 
     The functions made here are keyed functions: for ``mp.local.run``, the harness, and
     ``key_by(…).process``.
@@ -51,10 +51,10 @@ class Windowing:
         return attrs.evolve(self, trigger=trigger)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
-        """Keep windows so long after their end, in which late rows make them fire again.
+        """Keep windows for this long after their end; late rows then fire them again.
 
         Raises:
-            ConfigError: it is negative, or no length of time.
+            ConfigError: it is negative, or not a length of time.
         """
         length = milliseconds(lateness, "allowed_lateness")
         if length < 0:

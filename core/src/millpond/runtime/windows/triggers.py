@@ -167,7 +167,7 @@ _COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
 
 @attrs.frozen
 class CountTrigger(Trigger):
-    """Fires at every so many elements of a window."""
+    """Fires after every n-th element of a window."""
 
     max_count: int = attrs.field(validator=typed(int))
 

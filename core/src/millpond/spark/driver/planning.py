@@ -1,4 +1,4 @@
-"""From a ``process`` call to the operator's plan: whatever is wrong with the call is told here."""
+"""From a ``process`` call to the operator's plan; errors in the call are raised here."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _watched: WeakSet[Any] = WeakSet()
 
 
 def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
-    """See to it that the operator's layout is settled whenever a query with it starts.
+    """Register the operator, so that its layout is settled whenever a query with it starts.
 
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
@@ -107,7 +107,7 @@ def _refuse(spark: SparkSession, stream: Any, reason: str) -> None:
 
 
 def _let_it_end(stream: Any) -> None:
-    """Have a query that is to end at the end of its input do so.
+    """Have a query with ``availableNow`` end at the end of its input.
 
     With processing-time timers Spark always wants another batch without rows, so that
     ``availableNow`` would never end. What is not due by then fires in the next run.

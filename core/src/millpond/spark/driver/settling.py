@@ -118,9 +118,9 @@ class Start:
             raise ConfigError(f"uid {twice[0]!r}", reason, "process(...)")
 
     def _require_the_same_timeouts(self, current: Mapping[str, Layout | None]) -> None:
-        """Raise where Spark would refuse an earlier Millpond's state in words of its own.
+        """Raise where Spark itself would refuse an earlier Millpond's state, less clearly.
 
-        That kept a timeout beside a pointer only if the function had timers.
+        An earlier Millpond kept a timeout beside a pointer only if the function had timers.
         """
         for position, declared in enumerate(self.operators):
             layout = current[declared.uid]
@@ -209,9 +209,9 @@ class Start:
         return self._layout(declared, current.number + 1, tuple(sources), "")
 
     def _last_counting(self, declared: DeclaredOperator, current: Layout) -> Layout | None:
-        """The layout whose pointers count; None where the operator's state was given up.
+        """The layout whose pointers count; None where the operator's state was dropped.
 
-        It was not if no batch has been committed since: then all is as it was before.
+        State counts as dropped only once a batch has been committed without the operator.
         """
         operator = OperatorId(self.query, declared.uid)
         while current.dropped_after is not None:
