@@ -255,7 +255,7 @@ def test_wrong_configuration(spark, job_conf, files):
     with pytest.raises(errors.PluginNotFoundError, match="Did you mean 'rocksdb'"):
         process(files.stream())
     job_conf(state_backend="heap", checkpiont_dir="x")
-    with pytest.raises(errors.ConfigError, match="Did you mean 'checkpoint.dir'"):
+    with pytest.raises(errors.ConfigError, match="Did you mean 'spark.millpond.checkpoint.dir'"):
         process(files.stream())
     spark.conf.unset("spark.millpond.checkpiont.dir")
     spark.conf.unset("spark.millpond.checkpoint.dir")
@@ -264,13 +264,22 @@ def test_wrong_configuration(spark, job_conf, files):
 
 
 def test_configure_knows_its_settings():
-    """configure() takes every key with underscores, and refuses what is none."""
+    """configure() takes every key with underscores, and refuses others."""
     from millpond.spark import configure
+    from pyspark.sql import SparkSession
 
-    class Builder(dict):
-        config = dict.__setitem__
+    class Builder(SparkSession.Builder):
+        def __init__(self):
+            self.made = {}
 
-    made = configure(Builder(), parallelism=11, max_parallelism=256, state_snapshot_max_deltas=5)
+        def config(self, key, value):
+            self.made[key] = value
+
+    builder = Builder()
+    assert configure(builder, parallelism=11, max_parallelism=256, state_snapshot_max_deltas=5) is (
+        builder
+    )
+    made = builder.made
     assert made["spark.millpond.max-parallelism"] == "256"
     assert made["spark.millpond.state.snapshot.max-deltas"] == "5"
     assert made["spark.sql.shuffle.partitions"] == "12"

@@ -123,9 +123,9 @@ def get(
 ) -> None:
     """Show what a KEY holds in the state NAME; status 1 where that is nothing.
 
-    NAME is a state's name, or the query name of a queryable one. Keys are given as texts, of
-    another type than texts as JSON, as `millpond state dump` shows them. What begins with a
-    dash goes after --, as in: millpond state get -- PATH NAME -7
+    NAME is a state's name, or the query name of a queryable one. Write a text key as it is, and
+    any other key as JSON, as `millpond state dump` shows it. A key that begins with a dash goes
+    after --, as in: millpond state get -- PATH NAME -7
     """
     with about(path), working("reading"):
         stored = _picked(path, operator, checkpoint_id)
