@@ -5,6 +5,7 @@ from pathlib import Path
 from millpond import windows
 from millpond.spark import MetricsListener, configure, create_savepoint, key_by, subtask_figures
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructType
 
 from arguments.calling import call
 from arguments.making import Last, Rules, Total, fresh, second
@@ -46,6 +47,13 @@ def connected():
 def windowed():
     """Windows of a stream."""
     return key_by(stream(), "value").window(windows.TumblingEventTimeWindows.of(10))
+
+
+def columns_named(name):
+    """A schema with a name inside, or what is none."""
+    if not isinstance(name, str):
+        return name
+    return StructType().add(name, LongType())
 
 
 class Counted(Total):
@@ -103,6 +111,10 @@ TARGETS = {
         lambda settings: configure(builder(), parallelism=2, checkpoint_dir=settings),
         {"settings": lambda: Path("/snapshots")},
     ),
+    "configure [session]": (
+        lambda settings: configure(session().newSession(), parallelism=2, checkpoint_dir=settings),
+        {"settings": lambda: Path("/snapshots")},
+    ),
     "key_by": (
         lambda df, keys, null_keys: key_by(df, keys, null_keys=null_keys),
         {"df": rows, "keys": lambda: "k", "null_keys": lambda: "drop"},
@@ -115,6 +127,10 @@ TARGETS = {
         {"broadcast": rows, "order_by": lambda: "n", "event_time": lambda: None},
     ),
     "KeyedStream.process": (call(keyed, "process"), PROCESS),
+    "KeyedStream.process [columns]": (
+        lambda output: keyed().process(Total(), output=columns_named(output), uid="odd"),
+        {"output": lambda: "k"},
+    ),
     "KeyedStream.process [stream]": (
         call(lambda: key_by(stream(), "value"), "process"),
         {**PROCESS, "event_time": lambda: "timestamp", "time_mode": lambda: "event-time"},

@@ -4,19 +4,30 @@ import random
 import signal
 
 import pytest
+from pyspark.sql import SparkSession
 
 from arguments import TARGETS, complaint, judging, onspark, walk
 from arguments.odd import ODD, random_value
 
 TARGETS.update(onspark.TARGETS)
-# Their calls build plans in Spark, which takes too long for each push.
-LONG = ("KeyedStream.process", "WindowedStream")
-CASES = [
-    pytest.param(name, parameter, marks=[pytest.mark.soak] * name.startswith(LONG),
-                 id=f"{name}.{parameter}")
-    for name, (_, good) in onspark.TARGETS.items()
-    for parameter in good
-]  # fmt: skip
+PARAMETERS = [(name, each) for name, (_, good) in onspark.TARGETS.items() for each in good]
+# Calls of these make plans in Spark, some 40 ms each: a few odd values a push, all in the soak.
+PLANS = ("KeyedStream.process", "WindowedStream")
+TELLING = ("None", "surrogate", "deep", "object")
+STRIDE = 13
+
+
+def cases():
+    """Each parameter with all odd values; where a plan is made, with a few, and all as soak."""
+    names = [*ODD]
+    for at, (target, parameter) in enumerate(PARAMETERS):
+        case = f"{target}.{parameter}"
+        if target.startswith(PLANS):
+            few = {*TELLING, *names[at % STRIDE :: STRIDE]}
+            yield pytest.param(target, parameter, few, id=case)
+            yield pytest.param(target, parameter, names, id=f"{case}-all", marks=pytest.mark.soak)
+        else:
+            yield pytest.param(target, parameter, names, id=case)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +49,15 @@ def judged(query, tmp_path, monkeypatch):
     which = (signal.SIGALRM, signal.SIGPROF)
     before = {each: signal.signal(each, judging.too_long) for each in which}
     memory = judging.memory("VmRSS")
-    yield lambda target, given: judging.judged(lambda: complaint(target, given), memory)
+    yield lambda target, given: judging.judged(lambda: complained(target, given), memory)
     for each, handler in before.items():
         signal.signal(each, handler)
+
+
+def complained(target, given):
+    """What is wrong with a call; what Py4J does not take would cost the thread its session."""
+    found = complaint(target, given)
+    return found if SparkSession.getActiveSession() else f"{found}; the active session is lost"
 
 
 @pytest.mark.parametrize("target", onspark.TARGETS)
@@ -51,10 +68,10 @@ def test_good_arguments(query, tmp_path, monkeypatch, target):
     function(**{name: make() for name, make in good.items()})
 
 
-@pytest.mark.parametrize(("target", "parameter"), CASES)
-def test_odd_arguments(judged, target, parameter):
+@pytest.mark.parametrize(("target", "parameter", "names"), [*cases()])
+def test_odd_arguments(judged, target, parameter, names):
     """Each odd value is taken, or refused by an error that says what was wrong, within bounds."""
-    found = {name: judged(target, {parameter: value}) for name, value in ODD.items()}
+    found = {name: judged(target, {parameter: ODD[name]}) for name in names}
     assert {name: text for name, text in found.items() if text} == {}
 
 

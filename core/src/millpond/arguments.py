@@ -23,7 +23,7 @@ from typing import (
 
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
-__all__ = ["INT64", "check_type", "check_within", "checked", "typed", "within"]
+__all__ = ["INT64", "check_text", "check_type", "check_within", "checked", "typed", "within"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,6 +93,18 @@ def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise ArgumentValueError for text with half a surrogate pair, which UTF-8 cannot hold.
+
+    Such text must not reach the JVM: Py4J drops the thread's connection over it, and the thread
+    that answers from then on knows of no active session.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentValueError(name, "text of whole characters", brief(value)) from None
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -10,11 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
 
+from millpond.errors import ConfigError
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
 from millpond.spark.driver.timing import TIMEOUTS, time_column, with_wake_ups
+from millpond.spark.schemas import brief_reason
 from millpond.spark.worker.bounded import run_partition
 from millpond.spark.worker.task import run_subtask
 
@@ -41,6 +45,17 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, broadcast: DataFrame | None)
     return plan.broadcast.joined(carried, plan.rows.fillers(), broadcast, all_labels)
 
 
+@contextmanager
+def _shipping(plan: OperatorPlan) -> Iterator[None]:
+    """Spark pickles the plan; where that fails, it is for what the user's function holds."""
+    try:
+        yield
+    except pickle.PicklingError as error:
+        function = type(plan.function).__name__
+        reason = f"{function} cannot be pickled for the workers: {brief_reason(error)}"
+        raise ConfigError("function", reason, f"process(uid={plan.uid!r})") from error
+
+
 def streaming_output(
     carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
 ) -> DataFrame:
@@ -55,13 +70,14 @@ def streaming_output(
     carried = carried.select("*", time_column())
     if plan.wakes:
         carried = with_wake_ups(carried, group_labels(plan.parallelism))
-    result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
-        subtask,
-        outputStructType=plan.output.output_schema(),
-        stateStructType=POINTER_SCHEMA,
-        outputMode=output_mode,
-        timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
-    )
+    with _shipping(plan):
+        result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
+            subtask,
+            outputStructType=plan.output.output_schema(),
+            stateStructType=POINTER_SCHEMA,
+            outputMode=output_mode,
+            timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
+        )
     return result.select(*plan.output.restore())
 
 
@@ -74,5 +90,6 @@ def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    result = spread.mapInPandas(partition, plan.output.output_schema())
+    with _shipping(plan):
+        result = spread.mapInPandas(partition, plan.output.output_schema())
     return result.select(*plan.output.restore())

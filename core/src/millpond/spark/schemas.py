@@ -7,19 +7,26 @@ from collections.abc import Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
-from millpond.arguments import check_type
+from millpond.arguments import check_text, check_type
 from millpond.errors import ConfigError, brief
 
 __all__ = ["brief_reason", "column_names", "output_schema", "position_of", "time_position"]
 
 
 def output_schema(output: str | StructType) -> StructType:
-    """The columns that a function yields, from DDL or as they are; ConfigError for other types."""
+    """The columns that a function yields, from DDL or as they are.
+
+    Raises:
+        ConfigError: it is of another type, or not DDL.
+        ArgumentValueError: it is no text of whole characters.
+    """
     if isinstance(output, StructType):
+        check_text("output", output.simpleString())
         return output
     if not isinstance(output, str):
         reason = f"expected DDL text or a StructType, got {type(output).__name__}"
         raise ConfigError("output", reason, "process(...)")
+    check_text("output", output)
     try:
         parsed = DataType.fromDDL(output)
     except PySparkException as error:
@@ -37,8 +44,8 @@ def column_names(parameter: str, given: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def brief_reason(error: PySparkException) -> str:
-    """What Spark says, in one line and not too long."""
+def brief_reason(error: Exception) -> str:
+    """What Spark or Python says, in one line and not too long."""
     return " ".join(str(error).split())[:200]
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from millpond.arguments import INT64, check_type, check_within
+from millpond.arguments import INT64, check_text, check_type, check_within
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -82,6 +82,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     Raises:
         ConfigError: a setting is unknown, or the parallelism out of bounds.
         ArgumentTypeError: a setting is neither text, a number, True, False nor a path.
+        ArgumentValueError: a number is beyond 64 bits, or text is not of whole characters.
     """
     check_type("target", target, SparkSession | SparkSession.Builder)
     chosen = recommended_settings(parallelism)
@@ -89,6 +90,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         check_type(name, value, str | int | float | bool | PathLike)
         if isinstance(value, int):
             check_within(name, int(value), *INT64)
+        check_text(name, str(value))
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 from typing_extensions import TypeVar, Unpack, override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_text, check_type
 from millpond.errors import ConfigError
 from millpond.runtime.windows import (
     ProcessWindowFunction,
@@ -104,6 +104,7 @@ class WindowedStream:
         rows as they came. The output must have no other column of that name.
         """
         check_type("column", column, str)
+        check_text("column", column)
         return attrs.evolve(self, late=column)
 
     def reduce(
@@ -150,6 +151,7 @@ class WindowedStream:
         **options: Unpack[ProcessOptions],
     ) -> DataFrame:
         """Keep all elements, for a function that sees the whole window."""
+        check_type("window_function", window_function, ProcessWindowFunction | Callable)
         schema, windowing = self._outputs(output)
         function = windowing.process(self._fired(window_function), element_type, value)
         return self._run(function, schema, uid, options)

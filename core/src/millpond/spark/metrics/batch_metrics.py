@@ -9,7 +9,7 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from millpond.arguments import INT64, check_type, check_within
+from millpond.arguments import INT64, check_text, check_type, check_within
 from millpond.errors import ConfigError
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
 from millpond.spark.schemas import brief_reason
@@ -30,6 +30,7 @@ def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> N
     """Check the arguments that say which batch of which query is meant."""
     check_type("spark", spark, SparkSession)
     check_type("checkpoint", checkpoint, str)
+    check_text("checkpoint", checkpoint)
     if batch_id is not None:
         check_within("batch_id", batch_id, 0, INT64[1])
 
