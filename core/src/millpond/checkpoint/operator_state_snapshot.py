@@ -152,32 +152,44 @@ def redistribute_operator_state(
     for handle in handles_by_subtask:
         check_type("handles_by_subtask", handle, OperatorStateHandle | None)
     given = [handle for handle in handles_by_subtask if handle is not None]
-    result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
-    same = len(handles_by_subtask) == new_parallelism
-    names = sorted({state.meta.name: state.meta for h in given for state in h.states})
     chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
     first = 0
-    for name in names:
+    for name in sorted({state.meta.name for handle in given for state in handle.states}):
         parts = [(at, _state(handle, name)) for at, handle in enumerate(handles_by_subtask)]
         stored = [(at, state) for at, state in parts if state is not None]
-        mode = stored[0][1].meta.mode
-        if mode is Mode.UNION:
-            shares = [stored] * new_parallelism
-        elif mode is Mode.BROADCAST:
-            shares = [[stored[index % len(stored)]] for index in range(new_parallelism)]
-        elif same:
-            shares = [[part for part in stored if part[0] == at] for at in range(new_parallelism)]
-        else:
-            shares, first = _split(stored, new_parallelism, first)
+        kept = len(handles_by_subtask) == new_parallelism
+        shares, first = _shares(stored, new_parallelism, first, kept=kept)
         for subtask, share in enumerate(shares):
             for at, state in share:
                 chosen[subtask].setdefault(at, []).append(state)
+    result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
     for subtask, by_handle in enumerate(chosen):
         for at, states in sorted(by_handle.items()):
             handle = handles_by_subtask[at]
             assert handle is not None
             result[subtask].append(attrs.evolve(handle, states=tuple(states)))
     return result
+
+
+_Share = list[tuple[int, StoredOperatorState]]
+"""Parts of one state, each with the old subtask that has stored it."""
+
+
+def _shares(
+    stored: _Share, parallelism: int, first: int, *, kept: bool
+) -> tuple[list[_Share], int]:
+    """What each subtask gets of one state, and who gets the first chunk of the next one.
+
+    At the old parallelism split lists are kept where they are.
+    """
+    mode = stored[0][1].meta.mode
+    if mode is Mode.UNION:
+        return [stored] * parallelism, first
+    if mode is Mode.BROADCAST:
+        return [[stored[index % len(stored)]] for index in range(parallelism)], first
+    if kept:
+        return [[part for part in stored if part[0] == at] for at in range(parallelism)], first
+    return _split(stored, parallelism, first)
 
 
 def _state(handle: OperatorStateHandle | None, name: str) -> StoredOperatorState | None:

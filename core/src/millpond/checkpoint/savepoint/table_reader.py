@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger("millpond.savepoint")
+_FOREIGN = "it is not a table of this state"
 _MAX_RATIO = 256
 """A table may unpack to so many times its bytes, and to twice ``restore.max-unpacked-bytes``."""
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
@@ -162,7 +163,26 @@ def read_table(
     Raises:
         CorruptSnapshotError: it is not Parquet, lacks a column, or a value cannot be cast.
     """
-    with decoding(path, "it is not a table of this state"):
+    file = _checked_table(path, data, schema)
+    wanted, budget = set(schema.names), limits.max_unpacked_bytes
+    room = 2 * budget + _MAX_RATIO * len(data)
+    for group in range(file.metadata.num_row_groups):
+        with decoding(path, _FOREIGN):
+            rows = rows_at_once(path, data, file.metadata, group, wanted, budget)
+        batches = file.iter_batches(rows, row_groups=[group], columns=schema.names)
+        while (batch := _next_batch(path, batches, schema)) is not None:
+            room -= batch.nbytes
+            if room < 0:
+                reason = f"its {len(data):,} bytes unpack to too many"
+                raise CorruptSnapshotError(
+                    path, f"{reason}; restore.max-unpacked-bytes allows more"
+                )
+            yield batch
+
+
+def _checked_table(path: str, data: bytes, schema: pa.Schema) -> pq.ParquetFile:
+    """The file of a table that has the columns of a schema, each once, and sound statistics."""
+    with decoding(path, _FOREIGN):
         file = _open_table(data)
         names = file.schema_arrow.names
         missing = [name for name in schema.names if name not in names]
@@ -171,27 +191,21 @@ def read_table(
         if len(set(names)) < len(names):
             raise CorruptSnapshotError(path, "it has two columns of one name")
         check_statistics(path, data, file.metadata.schema)
-    wanted, budget = set(schema.names), limits.max_unpacked_bytes
-    room = 2 * budget + _MAX_RATIO * len(data)
-    for group in range(file.metadata.num_row_groups):
-        with decoding(path, "it is not a table of this state"):
-            rows = rows_at_once(path, data, file.metadata, group, wanted, budget)
-        batches = file.iter_batches(rows, row_groups=[group], columns=schema.names)
-        while True:
-            with decoding(path, "it is not a table of this state"):
-                batch = next(batches, None)
-                if batch is None:
-                    break
-                arrays = [batch.column(field.name).cast(field.type) for field in schema]
-                made = pa.record_batch(arrays, schema=schema)
-                made.validate(full=True)
-            room -= made.nbytes
-            if room < 0:
-                reason = f"its {len(data):,} bytes unpack to too many"
-                raise CorruptSnapshotError(
-                    path, f"{reason}; restore.max-unpacked-bytes allows more"
-                )
-            yield made
+    return file
+
+
+def _next_batch(
+    path: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> pa.RecordBatch | None:
+    """The next rows, cast to the types of a schema; None at the end."""
+    with decoding(path, _FOREIGN):
+        batch = next(batches, None)
+        if batch is None:
+            return None
+        arrays = [batch.column(field.name).cast(field.type) for field in schema]
+        made = pa.record_batch(arrays, schema=schema)
+        made.validate(full=True)
+    return made
 
 
 def _open_table(data: bytes) -> pq.ParquetFile:
