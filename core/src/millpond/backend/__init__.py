@@ -6,6 +6,7 @@ from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.spi import StateBackend
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.operator_id import OperatorId
 from millpond.state.state_meta import StateMeta
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "KeyedBackendParameters",
     "KeyedStateBackend",
     "MapTable",
+    "OperatorId",
     "StateBackend",
     "StateContext",
     "StateMeta",

@@ -49,12 +49,12 @@ def brief_reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def position_of(schema: StructType, name: str, place: str) -> int:
+def position_of(schema: StructType, name: str, argument: str) -> int:
     """The position of a column; ConfigError if no column has that name."""
-    check_type(place, name, str)
+    check_type(argument, name, str)
     if name not in schema.names:
         reason = f"there is no such column; there are: {', '.join(schema.names)}"
-        raise ConfigError(name, reason, f"{place}(...)")
+        raise ConfigError(name, reason, f"{argument}(...)")
     return schema.names.index(name)
 
 
