@@ -25,7 +25,7 @@ EXCEPTIONS = {
     "PickleSerializer.*": PLUGINS,
     "KeyCodec.*": PLUGINS,
     "CheckpointStorage.*": PLUGINS,
-    "Sink.*": PLUGINS,
+    "FileWriter.*": PLUGINS,
     "Strategy.*": PLUGINS,
     "StateDescriptor": "the base class of the six descriptors, which are called",
     "StateDescriptor.*": "the base class of the six descriptors, whose methods are called",

@@ -248,10 +248,10 @@ class Shared(MemoryStorage):
         self.step()
         return found
 
-    def open_sink(self, path):
+    def open_writer(self, path):
         """Counted before it begins."""
         self.step()
-        return super().open_sink(path)
+        return super().open_writer(path)
 
 
 @pytest.mark.parametrize("at", range(1, 6))

@@ -183,10 +183,10 @@ def test_unknown_schemes_and_options_are_refused():
 def test_a_local_file_appears_whole(tmp_path):
     """Under its name a file is visible only when it is complete, and no other name is left."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
-    sink = storage.open_sink("a/file")
-    sink.write(b"half")
+    writer = storage.open_writer("a/file")
+    writer.write(b"half")
     assert not (tmp_path / "a" / "file").exists()
-    sink.commit()
+    writer.commit()
     assert [path.name for path in Path(tmp_path, "a").iterdir()] == ["file"]
 
 

@@ -52,8 +52,8 @@ class FaultyStorage(CheckpointStorage):
         number = errno.ENOSPC if fault == "ENOSPC" else errno.EIO
         raise OSError(number, os.strerror(number), path)
 
-    def open_sink(self, path):
-        return _FaultySink(self, self._inner.open_sink(path), path)
+    def open_writer(self, path):
+        return _FaultyWriter(self, self._inner.open_writer(path), path)
 
     def read(self, path, offset, length):
         self.strike("restore", path)
@@ -70,7 +70,7 @@ class FaultyStorage(CheckpointStorage):
         return self._inner.list(folder)
 
 
-class _FaultySink:
+class _FaultyWriter:
     def __init__(self, storage, inner, path):
         self._storage, self._inner, self._path = storage, inner, path
         self._written = b""

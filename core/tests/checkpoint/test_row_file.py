@@ -4,7 +4,7 @@ import attrs
 import pytest
 from millpond import KeyGroupRange
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.row_file import SegmentBuilder, SnapshotWriter, write_segments
+from millpond.checkpoint.row_file import RowFileWriter, SegmentBuilder, write_segments
 from millpond.checkpoint.row_file_reader import read_rows, verify_rows
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
@@ -28,7 +28,7 @@ def rows_of(group, count, size=10):
 
 def write(storage, by_state, path="a/file.arrow"):
     """A file with rows of some states."""
-    with SnapshotWriter(storage, path, KeyLayout(128)) as writer:
+    with RowFileWriter(storage, path, KeyLayout(128)) as writer:
         for state, rows in by_state.items():
             writer.builder.add(state, rows)
         return writer.finish("base", "version")
@@ -111,7 +111,7 @@ def test_a_state_that_the_handle_does_not_name_is_refused(storage):
 
 def test_a_writer_that_fails_leaves_no_file(storage):
     """A half file is not seen by anybody."""
-    writer = SnapshotWriter(storage, "half", KeyLayout(128))
+    writer = RowFileWriter(storage, "half", KeyLayout(128))
     writer.builder.add("state", rows_of(0, 3))
     writer.builder.cut()
     writer.__exit__()

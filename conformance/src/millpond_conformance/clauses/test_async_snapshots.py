@@ -27,9 +27,9 @@ class SlowStorage(MemoryStorage):
         self.gate = threading.Event()
 
     @override
-    def open_sink(self, path):
+    def open_writer(self, path):
         assert self.gate.wait(10)
-        return super().open_sink(path)
+        return super().open_writer(path)
 
 
 class HoldingStorage(MemoryStorage):
@@ -40,9 +40,9 @@ class HoldingStorage(MemoryStorage):
         self.gate, self.held = threading.Event(), f"/{held}-"
 
     @override
-    def open_sink(self, path):
+    def open_writer(self, path):
         assert self.held not in path or self.gate.wait(10)
-        return super().open_sink(path)
+        return super().open_writer(path)
 
 
 def runs_alone(backend):

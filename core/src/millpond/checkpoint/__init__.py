@@ -1,8 +1,8 @@
 """Snapshots: storages, files, handles, strategies and restore."""
 
 from millpond.backend.snapshots import SnapshotResult
-from millpond.checkpoint.file_writer import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
+from millpond.checkpoint.output_stream import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.restore import catch_up, restore_keyed
 from millpond.checkpoint.savepoint import (
     SavepointHandle,

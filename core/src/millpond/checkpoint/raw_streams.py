@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from millpond.checkpoint.file_writer import CheckpointOutputStream, StreamStateHandle
+from millpond.checkpoint.output_stream import CheckpointOutputStream, StreamStateHandle
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

@@ -29,9 +29,9 @@ __all__ = [
     "TRAILER",
     "Entry",
     "Footer",
+    "RowFileWriter",
     "Segment",
     "SegmentBuilder",
-    "SnapshotWriter",
     "write_segments",
 ]
 
@@ -134,12 +134,12 @@ class Footer:
     segments: list[Entry]
 
 
-class SnapshotWriter:
+class RowFileWriter:
     """Writes one file, segment by segment; a context manager that leaves no half file."""
 
     def __init__(self, storage: CheckpointStorage, path: str, layout: KeyLayout) -> None:
         self._path = path
-        self._sink = storage.open_sink(path)
+        self._writer = storage.open_writer(path)
         self._entries: list[Entry] = []
         self._offset = 0
         self._done = False
@@ -154,7 +154,7 @@ class SnapshotWriter:
 
     def _write(self, data: bytes) -> None:
         try:
-            self._sink.write(data)
+            self._writer.write(data)
         except SnapshotTooLargeError as error:
             raise attrs.evolve(error, state=", ".join(self.builder.states[-1:])) from None
 
@@ -166,7 +166,7 @@ class SnapshotWriter:
         text = json.dumps(body, separators=(",", ":")).encode()
         footer = text + len(text).to_bytes(4, "big") + MAGIC
         self._write(footer)
-        self._sink.commit()
+        self._writer.commit()
         self._done = True
         return SnapshotFile(
             path=self._path,
@@ -183,7 +183,7 @@ class SnapshotWriter:
 
     def __exit__(self, *_: object) -> None:
         if not self._done:
-            self._sink.abort()
+            self._writer.abort()
 
 
 def write_segments(
@@ -195,7 +195,7 @@ def write_segments(
     version: str,
 ) -> SnapshotFile:
     """Write encoded segments as a new delta."""
-    with SnapshotWriter(storage, path, layout) as writer:
+    with RowFileWriter(storage, path, layout) as writer:
         for segment in segments:
             writer.place(segment)
         return writer.finish("delta", version, states)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from millpond.errors import ConfigError, CorruptSnapshotError
 
-__all__ = ["CheckpointStorage", "Schemes", "Sink", "check_path", "open_storage"]
+__all__ = ["CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
 
 _MAX_PATH = 1024
 _MAX_WHOLE = 256 << 20
@@ -36,7 +36,7 @@ def check_path(path: str) -> str:
     return path
 
 
-class Sink(Protocol):
+class FileWriter(Protocol):
     """A file under construction: it exists for others after ``commit``, if at all."""
 
     def write(self, data: bytes) -> object:
@@ -55,7 +55,7 @@ class CheckpointStorage(ABC):
     uri: str
 
     @abstractmethod
-    def open_sink(self, path: str) -> Sink:
+    def open_writer(self, path: str) -> FileWriter:
         """Begin a new file; parent directories are made."""
 
     @abstractmethod
@@ -80,13 +80,13 @@ class CheckpointStorage(ABC):
 
     def write(self, path: str, chunks: Iterable[bytes]) -> None:
         """Write a new file; where that fails, there is none."""
-        sink = self.open_sink(path)
+        writer = self.open_writer(path)
         try:
             for chunk in chunks:
-                sink.write(chunk)
-            sink.commit()
+                writer.write(chunk)
+            writer.commit()
         except BaseException:
-            sink.abort()
+            writer.abort()
             raise
 
     def read_all(self, path: str, limit: int = _MAX_WHOLE) -> bytes:

@@ -54,10 +54,10 @@ class FileStorage(CheckpointStorage):
     uri: str
 
     @override
-    def open_sink(self, path: str) -> _RemoteSink:
+    def open_writer(self, path: str) -> _RemoteFileWriter:
         filesystem, full = self._locate(path)
         with _refusals(self.uri, path):
-            return _RemoteSink(filesystem, full, partial(_refusals, self.uri, path))
+            return _RemoteFileWriter(filesystem, full, partial(_refusals, self.uri, path))
 
     @override
     def read(self, path: str, offset: int, length: int) -> bytes:
@@ -102,7 +102,7 @@ class FileStorage(CheckpointStorage):
         return filesystem, posixpath.join(root, check_path(path))
 
 
-class _RemoteSink:
+class _RemoteFileWriter:
     """An object, which appears when its stream is closed."""
 
     def __init__(

@@ -86,10 +86,10 @@ class LocalStorage(CheckpointStorage):
         return os.path.join(self._root, check_path(path))  # noqa: PTH118 - once a read
 
     @override
-    def open_sink(self, path: str) -> _LocalSink:
+    def open_writer(self, path: str) -> _LocalFileWriter:
         full = Path(self._full(path))
         with _refusals(full):
-            return _LocalSink(full)
+            return _LocalFileWriter(full)
 
     @override
     def read(self, path: str, offset: int, length: int) -> bytes:
@@ -206,7 +206,7 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
     return b"".join(chunks)
 
 
-class _LocalSink:
+class _LocalFileWriter:
     """A local file, written beside its place and renamed to it."""
 
     def __init__(self, path: Path) -> None:

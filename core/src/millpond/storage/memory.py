@@ -47,13 +47,13 @@ class MemoryStorage(CheckpointStorage):
             return self._roots.setdefault(self._name, {})
 
     @override
-    def open_sink(self, path: str) -> _MemorySink:
+    def open_writer(self, path: str) -> _MemoryFileWriter:
         """Begin a file that counts against the limit.
 
         Raises:
             SnapshotTooLargeError: at a write beyond the limit.
         """
-        return _MemorySink(self._files, check_path(path), self._limit)
+        return _MemoryFileWriter(self._files, check_path(path), self._limit)
 
     @override
     def read(self, path: str, offset: int, length: int) -> bytes:
@@ -78,7 +78,7 @@ class MemoryStorage(CheckpointStorage):
         return sorted(path for path in self._files if path.startswith(f"{folder}/") or not folder)
 
 
-class _MemorySink:
+class _MemoryFileWriter:
     def __init__(self, files: dict[str, bytes], path: str, limit: int) -> None:
         self._files = files
         self._path = path

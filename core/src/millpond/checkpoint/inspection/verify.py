@@ -6,8 +6,8 @@ import base64
 import hashlib
 
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.file_writer import StreamStateHandle
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
+from millpond.checkpoint.output_stream import StreamStateHandle
 from millpond.checkpoint.row_file_reader import verify_rows
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, RestoreError

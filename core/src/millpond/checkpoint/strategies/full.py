@@ -11,7 +11,7 @@ from typing_extensions import override
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.row_file import SnapshotWriter
+from millpond.checkpoint.row_file import RowFileWriter
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -24,7 +24,7 @@ def write_base(
 ) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
     layout = KeyLayout(view.max_parallelism)
-    with SnapshotWriter(storage, path, layout) as writer:
+    with RowFileWriter(storage, path, layout) as writer:
         for group in view.key_group_range:
             for state, rows in view.live_rows(group):
                 task.check()

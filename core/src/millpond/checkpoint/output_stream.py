@@ -1,4 +1,4 @@
-"""Streams: how strategies and raw state write files of a snapshot, and the handles they give."""
+"""The output streams of a snapshot's files: each gives a handle with size and digest at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import attrs
 
 from millpond.errors import CorruptSnapshotError, StreamClosedError
-from millpond.storage.checkpoint_storage import CheckpointStorage, Sink, check_path
+from millpond.storage.checkpoint_storage import CheckpointStorage, FileWriter, check_path
 
 __all__ = ["CheckpointOutputStream", "CheckpointStreamFactory", "StreamStateHandle"]
 
@@ -44,7 +44,7 @@ class CheckpointOutputStream:
     def __init__(self, storage: CheckpointStorage, path: str) -> None:
         self.path = check_path(path)
         self._storage = storage
-        self._sink: Sink | None = None
+        self._writer: FileWriter | None = None
         self._digest = hashlib.sha256()
         self._position = 0
         self._closed = False
@@ -55,9 +55,9 @@ class CheckpointOutputStream:
             raise StreamClosedError(self.path)
         if not data:
             return
-        if self._sink is None:
-            self._sink = self._storage.open_sink(self.path)
-        self._sink.write(data)
+        if self._writer is None:
+            self._writer = self._storage.open_writer(self.path)
+        self._writer.write(data)
         self._digest.update(data)
         self._position += len(data)
 
@@ -73,10 +73,10 @@ class CheckpointOutputStream:
         """
         if self._closed:
             raise StreamClosedError(self.path)
-        if self._sink is None:
+        if self._writer is None:
             self._closed = True
             return None
-        self._sink.commit()
+        self._writer.commit()
         self._closed = True
         return StreamStateHandle(self.path, self._position, self._digest.hexdigest())
 
@@ -84,8 +84,8 @@ class CheckpointOutputStream:
         """Give the file up, unless its handle was taken; may be called at any time."""
         if not self._closed:
             self._closed = True
-            if self._sink is not None:
-                self._sink.abort()
+            if self._writer is not None:
+                self._writer.abort()
 
 
 @attrs.frozen
