@@ -9,7 +9,7 @@ from millpond.backend import KeyedStateBackend
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
-from sabotage_tools import around, mutant, on_tables
+from sabotage_tools import around, mutant, on_strategies, on_tables
 
 
 @mutant("a restore keeps only half of the key groups", "S1 S4 S10 S13 S14")
@@ -164,12 +164,10 @@ def failure_lasts(backend: Any) -> None:
 
 @mutant("outdated files are kept whatever the retention says", "A6")
 def no_retention(backend: Any) -> None:
-    def strategy(original: Any, name: str) -> Any:
-        found = original(name)
-        found._drop_outdated = lambda: None
-        return found
+    def change(strategy: Any) -> None:
+        strategy._drop_outdated = lambda: None
 
-    around(backend, "strategy", strategy)
+    on_strategies(backend, change)
 
 
 @mutant("text loses its last character in a restore", "P1 P2")
