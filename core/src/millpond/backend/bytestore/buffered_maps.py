@@ -56,7 +56,8 @@ class BufferedMapTable(BufferedTable, MapTable):
             return self._read(address, key)
 
     def _read(self, address: bytes, key: bytes) -> Any:
-        data = self._buffer.get(self._family, address + key)
+        self._buffer.reads += 1
+        data = self._buffer.store.get(self._family, address + key)
         try:
             value = ABSENT if data is None else self._serializer.deserialize(data)
         except Exception as error:

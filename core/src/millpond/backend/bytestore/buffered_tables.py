@@ -103,7 +103,8 @@ class BufferedCellTable(BufferedTable, CellTable):
             return self._read(address)
 
     def _read(self, address: bytes) -> Any:
-        data = self._buffer.get(self._family, address)
+        self._buffer.reads += 1
+        data = self._buffer.store.get(self._family, address)
         try:
             value = None if data is None else self._serializer.deserialize(data)
         except Exception as error:

@@ -55,11 +55,6 @@ class WriteBuffer:
         """All changes are stored."""
         self._room = self._max_bytes
 
-    def get(self, family: str, physical: bytes) -> bytes | None:
-        """The stored value of a row, or None; counted as a read."""
-        self.reads += 1
-        return self.store.get(family, physical)
-
     def family(self, name: str) -> str:
         """The family of a state, made where there is none."""
         if name not in self.store.families():
