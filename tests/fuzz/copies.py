@@ -88,9 +88,9 @@ class Copies:
     def mutate_seal(self, rng):
         """A changed seal with a right digest, around the same files."""
         path = self.directory / sealing.SEAL_FILE
-        tree = mutate_tree(rng, json.loads(path.read_text().partition("\n")[2]))
-        text = json.dumps(tree)
-        path.write_text(f"{sealing._digest_of(text)}\n{text}")
+        body = sealing._SEALED.unseal(path.read_bytes(), path.name)
+        tree = mutate_tree(rng, json.loads(body))
+        path.write_bytes(sealing._SEALED.seal(json.dumps(tree)))
 
 
 class Forged(Copies):

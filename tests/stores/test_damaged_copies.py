@@ -1,7 +1,6 @@
 """Local copies: what is not known to be sound is not opened, what turns out broken is told."""
 
 import itertools
-import json
 import logging
 import os
 import random
@@ -13,6 +12,7 @@ import pytest
 from millpond import errors
 from millpond.backend import sealing
 from millpond.backend.bytestore import META_FAMILY
+from millpond.formats import Format
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
@@ -157,7 +157,7 @@ def _as_link_to_nothing(seal, aside):
 def _with_body(body):
     def write(seal, aside):
         aside.write_bytes(b"somebody's")
-        seal.write_text(f"{sealing._digest_of(body)}\n{body}")
+        seal.write_bytes(sealing._SEALED.seal(body))
 
     return write
 
@@ -193,9 +193,16 @@ def test_hostile_numbers_in_a_seal(tmp_path):
         make_copy("lmdb", tmp_path)
         seal = sealing.Seal.read(tmp_path)
         files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
-        text = json.dumps(attrs.asdict(attrs.evolve(seal, files=files)))
-        _with_body(text)(tmp_path / sealing.SEAL_FILE, tmp_path.parent / "aside")
+        (tmp_path / sealing.SEAL_FILE).write_bytes(attrs.evolve(seal, files=files).data())
         assert isinstance(found_in("lmdb", tmp_path), str)
+
+
+def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
+    """What a newer Millpond has left is restored anew, for its store may hold other things."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing, "LOCAL_COPY", Format("local copy", 2))
+        make_copy("lmdb", tmp_path)
+    assert "no sound seal" in found_in("lmdb", tmp_path)
 
 
 @pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
@@ -228,8 +235,7 @@ def reseal(directory):
     kept = tuple(
         attrs.evolve(now[f.path], digested=f.digested, digest=f.digest) for f in seal.files
     )
-    text = json.dumps(attrs.asdict(attrs.evolve(seal, files=kept)))
-    (directory / sealing.SEAL_FILE).write_text(f"{sealing._digest_of(text)}\n{text}")
+    (directory / sealing.SEAL_FILE).write_bytes(attrs.evolve(seal, files=kept).data())
 
 
 def test_damage_underneath_the_file_system_is_found_by_digests(tmp_path):

@@ -23,12 +23,16 @@ import attrs
 import cattrs
 import xxhash
 
+from millpond.formats import LOCAL_COPY
+from millpond.sealed_json import SealedJson
+
 __all__ = ["DIGESTED_BYTES", "SEAL_FILE", "Seal", "boot_id", "break_seal", "write_seal"]
 
 SEAL_FILE = "millpond-seal.json"
 DIGESTED_BYTES = 8 << 20
 """So many bytes of a copy are digested, small files first: 0.8 ms where the cache holds them."""
 
+_SEALED = SealedJson("a seal")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CHUNK = 256 << 10
 _LARGEST_SEAL = 16 << 20
@@ -92,12 +96,16 @@ class Seal:
     def read(cls, directory: Path) -> Seal | None:
         """The seal on a directory, if there is one that can be read."""
         try:
-            digest, _, text = _read(directory / SEAL_FILE).decode().partition("\n")
-            if digest != _digest_of(text):
-                return None
-            return cattrs.structure(json.loads(text), cls)
+            tree = json.loads(_SEALED.unseal(_read(directory / SEAL_FILE), SEAL_FILE))
+            LOCAL_COPY.check(tree.pop("format_version"))
+            return cattrs.structure(tree, cls)
         except Exception:  # noqa: BLE001 - whatever it is that lies there, it is not a seal
             return None
+
+    def data(self) -> bytes:
+        """The seal's file."""
+        tree = {"format_version": LOCAL_COPY.version, **cattrs.unstructure(self)}
+        return _SEALED.seal(json.dumps(tree))
 
     def damage(self, backend: str, directory: Path) -> str:
         """Why the copy cannot be trusted; empty where it can.
@@ -150,8 +158,7 @@ def write_seal(backend: str, directory: Path, version: str | None, trusted: str)
         (f.changed for f in files if f.digested < f.size and not _matches(f, trusted)), directory
     )
     seal = Seal(backend, str(directory.resolve()), boot_id(), version, files)
-    text = json.dumps(cattrs.unstructure(seal))
-    _overwrite(directory, f"{_digest_of(text)}\n{text}".encode())
+    _overwrite(directory, seal.data())
 
 
 def break_seal(directory: Path) -> None:
@@ -187,10 +194,6 @@ def _read(path: Path) -> bytes:
     """A seal's bytes, no more than one has; a pipe is not waited for."""
     with os.fdopen(os.open(path, os.O_RDONLY | _PLAIN_FILE), "rb") as file:
         return file.read(_LARGEST_SEAL)
-
-
-def _digest_of(text: str) -> str:
-    return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def _matches(file: _SealedFile, pattern: str) -> bool:

@@ -21,8 +21,8 @@ from millpond.checkpoint.checks import (
     check_states,
     plain,
 )
-from millpond.checkpoint.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.checkpoint.raw_streams import OperatorRawHandle
+from millpond.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path

@@ -19,10 +19,10 @@ import attrs
 
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.formats import SNAPSHOT_FILE
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.segments import pack
 from millpond.errors import SnapshotTooLargeError
+from millpond.formats import SNAPSHOT_FILE
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = [

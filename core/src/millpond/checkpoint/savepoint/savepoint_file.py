@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 from urllib.parse import quote
@@ -17,11 +16,12 @@ from millpond.checkpoint.checks import (
     check_states,
     check_subtasks,
 )
-from millpond.checkpoint.formats import SAVEPOINT
 from millpond.checkpoint.handles import snapshot_converter
 from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.formats import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import OperatorId
+from millpond.sealed_json import SealedJson
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
 from millpond.types import SerializerSnapshot
@@ -159,15 +159,14 @@ def state_folder(uid: str, state: str) -> str:
 
 
 _CONVERTER = snapshot_converter()
+_SEALED = SealedJson("a savepoint", "savepoint", readable=True, hint="; see mp.seal_savepoint")
 
 
 def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
     """Write the metadata, which makes the savepoint complete."""
     current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
     text = json.dumps(_CONVERTER.unstructure(current), indent=1)
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    data = json.dumps({"sha256": seal, "savepoint": json.loads(text)}, indent=1)
-    handle.storage.write(handle.path(METADATA_FILE), [data.encode()])
+    handle.storage.write(handle.path(METADATA_FILE), [_SEALED.seal(text)])
 
 
 def _metadata(handle: SavepointHandle, path: str) -> bytes:
@@ -186,13 +185,10 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
     """
     path = f"{public_uri(handle.storage.uri)}/{handle.path(METADATA_FILE)}"
     data = _metadata(handle, path)
+    text = _SEALED.unseal(data, path)
     with decoding(path, "it is not a savepoint"):
-        tree: dict[str, Any] = parse_json(data)
-        body = tree["savepoint"]
+        body: dict[str, Any] = parse_json(text)
         SAVEPOINT.check(body["format_version"], path)
-        text = json.dumps(body, indent=1)
-        if hashlib.sha256(text.encode()).hexdigest() != tree["sha256"]:
-            raise CorruptSnapshotError(path, "its digest is wrong; see mp.seal_savepoint")
         savepoint = _CONVERTER.structure(body, Savepoint)
         _check(savepoint)
     return savepoint
