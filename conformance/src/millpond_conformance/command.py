@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from millpond.cli.output import as_json_option, show
 from millpond.cli.progress import working
-from millpond.cli.terminal import complain, emit, say, tell
+from millpond.cli.terminal import complain, emit, tell
 from millpond.cli.verdicts import remember_verdict
 from millpond.errors import PlaceError
 from typing_extensions import override
@@ -122,7 +122,7 @@ def html(target: Path, reports: tuple[Path, ...]) -> None:
     """Write one page of HTML to TARGET: a matrix of backends and chapters."""
     _check_target(target)
     write_page(target, [read_report(path) for path in reports])
-    say(f"{len(reports)} reports written to {target}")
+    tell(f"{len(reports)} reports written to {target}")
 
 
 @conformance.command()
@@ -133,4 +133,4 @@ def specification(target: Path, *, seal: bool) -> None:
     _write(target, page())
     if seal:
         MANIFEST.write_text(manifest(), encoding="utf-8")
-    say(f"{len(all_clauses())} clauses written to {target}")
+    tell(f"{len(all_clauses())} clauses written to {target}")

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
-from millpond.cli.terminal import say
+from millpond.cli.terminal import say, tell
 from millpond.errors import ConfigError
 
 __all__ = ["new_backend", "write_tree"]
@@ -78,5 +78,5 @@ def new_backend(name: str, directory: Path | None) -> None:
     for path in written:
         say(str(path))
     say("Next:")
-    say(f"  pip install -e {target}")
-    say(f"  millpond conformance {name} --profile quick")
+    tell(f"  pip install -e {target}")
+    tell(f"  millpond conformance {name} --profile quick")

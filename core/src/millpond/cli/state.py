@@ -19,7 +19,7 @@ from millpond.cli.output import as_json_option, dumps, show
 from millpond.cli.places import about, new_place, place_text, stored_operators
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
-from millpond.cli.terminal import complain, emit, say, tell
+from millpond.cli.terminal import complain, emit, tell
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
@@ -178,7 +178,7 @@ def export(
     with about(path), working("exporting"):
         table: pa.Table = _picked(path, operator, checkpoint_id).table(name)
         write_file(table, target)
-    say(f"{table.num_rows:,} rows written to {target}")
+    tell(f"{table.num_rows:,} rows written to {target}")
 
 
 @state.command()
