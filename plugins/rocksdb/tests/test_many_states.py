@@ -53,7 +53,7 @@ def test_two_hundred_states_take_no_minute(tmp_path):
 
 
 def test_families_that_nothing_was_written_to(tmp_path):
-    """They are empty for gets, scans, readers and figures, and cost nothing at the next opening."""
+    """They are empty for gets, scans, readers and gauges, and cost nothing at the next opening."""
     store = RocksDBStore(tmp_path, RocksDBOptions())
     for number in range(1000):
         store.create_family(f"f{number}")

@@ -9,7 +9,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond_conformance.opening import open_at
-from millpond_rocksdb.memory import arena_block_size
+from millpond_rocksdb.memory_budget import arena_block_size
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
@@ -185,9 +185,9 @@ def test_one_budget_for_all_stores_of_a_process(tmp_path):
     for number in range(6000):
         for store in stores:
             store.write({"f": [(b"%06d" % number, os.urandom(4000))]})
-        figures = stores[0].metrics()
-        assert figures["budget_bytes"] == 12 << 20
-        peak = max(peak, figures["write_buffer_bytes"])
+        gauges = stores[0].metrics()
+        assert gauges["budget_bytes"] == 12 << 20
+        peak = max(peak, gauges["write_buffer_bytes"])
     assert peak <= 12 << 20
     assert sum(store.metrics()["sst_bytes"] for store in stores) > 0
     for store in stores:

@@ -71,7 +71,7 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
     clock.set(100)
     backend.flush(None)
     assert physical(backend) == 0
-    assert backend.sweep_figures()["s"].removed == stored
+    assert backend.sweep_metrics()["s"].removed == stored
 
 
 @pytest.mark.clause("C2")
@@ -140,9 +140,9 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
         state.update(1)
     backend.flush(None)
     clock.set(100)
-    before = backend.sweep_figures()["s"].visited
+    before = backend.sweep_metrics()["s"].visited
     backend.flush(None)
-    looked = backend.sweep_figures()["s"].visited - before
+    looked = backend.sweep_metrics()["s"].visited - before
     assert looked <= 1000
     rounds = next(number for number in range(20) if not physical(backend))
     assert 0 < rounds < 10
@@ -160,10 +160,10 @@ def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendO
     for now in (1, 2, 3):
         clock.set(now)
         backend.flush(None)
-    seen = backend.sweep_figures()["s"].visited
+    seen = backend.sweep_metrics()["s"].visited
     clock.set(90)
     backend.flush(None)
-    assert backend.sweep_figures()["s"].visited == seen
+    assert backend.sweep_metrics()["s"].visited == seen
 
 
 @pytest.mark.clause("C7")

@@ -25,7 +25,7 @@ from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.snapshots import SnapshotResult, Snapshots, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry
 from millpond.backend.state_view import StateShape, StateView
-from millpond.backend.sweeper import Sweeper, SweepFigures
+from millpond.backend.sweeper import Sweeper, SweepMetrics
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows
 from millpond.clock import Clock
@@ -37,7 +37,7 @@ from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.envelope import stored_descriptor
+from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace, signed64
 from millpond.types.key_columns import codec_from_snapshot
@@ -73,7 +73,7 @@ class KeyedStateBackend(Closeable):
         sweeper: removes expired entries.
         snapshots: the snapshot strategies.
         listeners: those whom each flush tells what it has changed.
-        metrics: the figures of the states.
+        metrics: the metrics of the states.
         operator_state: the subtask's operator state, where it has some: part of every snapshot.
         version: what the state is called; None where it has changed since it was named.
         discarded: why a local copy was thrown away at the opening; empty where none was.
@@ -214,7 +214,7 @@ class KeyedStateBackend(Closeable):
         parameters = self.parameters
         raw = parameters.registry.hook.millpond_create_state(
             backend=self,
-            descriptor=stored_descriptor(registered.descriptor, parameters.clock),
+            descriptor=stamped_descriptor(registered.descriptor, parameters.clock),
             namespace_serializer=registered.namespace_codec,
         )
         context = StateContext(self, parameters.clock, parameters.config, self.metrics)
@@ -244,7 +244,7 @@ class KeyedStateBackend(Closeable):
         that ``migrate`` refuses leaves all values as they were.
         """
 
-    # ---------------------------------------------------------------- figures
+    # ---------------------------------------------------------------- metrics
 
     def native_metrics(self) -> Mapping[str, float]:
         """What the native library says of itself, as gauges by name; none by default."""
@@ -256,12 +256,12 @@ class KeyedStateBackend(Closeable):
         ``expired_removed``, and what a kind of backend adds: ``store_reads`` and
         ``store_writes`` of a byte store, in rows.
         """
-        figures = self.sweeper.figures().values()
-        return {"expired_removed": sum(figure.removed for figure in figures)}
+        swept = self.sweeper.metrics().values()
+        return {"expired_removed": sum(each.removed for each in swept)}
 
-    def sweep_figures(self) -> dict[str, SweepFigures]:
+    def sweep_metrics(self) -> dict[str, SweepMetrics]:
         """What the clean-up of each state with TTL has done since the backend was opened."""
-        return self.sweeper.figures()
+        return self.sweeper.metrics()
 
     # ---------------------------------------------------------------- enumeration
 

@@ -22,7 +22,7 @@ from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.envelope import stored_descriptor
+from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.types import (
     DeclaredKeyType,
     KeyCodec,
@@ -199,7 +199,7 @@ class StateRegistry:
         map_key = descriptor.map_key_codec()
         meta = StateMeta.of(descriptor, namespace_codec)
         self._check_query_name(meta)
-        stored = stored_descriptor(descriptor, self._parameters.clock)
+        stored = stamped_descriptor(descriptor, self._parameters.clock)
         cells = cell_serializer(stored)
         return RegisteredState(meta, declared, descriptor, namespace_codec, map_key, cells)
 

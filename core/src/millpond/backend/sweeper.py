@@ -18,7 +18,7 @@ from millpond.clock import Clock
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.ttl_config import CleanupStrategies
 
-__all__ = ["PROGRESS_BYTES", "Sweep", "SweepFigures", "Sweeper"]
+__all__ = ["PROGRESS_BYTES", "Sweep", "SweepMetrics", "Sweeper"]
 
 _NEVER = (1 << 63) - 1
 _LONG_AGO = -(1 << 63)
@@ -41,7 +41,7 @@ class Swept(Protocol):
 
 
 @attrs.define
-class SweepFigures:
+class SweepMetrics:
     """What the clean-up of one state has done since the backend was opened.
 
     Attributes:
@@ -81,7 +81,7 @@ class Sweep:
         self._oldest: int | None = None  # of the pass that is under way
         self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
         self._last_flush = now
-        self.figures = SweepFigures()
+        self.metrics = SweepMetrics()
 
     def _expiry_of(self, stamp: int) -> int:
         return min(stamp + (self._meta.ttl_ms or 0), _NEVER)
@@ -105,13 +105,13 @@ class Sweep:
         wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
         visited, removed, ended = self._table.sweep(min(max(wanted, _AT_LEAST), _AT_MOST), expiry)
-        self.figures.visited += visited
-        self.figures.removed += removed
+        self.metrics.visited += visited
+        self.metrics.removed += removed
         if expiry.oldest is not None:
             self._oldest = min(self._oldest, expiry.oldest)
         if ended:
             self._last_oldest, self._oldest = self._oldest, None
-            self.figures.passes += 1
+            self.metrics.passes += 1
 
     def flushed(self, now: int) -> None:
         """A bundle ended at this time in ms; what the next one buffers is not older."""
@@ -165,6 +165,6 @@ class Sweeper:
         for state, sweep in self._sweeps.items():
             yield state, sweep.progress()
 
-    def figures(self) -> dict[str, SweepFigures]:
+    def metrics(self) -> dict[str, SweepMetrics]:
         """What the clean-up of each state has done since the backend was opened."""
-        return {state: attrs.evolve(sweep.figures) for state, sweep in self._sweeps.items()}
+        return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.checkpoint.inspection.editing import Edit, edit_value
 from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
-from millpond.checkpoint.inspection.plain_values import key_value, parse_json, stored_as
+from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_json, stored_as
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
@@ -230,7 +230,7 @@ def edit(
 
 def _json(text: str) -> Any:
     try:
-        return parse_json(text)
+        return parse_exact_json(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--set") from error
 

@@ -88,8 +88,8 @@ class LmdbStore(ByteStore):
         return found
 
     def _free_share(self) -> float:
-        figures = self.metrics()
-        return figures["free_bytes"] / (figures["free_bytes"] + figures["live_bytes"])
+        gauges = self.metrics()
+        return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
     def compact(self) -> None:
         """Write the file anew without its free pages; nothing else may use it meanwhile."""

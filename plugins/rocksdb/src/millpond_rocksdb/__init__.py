@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what these import needs the native library
     from millpond.backend.restore_target import RestoreTarget
     from millpond.checkpoint import SnapshotStrategy
 
-    from millpond_rocksdb.restore import NativeRestore
+    from millpond_rocksdb.native_restore import NativeRestore
 
 __all__ = ["RocksDBStateBackend"]
 
@@ -47,6 +47,6 @@ def millpond_restore_operation(
     """Read RocksDB's own snapshots, into any backend."""
     if handles[0].format != NATIVE_FORMAT:
         return None
-    from millpond_rocksdb.restore import NativeRestore  # noqa: PLC0415 - native
+    from millpond_rocksdb.native_restore import NativeRestore  # noqa: PLC0415 - native
 
     return NativeRestore(backend, handles)

@@ -10,7 +10,12 @@ from millpond.config import ByteSize, structure_options
 from millpond.errors import ConfigError
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
 
-from millpond_rocksdb.memory import MemoryBudget, arena_block_size, memory_budget, memory_bytes
+from millpond_rocksdb.memory_budget import (
+    MemoryBudget,
+    arena_block_size,
+    memory_budget,
+    memory_bytes,
+)
 
 __all__ = ["PREDEFINED", "ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
 

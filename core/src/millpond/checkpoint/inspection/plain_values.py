@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.errors import MillpondError, StateTypeError, brief
 
-__all__ = ["column_value", "key_value", "parse_json", "stored_as"]
+__all__ = ["column_value", "key_value", "parse_exact_json", "stored_as"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _UNFIT = (
 """What types and codecs raise for a value that they cannot store."""
 
 
-def parse_json(text: str) -> Any:
+def parse_exact_json(text: str) -> Any:
     """A JSON value.
 
     Raises:
@@ -69,7 +69,7 @@ def key_value(text: str, kind: pa.DataType, place: str) -> Any:
     if pa.types.is_string(kind):
         return text
     try:
-        plain = parse_json(text)
+        plain = parse_exact_json(text)
     except ValueError:
         plain = text
     return column_value(plain, kind, place)

@@ -21,7 +21,7 @@ from millpond.state.ttl.stamp import STAMP
 from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import SerializerSnapshot, TypeSerializer
 
-__all__ = ["TtlSerializer", "stored_descriptor"]
+__all__ = ["TtlSerializer", "stamped_descriptor"]
 
 _pack, _unpack = STAMP.pack, STAMP.unpack_from
 
@@ -135,7 +135,7 @@ def _stamped_fold(
     return fold
 
 
-def stored_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
+def stamped_descriptor(descriptor: StateDescriptor, clock: Clock) -> StateDescriptor:
     """The descriptor as the backend stores it: with TTL, values are stamped."""
     if descriptor.ttl_config is None:
         return descriptor
