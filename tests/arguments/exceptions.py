@@ -60,16 +60,17 @@ EXCEPTIONS = {
     **{
         f"KeyedStateBackend.{name}": INSIDE
         for name in (
-            "add_change_listener", "expect_states", "fail", "has_timers", "load_rows",
-            "migrate_rows", "registered_state", "set_current_key_and_group", "strategy", "table_of",
+            "add_change_listener", "cleanup_planned", "create_table", "create_timer_rows",
+            "expect_states", "fail", "has_timers", "load_rows", "make_state", "migrate_rows",
+            "report", "set_current_key_and_group", "strategy", "table_created", "table_of",
             "timer_queue", "works_in",
         )
     },
     **{
         f"{name}.*": INSIDE
         for name in (
-            "OperatorRawHandle", "Origins", "StateMeta", "StateView", "StreamStateHandle",
-            "TimerQueue", "WorkingDirectory",
+            "CellTable", "Expiry", "MapTable", "OperatorRawHandle", "Origins", "StateMeta", "StateView", "StreamStateHandle",
+            "TimerQueue", "TimerRows", "WorkingDirectory",
         )
     },
 }  # fmt: skip
