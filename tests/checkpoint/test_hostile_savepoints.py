@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 import uuid
 
 import millpond as mp
@@ -10,9 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.savepoint.page_headers import check_statistics
 from millpond.checkpoint.savepoint.table_reader import read_table
+from millpond.cli.main import commands
 from millpond.config import RestoreConfig
 from millpond.storage.memory import MemoryStorage
 
@@ -267,6 +270,32 @@ def test_of_two_writers_of_a_savepoint_one_is_refused(at):
     assert (kept == b"own") == (storage.refused is not None)
     assert load(mp.SavepointHandle(1, "", storage)) == {"k": kept}
     assert not [path for path in storage.list("") if path.endswith(".writing")]
+
+
+def test_what_a_dead_writer_has_left_is_told_with_its_cure(tmp_path):
+    """Writers, readers and tools name its marker; a savepoint beside it, or a whole one, does not."""
+    place = tmp_path / "s"
+    save(place, {"k": b"v"})
+    (place / "job/0123.writing").touch()
+    (place / "savepoint.json").rename(tmp_path / "metadata")
+    with pytest.raises(errors.DirectoryNotEmptyError, match="name a new directory"):
+        save(place, {"k": b"w"})
+    (place / "job/0123.writing").rename(place / "0123.writing")
+    told = "is not finished, as 0123.writing says: wait .* delete the directory"
+    with pytest.raises(errors.DirectoryNotEmptyError, match=told) as info:
+        save(place, {"k": b"w"})
+    assert info.value.found[0] == "0123.writing"
+    for way in (load, lambda path: mp.seal_savepoint(str(path))):
+        with pytest.raises(errors.CorruptSnapshotError, match=told):
+            way(place)
+    save(tmp_path / "whole", {"k": b"v"})
+    rekey = ["savepoint", "rekey", "--max-parallelism", "64", str(tmp_path / "whole")]
+    for call in (["state", "list"], rekey):
+        result = CliRunner().invoke(commands, [*call, str(place)])
+        assert result.exit_code == 1
+        assert re.search(told, result.output.replace("\n", " "))
+    (tmp_path / "metadata").rename(place / "savepoint.json")
+    assert load(place) == {"k": b"v"}
 
 
 def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):

@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.cli.main import commands
+from millpond.operator_id import OperatorId
+from millpond.spark.driver.layout import Layout, write_layout
 
 TOTAL = mp.ValueStateDescriptor("total", float)
 BASKET = mp.MapStateDescriptor("basket", str, int)
@@ -92,6 +94,16 @@ def test_gc_deletes_what_nobody_needs(directory):
     assert any("0" * 32 in row["file"] for row in gone)
     assert as_json("checkpoint", "gc", directory, "--retained", 1) == []
     assert as_json("state", "get", directory, "total", "k1")[0]["value"] == 100.0
+
+
+def test_gc_before_the_first_snapshot_has_nothing_to_do(tmp_path):
+    """A query that was started and has committed nothing is no mistake; a foreign directory is."""
+    storage = mp.checkpoint_storage((tmp_path / "new").as_uri())
+    layout = Layout(number=0, parallelism=2, max_parallelism=128, roster=("totals",))
+    write_layout(storage, OperatorId("q1", "totals"), layout)
+    assert as_json("checkpoint", "gc", tmp_path / "new") == []
+    (tmp_path / "foreign").mkdir()
+    assert "holds no snapshots" in refused("checkpoint", "gc", tmp_path / "foreign")
 
 
 def test_list_get_dump_and_export(directory, tmp_path):

@@ -172,9 +172,13 @@ def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @as_json_option
 def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones."""
+    """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones.
+
+    Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
+    known to any query.
+    """
     catalog = catalog_of(directory)
-    if not catalog.subtasks:
+    if not catalog.subtasks and not catalog.layouts:
         raise PlaceError(directory, "it holds no snapshots")
     with about(directory):
         orphans = catalog.orphans(retained)

@@ -17,7 +17,7 @@ from millpond.checkpoint.inspection.spark_checkpoint import (
     is_spark_checkpoint,
 )
 from millpond.checkpoint.inspection.subtask import Subtask
-from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, unfinished
 from millpond.cli.plugins import tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
 from millpond.storage.local_directory import LocalStorage
@@ -110,7 +110,8 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
     if not is_savepoint(handle):
         subtasks = catalog_of(path).subtasks
         if not subtasks:
-            raise PlaceError(path, "it holds neither a savepoint nor snapshots")
+            reason = unfinished(handle) or "it holds neither a savepoint nor snapshots"
+            raise PlaceError(path, reason)
         check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
@@ -175,7 +176,8 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
     except CorruptSnapshotError as error:
         raise PlaceError(path, error.reason) from error
     if used:
-        raise PlaceError(path, "it is not empty; name a directory that does not exist yet")
+        reason = unfinished(handle) or "it is not empty; name a directory that does not exist yet"
+        raise PlaceError(path, reason)
     return handle
 
 

@@ -37,12 +37,14 @@ class DirectoryNotEmptyError(MillpondError):
 
     path: str
     found: tuple[str, ...]
+    unfinished: str = ""
 
     @override
     def sentence(self) -> str:
         return (
             f"A savepoint needs a directory of its own, and {self.path!r} already holds "
-            f"{', '.join(map(repr, self.found))}: name a new directory, or empty this one."
+            f"{', '.join(map(repr, self.found))}: "
+            f"{self.unfinished or 'name a new directory, or empty this one'}."
         )
 
 

@@ -26,6 +26,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavepointHandle,
     read_savepoint,
+    unfinished,
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.config import RestoreConfig
@@ -222,7 +223,7 @@ def open_stored(
         ]
     found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id, limits))
     if not found:
-        cause = "it holds neither a savepoint nor snapshots"
+        cause = unfinished(where) or "it holds neither a savepoint nor snapshots"
         raise RestoreError(public_uri(where.storage.uri), (cause,))
     return found
 

@@ -8,7 +8,11 @@ from typing import Self
 
 import attrs
 
-from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
+from millpond.checkpoint.savepoint.savepoint_file import (
+    MARKER_ENDING,
+    SavepointHandle,
+    unfinished,
+)
 from millpond.errors import DirectoryNotEmptyError
 from millpond.storage.checkpoint_storage import public_uri
 
@@ -49,7 +53,7 @@ def reserved(handle: SavepointHandle) -> Reservation:
     Raises:
         DirectoryNotEmptyError: the place holds files, or somebody else is about to write there.
     """
-    marker = f"{uuid.uuid4().hex}.writing"
+    marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
     storage = handle.storage
     held = storage.list(handle.folder)
     if not held:
@@ -58,6 +62,7 @@ def reserved(handle: SavepointHandle) -> Reservation:
         if not held:
             return Reservation(handle, marker)
         storage.delete(handle.path(marker))
+    held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004
     place = "/".join(filter(None, (public_uri(storage.uri), handle.folder)))
-    raise DirectoryNotEmptyError(place, shown)
+    raise DirectoryNotEmptyError(place, shown, unfinished(handle))

@@ -28,6 +28,7 @@ from millpond.types import SerializerSnapshot
 from millpond.untrusted import decoding, parse_json
 
 __all__ = [
+    "MARKER_ENDING",
     "METADATA_FILE",
     "SAVEPOINT_FORMAT",
     "SavedOperator",
@@ -38,10 +39,13 @@ __all__ = [
     "TableFile",
     "read_savepoint",
     "state_folder",
+    "unfinished",
     "write_savepoint",
 ]
 
 METADATA_FILE = "savepoint.json"
+MARKER_ENDING = ".writing"
+"""Of the file that says, in a savepoint's own directory, that somebody writes there."""
 SAVEPOINT_FORMAT = "savepoint"
 
 
@@ -169,11 +173,24 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
     handle.storage.write(handle.path(METADATA_FILE), [_SEALED.seal(text)])
 
 
+def unfinished(handle: SavepointHandle) -> str:
+    """Why a place holds no savepoint, if somebody has begun to write one there; else empty."""
+    root = handle.path("x")[:-1]
+    held = [path.removeprefix(root) for path in handle.storage.list(handle.folder)]
+    markers = [name for name in held if name.endswith(MARKER_ENDING) and "/" not in name]
+    if not markers or METADATA_FILE in held:
+        return ""
+    return (
+        f"a savepoint was begun there and is not finished, as {markers[0]} says: wait for its "
+        "writer, or, where that has died, delete the directory and take the savepoint anew"
+    )
+
+
 def _metadata(handle: SavepointHandle, path: str) -> bytes:
     try:
         return handle.storage.read_all(handle.path(METADATA_FILE))
     except CorruptSnapshotError as error:
-        raise CorruptSnapshotError(path, error.reason) from error
+        raise CorruptSnapshotError(path, unfinished(handle) or error.reason) from error
 
 
 def read_savepoint(handle: SavepointHandle) -> Savepoint:
