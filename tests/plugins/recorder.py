@@ -16,6 +16,7 @@ import millpond as mp
 from click.testing import CliRunner
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
+from millpond.runtime.opening import open_batch_backend
 
 PLAIN = mp.ValueStateDescriptor("spent", float)
 THIRD = Fraction(1, 3)
@@ -162,6 +163,12 @@ class Walk:
         with self.opened() as backend:
             backend.get_partitioned_state(descriptor).put((THIRD, 1), THIRD)
 
+    def batch(self):
+        """A key of the plugin's type where input is sorted by key."""
+        with open_batch_backend(key_type=Fraction, config=self.config) as backend:
+            backend.set_current_key(THIRD)
+            backend.get_partitioned_state(PLAIN).update(1.5)
+
     def snapshots(self):
         """A snapshot and a savepoint, both restored, the savepoint sealed and re-keyed."""
         saved = self.folder / "saved"
@@ -215,6 +222,7 @@ class Walk:
             ("savepoint", "seal", saved),
             ("savepoint", "create", self.uri, created, "--snapshots", self.uri),
             ("backends",),
+            ("backends", *(("--config", str(self.toml)) if self.toml else ())),
         ):
             self.tool(*words)
 
@@ -237,6 +245,7 @@ class Walk:
             "value": lambda: self.update(mp.ValueStateDescriptor("share", Fraction), THIRD),
             "map": self.put,
             "key": lambda: self.update(key_type=Fraction, key=THIRD),
+            "batch": self.batch,
             "key group": lambda: mp.assign_to_key_group(THIRD, 128, config=self.config),
             "operator state": self.operator_state,
             "backend": lambda: self.update(backend="recorder"),
@@ -244,7 +253,7 @@ class Walk:
         }
 
 
-OF_THE_PLUGIN = {"storage", "storage of a tool", "value", "map", "key", "key group",
+OF_THE_PLUGIN = {"storage", "storage of a tool", "value", "map", "key", "batch", "key group",
                  "operator state", "backend", "reporter"}  # fmt: skip
 
 
