@@ -156,9 +156,7 @@ def test_the_judge_sees_memory_after_memory():
 def test_the_judge_sees_time_and_death():
     """Work without an end is ended and told; so is the death of the process."""
     assert verdicts(endless) == ["more than 2 s of work, or 20 s"]
-    assert verdicts(lambda: os.kill(os.getpid(), signal.SIGKILL)) == {
-        "process": "it ended with -9"
-    }
+    assert verdicts(lambda: os.kill(os.getpid(), signal.SIGKILL)) == {"process": "it ended with -9"}
 
 
 def test_the_judge_tells_what_is_no_refusal(monkeypatch):
