@@ -95,7 +95,7 @@ def test_known_failures_cap_the_verdict(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("K3", "Z1"), "no such clause"),
+        (("K3", "Z1"), "no clause of this number"),
         (("2100", "2020"), "has expired"),
         (("maps are being rewritten, issue 12", " "), "give a reason"),
         (("reason", "because"), "not a ledger"),

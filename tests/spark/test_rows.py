@@ -90,7 +90,7 @@ def test_ints_in_a_double_column(declared, hold):
     codec = RowCodec.of(StructType().add("d", declared))
     codec.pack([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
     for number in (2**53 + 1, -(2**53) - 1, 10**400):
-        with pytest.raises(errors.OutputTypeError, match="no exact float; declare Decimal"):
+        with pytest.raises(errors.OutputTypeError, match="exactly; declare Decimal"):
             codec.pack([(hold(number),)], "op")
 
 

@@ -119,7 +119,7 @@ class Judge:
 
 
 def _case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
-    """Backend and clause, both empty where it is no clause's case."""
+    """Backend and clause; both empty where the case belongs to no clause."""
     known: dict[str, Any] = dict(item.user_properties)
     backend, number = known.get(_PROPERTY, ("", ""))
     return backend, number

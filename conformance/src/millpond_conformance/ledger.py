@@ -51,7 +51,7 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
     known = {clause.number for clause in all_clauses()}
     for entry in entries:
         if entry.clause not in known:
-            raise ConfigError(entry.clause, "there is no such clause (any more)", place)
+            raise ConfigError(entry.clause, "there is no clause of this number", place)
         if not entry.reason.strip():
             raise ConfigError(entry.clause, "give a reason", place)
         if type(entry.expires) is not date or entry.expires <= today:

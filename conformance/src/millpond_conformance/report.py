@@ -178,7 +178,9 @@ def gating_numbers() -> set[str]:
 def _told(result: ClauseResult) -> str:
     known = {clause.number: clause for clause in all_clauses()}
     clause = known.get(result.number)
-    promise = clause.promise if clause else "no such clause any more"
+    promise = (
+        clause.promise if clause else "the specification has no clause of this number any more"
+    )
     note = " (provisional)" if clause and clause.provisional else ""
     lines = [f"{result.number:4} {result.verdict.value}{note}: {promise}"]
     lines += [f"     {line}" for line in [result.message, *result.program.splitlines()] if line]
@@ -201,7 +203,7 @@ _NO_REPORT = (
 
 
 def read_report(path: str | Path) -> Report:
-    """Read a report's JSON; ConfigError where it is none."""
+    """Read a report's JSON; ConfigError where it is not a report."""
     try:
         tree: dict[str, Any] = json.loads(read_text(path))
         tree.pop("verdict")

@@ -72,7 +72,7 @@ class Origins:
         return cls(path, f"{section}." if section else "", spots)
 
     def refusing(self, error: ConfigError) -> ConfigError:
-        """Say in an error, if nobody has yet, where what it refuses stands; returns it."""
+        """Add the place of the refused option to an error that does not name one; returns it."""
         if error.place == UNPLACED:
             spot = self._spot(error.key)
             error.key = spot.key

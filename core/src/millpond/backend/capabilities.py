@@ -1,4 +1,4 @@
-"""What a backend may or may not be able to do; declared, and checked where it is used."""
+"""Features that a backend declares; each is checked where it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of stored values with a time to live at a moment."""
+"""Which part of a stored value with a time to live has not expired at a moment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Expiry", "live_rows"]
 
 
 class Expiry:
-    """What is left of a stored value at a moment.
+    """Removes what has expired at a moment from stored values.
 
     Attributes:
-        oldest: the oldest stamp that was seen alive, in ms; None before the first.
+        oldest: the oldest stamp of a live value so far, in ms; None before the first one.
     """
 
     def __init__(self, meta: StateMeta, now: int) -> None:

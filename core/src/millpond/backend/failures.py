@@ -1,4 +1,4 @@
-"""What the operating system refuses a local store, as errors that say where and what to do."""
+"""Errors of the operating system at a local store, as errors that say where and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CURES = {
     errno.EACCES: _NO_RIGHT,
     errno.EPERM: _NO_RIGHT,
     errno.EROFS: _NO_RIGHT,
-    errno.ENOENT: "Make the directory, and let nobody delete it while it is in use",
+    errno.ENOENT: "Make the directory again, and do not delete it while it is in use",
     errno.EAGAIN: "Raise the limit of threads and processes (ulimit -u), or use fewer subtasks",
 }
 _TEXTS = {number: os.strerror(number) for number in (*_FULL, *_CURES, errno.EIO)}

@@ -68,7 +68,7 @@ class KeyLayout:
         """Key and namespace of physical keys; once where those of a map follow each other.
 
         Raises:
-            CorruptValueError: one cannot be decoded.
+            CorruptValueError: a key cannot be decoded.
         """
         last = None
         for row in physical:

@@ -49,10 +49,10 @@ def cell_migration(
             where TTL is gone.
 
     Raises:
-        StateConflictError, StateMigrationError: there is no way.
+        StateConflictError, StateMigrationError: the stored state cannot become the declared one.
     """
     check_fixed_parts(stored, declared)
-    with decoding("its snapshot's metadata", f"the type of state {stored.name!r} makes no sense"):
+    with decoding("its snapshot's metadata", f"the type of state {stored.name!r} cannot be read"):
         verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise refusal(stored.name, stored.value, declared.value, verdict)

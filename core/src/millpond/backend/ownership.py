@@ -1,4 +1,4 @@
-"""To whom an open backend and its directory belong: one backend, in the process that opened it."""
+"""Ownership of a directory: one open backend has it, in the process that opened that backend."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class WorkingDirectory(Closeable):
         """Break the seal; what of some versions may be there, and why a copy was thrown away.
 
         Nothing is opened here. A copy without a sound seal is deleted; one at a version that
-        nobody wants is left to the backend.
+        the restore cannot use is left to the backend.
         """
         if not self._keeps:
             return versions, ""
@@ -141,7 +141,7 @@ class WorkingDirectory(Closeable):
     def seal(self, version: str | None, trusted: str) -> None:
         """Seal what the closed backend has left; see ``write_seal``.
 
-        Where that fails there is no seal, which costs a restore and nothing else.
+        Without a seal the next start restores the snapshot; nothing else is lost.
         """
         if not self._keeps:
             return

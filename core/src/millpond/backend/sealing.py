@@ -81,7 +81,7 @@ class Seal:
     """What is known of a local copy.
 
     Attributes:
-        backend, directory, boot: where and when it was closed; another place's copy is none.
+        backend, directory, boot: where and when it was closed; a copy from elsewhere is refused.
         version: the state that it holds; None where that has no name.
         files: all files of the directory but the seal.
     """
@@ -122,7 +122,7 @@ class Seal:
         if self.boot != boot_id():
             return "the machine was restarted, and local copies are not synced to disk"
         if any(not 0 <= file.digested <= file.size for file in self.files):
-            return "its seal makes no sense"
+            return "its seal digests more of a file than the file holds"
         return self._changed_file(directory) or self._other_content(directory)
 
     def _changed_file(self, directory: Path) -> str:
@@ -132,7 +132,7 @@ class Seal:
                 return f"{file.path} is missing"
             if change := file.change(found.pop(file.path)):
                 return change
-        return f"{min(found)} is none of its files" if found else ""
+        return f"{min(found)} was added after it was closed" if found else ""
 
     def _other_content(self, directory: Path) -> str:
         for file in self.files:

@@ -1,4 +1,4 @@
-"""Removing expired entries that nobody reads any more.
+"""Removing expired entries that are not read any more.
 
 At each flush a few rows of each state with TTL are looked at, where the last look ended. The
 cost is bounded by what the bundle has changed. A pass over the whole state begins only once

@@ -1,4 +1,4 @@
-"""What the metadata of snapshots and savepoints must fulfil; ValueError says what it does not."""
+"""Checks of the metadata of snapshots and savepoints; a ValueError says what is wrong."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MAX_DEPTH = 4 * MAX_NESTING
 
 
 def check_states(metas: Sequence[StateMeta]) -> None:
-    """Each state has a name of its own, and a map's key type exactly if it is a map."""
+    """Each state has its own name; map states, and no others, have a type of map keys."""
     _check_names([meta.name for meta in metas])
     for meta in metas:
         if (meta.kind is StateKind.MAP) != (meta.map_key is not None):
-            raise ValueError(f"state {meta.name!r} of kind {meta.kind.value} and its map keys")
+            raise ValueError(f"state {meta.name!r}: only a map state has a type of map keys")
         if meta.ttl_ms is not None and meta.ttl_ms <= 0:
             raise ValueError(f"state {meta.name!r} has a time to live of {meta.ttl_ms} ms")
 
@@ -39,12 +39,14 @@ def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
     _check_names([meta.name for meta in metas])
     for meta in metas:
         if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
-            raise ValueError(f"operator state {meta.name!r} and its map keys")
+            raise ValueError(
+                f"operator state {meta.name!r}: only a broadcast state has a type of map keys"
+            )
 
 
 def _check_names(names: Sequence[str]) -> None:
     if "" in names or len(set(names)) < len(names):
-        raise ValueError("states without a name, or with the same one")
+        raise ValueError("a state has no name, or two states have the same one")
     for name in names:
         if reason := misspelling(name):
             raise ValueError(f"state {brief(name)}: {reason}")
@@ -54,7 +56,7 @@ def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
     """Sizes, counts and ids are not negative."""
     for number in numbers:
         if not 0 <= number <= limit:
-            raise ValueError(f"{number} where a count is expected")
+            raise ValueError(f"expected a count, got {number}")
 
 
 def check_subtasks(number: int) -> None:

@@ -135,7 +135,7 @@ class KeyedStateHandle:
 
     Attributes:
         checkpoint_id: the number given to ``snapshot``.
-        version: the unique name of this state of things.
+        version: the unique name of the state that this snapshot holds.
         key: the key serializer.
         states: what is known of each state.
         files: a base and the deltas after it, in order; or the files of a native format.

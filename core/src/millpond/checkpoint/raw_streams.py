@@ -17,7 +17,7 @@ __all__ = [
 
 
 def _slices(stream: StreamStateHandle, offsets: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Begin and end of the part at each offset; CorruptSnapshotError where they make no sense."""
+    """Begin and end of the part at each offset; CorruptSnapshotError where that is impossible."""
     ends = [*offsets[1:], stream.size]
     if (
         not offsets
@@ -25,7 +25,7 @@ def _slices(stream: StreamStateHandle, offsets: tuple[int, ...]) -> list[tuple[i
         or offsets[0] < 0
         or offsets[-1] > stream.size
     ):
-        raise CorruptSnapshotError(stream.path, "its offsets make no sense")
+        raise CorruptSnapshotError(stream.path, "its offsets are not ascending, or beyond its end")
     return list(zip(offsets, ends, strict=True))
 
 

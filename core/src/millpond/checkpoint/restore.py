@@ -26,7 +26,7 @@ _PROGRESS_SECONDS = 5.0
 
 
 class _Progress:
-    """Says how far a long restore is, every few seconds."""
+    """Logs how far a long restore has come, every few seconds."""
 
     def __init__(self, operator: OperatorId, total: int) -> None:
         self._operator = operator

@@ -1,4 +1,4 @@
-"""Reading portable snapshots: nothing in a file is believed before it is checked."""
+"""Reading portable snapshots: everything in a file is checked before it is used."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
     data = storage.read(file.path, file.size - file.footer, file.footer)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
-    with decoding(file.path, "its footer makes no sense"):
+    with decoding(file.path, "its footer cannot be read"):
         body: dict[str, Any] = parse_json(data[:-TRAILER])
         SNAPSHOT_FILE.check(body["format_version"], file.path)
         footer = _CONVERTER.structure(body, Footer)

@@ -56,7 +56,7 @@ def unpack(path: str, data: bytes, size: int, budget: int) -> pa.RecordBatch:
         budget: by how much that may exceed ``len(data)``.
 
     Raises:
-        CorruptSnapshotError: the bytes are no segment, or the budget does not suffice.
+        CorruptSnapshotError: the bytes are not a segment, or need more than the budget.
     """
     if not 0 < size <= len(data) * _MAX_RATIO:
         raise CorruptSnapshotError(path, "a segment claims to unpack to an absurd size")

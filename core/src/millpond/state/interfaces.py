@@ -120,7 +120,7 @@ class FoldingState(AppendingState[IN, OUT]):
 
 
 class MapState(State, Generic[K, V]):
-    """A map whose entries are stored one by one. The order of entries is no promise.
+    """A map whose entries are stored one by one, in no promised order.
 
     During an iteration, entries may be removed and overwritten.
     """

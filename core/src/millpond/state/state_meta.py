@@ -15,7 +15,7 @@ class StateMeta:
     """What a snapshot says about one state.
 
     Attributes:
-        ttl_ms: the time to live in ms; None where there is none, and no timestamp beside values.
+        ttl_ms: the time to live in ms; None where values never expire and have no timestamps.
         query_name: under which clients find the state; empty where it is not queryable.
     """
 

@@ -1,7 +1,7 @@
 """Checkpoint storages: write-once files under a root, by relative paths.
 
 A file counts only when a handle names it, with its size and digest. So nothing depends on a
-rename being atomic, and a writer that dies leaves at most a file that nobody names.
+rename being atomic, and a writer that dies leaves at most a file that no handle names.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class LocalStorage(CheckpointStorage):
 
     @override
     def delete(self, path: str) -> None:
-        """What symbolic links put outside of the directory stays."""
+        """A file that a symbolic link puts outside of the directory is not deleted."""
         target = Path(self._full(path))
         if not self._inside(str(target.parent)):
             _LOG.warning("%s: not deleted, for a symbolic link puts it outside", target)

@@ -95,7 +95,7 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
     """
     odd = [name for name in nodes if not name.isidentifier()]
     if odd:
-        raise ClassError(f"its field {odd[0]!r} has a name that no attribute can be read by")
+        raise ClassError(f"the name of its field {odd[0]!r} cannot be read as an attribute")
     entries = [f"{name!r}: pack_{at}(value.{name})" for at, name in enumerate(nodes)]
     lines = (
         "def pack(value):",

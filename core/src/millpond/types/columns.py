@@ -71,7 +71,7 @@ class _Leaf:
 
 
 def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
-    """The form of a serializer's values; raw bytes where there is no better one."""
+    """The form of a serializer's values; raw bytes where no other form fits."""
     if snapshot.id in _NODES and snapshot.version == 1:
         return _scalar_form(snapshot.id, exact=exact)
     if snapshot.id == "structured" and snapshot.version == 1:

@@ -99,7 +99,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
 def dict_node(key: Node, item: Node) -> Node:
     """``dict[K, V]``; keys are hashable, so they are immutable."""
     pack_key, pack_item, copy_item = key.pack, item.pack, item.copy
-    # Keys that are no scalars make a list of pairs.
+    # Keys that are not scalars make a list of pairs.
     shapes = frozenset({"map", "list"}) if key.shapes & {"ext", "list", "map"} else {"map"}
     always_map = "list" not in shapes
 

@@ -57,7 +57,7 @@ def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None
         None where plain values stay as they are.
 
     Raises:
-        NotCompatibleError: there is no safe way.
+        NotCompatibleError: the stored values cannot be converted safely.
     """
     new = describe(declared)
     if old == new:

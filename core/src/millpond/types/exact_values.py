@@ -85,7 +85,7 @@ def decimal_from_text(text: str) -> Decimal:
     """The decimal of a text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a decimal number.
         TypeError: it is not a text.
     """
     if not isinstance(text, str):
@@ -107,5 +107,7 @@ def exact_float(value: int) -> float:
     except OverflowError:
         made = math.inf
     if math.isinf(made) or int(made) != value:
-        raise ValueError(f"{brief(value)} is no exact float; declare Decimal, or keep int")
+        raise ValueError(
+            f"a float cannot hold {brief(value)} exactly; declare Decimal, or keep int"
+        )
     return made

@@ -44,7 +44,7 @@ class Node:
         python_type: what values are exactly, for errors and for the choice within a union.
         pack: from a value to plain MessagePack values; raises StateTypeError where it is not of
             the type.
-        unpack: from plain values to a value; raises where they are none of this type.
+        unpack: from plain values to a value; raises where they are not of this type.
         shapes: which kinds of plain values there may be.
         copy: of a packable value, sharing nothing mutable; None where values are immutable.
         hashable: whether values may be a dictionary's keys or a set's elements.

@@ -52,7 +52,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def flush(self, version: str | None = None) -> None:
-        """There is no store, only listeners."""
+        """Heap has no store to write to: changes go to the listeners."""
         self.current.require_open()
         check_type("version", version, str | None)
         self.sweeper.run()

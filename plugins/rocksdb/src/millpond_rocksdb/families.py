@@ -29,7 +29,7 @@ class UnmadeFamily:
         return False
 
     def key(self) -> bytes:
-        """There is none."""
+        """It never stands at a row."""
         raise StopIteration
 
     value = key

@@ -150,7 +150,7 @@ class RocksDBStore(ByteStore):
         self._require_room(_ROOM_TO_WORK)
         names = sorted(self._unmade)
         try:
-            # A cursor keeps the store open, and nobody can say whether one is left.
+            # A cursor keeps the store open, and RocksDB does not tell whether one is left.
             if len(names) > _MADE_SINGLY and not self._iterated:
                 self._reopen(names)
                 return

@@ -23,7 +23,7 @@ _CHANGE_BYTES = 128
 
 
 class BufferedTimerRows(TimerRows):
-    """Looks at most at one place per key group for what is due."""
+    """Finds the timers that are due by reading at one position per key group."""
 
     def __init__(self, buffer: WriteBuffer, family: str, prefixes: list[bytes]) -> None:
         self._buffer = buffer

@@ -82,7 +82,7 @@ class ByteStoreBackend(KeyedStateBackend):
             return self.open_store(directory)
 
     def _reusable(self, directory: Path, versions: frozenset[str]) -> ByteStore | None:
-        """The store that lies there, if it is at one of the versions; what is broken is not."""
+        """The store in the directory, if it is sound and at one of the versions."""
         store = None
         try:
             with named(self.name, directory):

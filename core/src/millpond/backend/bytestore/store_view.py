@@ -19,7 +19,7 @@ _CHUNK = 4096
 
 
 class ByteStoreView(StateView):
-    """Reads through the store's own snapshot; a store without one is read before work goes on."""
+    """Reads the store's own snapshot; a store without one is read before the next write."""
 
     def __init__(self, shape: StateShape, store: ByteStore) -> None:
         super().__init__(shape)

@@ -1,4 +1,4 @@
-"""What the buffered tables of a backend share: the store, and the room for changes."""
+"""The write buffer that the tables of a backend share: the store, and the limit of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a checkpoint directory: operators, subtasks, snapshots, and files nobody needs.
+"""What lies in a checkpoint directory: operators, subtasks, snapshots, and unused files.
 
 A catalog is made from the metadata files beside the snapshots. Which of two attempts of the
 same batch Spark has committed, only the pointers in Spark's checkpoint say.
@@ -65,7 +65,7 @@ class Catalog:
         would restore.
 
         Raises:
-            CorruptSnapshotError: some metadata cannot be read, so that nobody knows what it needs.
+            CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
         """
         for path, reason in self.broken.items():
             cure = (

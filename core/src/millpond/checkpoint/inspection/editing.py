@@ -1,4 +1,4 @@
-"""Writing a savepoint in which one key of one state holds something else."""
+"""Writing a savepoint in which one key of one state is changed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def edit_value(
     Raises:
         DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
-        RestoreError: there is no such state.
+        RestoreError: the checkpoint has no state of that name.
     """
     meta = operator.state(edit.state)
     contents = operator.contents()

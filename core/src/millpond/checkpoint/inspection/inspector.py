@@ -91,7 +91,7 @@ class StoredOperator:
         return [*(meta.name for meta in self.states), *own]
 
     def schema(self, name: str) -> pa.Schema:
-        """The columns of a state's table; RestoreError where there is none of that name."""
+        """The columns of a state's table; RestoreError where no state has that name."""
         for meta in self.operator_metas():
             if meta.name == name:
                 return OperatorTableCodec(meta, exact=False).schema
@@ -101,7 +101,7 @@ class StoredOperator:
         """What is known of a keyed state, by its name or its query name.
 
         Raises:
-            RestoreError: there is none of that name.
+            RestoreError: no state has that name.
         """
         for meta in self.states:
             if name in (meta.name, meta.query_name):
@@ -203,7 +203,7 @@ def open_stored(
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
-        RestoreError: there is nothing of the kind, or the checkpoint is not complete.
+        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one.
     """
     if METADATA_FILE in where.storage.list(""):
         savepoint = read_savepoint(where)
@@ -274,7 +274,7 @@ def pick_operator(
     """The operator of that uid, or ``query/uid``, or the only one there is.
 
     Raises:
-        RestoreError: there is none, or there are several.
+        RestoreError: no operator fits, or several do.
     """
     found = [each for each in operators if name in (None, each.uid, str(each.operator))]
     if len(found) == 1:

@@ -38,7 +38,7 @@ def parse_exact_json(text: str) -> Any:
     """A JSON value.
 
     Raises:
-        ValueError: it is none, a number is beyond what a float holds, or a name stands twice.
+        ValueError: it is not JSON, a number is beyond a float's range, or a name stands twice.
     """
     try:
         return json.loads(text, parse_float=_finite, object_pairs_hook=_unique)

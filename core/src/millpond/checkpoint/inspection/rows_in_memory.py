@@ -114,7 +114,7 @@ def read_contents(
     Raises:
         CorruptSnapshotError, RestoreError: something cannot be read.
     """
-    with decoding(uid, "the type of its keys makes no sense"):
+    with decoding(uid, "the type of its keys cannot be read"):
         key_codec = codec_from_snapshot(shape.key)
     contents = RowsInMemory(
         KeyedBackendParameters(

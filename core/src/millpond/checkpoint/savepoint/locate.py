@@ -1,4 +1,4 @@
-"""Finding a savepoint by what users have in hand: a path, a URI, a storage, a handle."""
+"""Finding a savepoint by a path, a URI, a storage or a handle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def locate_savepoint(
     """The handle of a savepoint whose root is a directory, a URI or a storage's root.
 
     Args:
-        place: what the user has in hand.
+        place: the path, URI, storage or handle.
         open_uri: opens a storage.
     """
     if isinstance(place, SavepointHandle):

@@ -91,7 +91,7 @@ def rows_at_once(
         budget: by how many bytes what is unpacked may exceed the file.
 
     Raises:
-        CorruptSnapshotError: the headers make no sense, or the budget does not even allow a row.
+        CorruptSnapshotError: the headers contradict each other, or one row exceeds the budget.
     """
     row_group = metadata.row_group(group)
     chunks = [
@@ -122,7 +122,7 @@ def check_statistics(path: str, data: bytes, schema: pq.ParquetSchema) -> None:
 
     Raises:
         CorruptSnapshotError: there are such.
-        ValueError, LookupError: the footer makes no sense.
+        ValueError, LookupError: the footer contradicts itself or the file.
     """
     length = int.from_bytes(data[-8:-4], "little")
     footer = _Thrift(memoryview(data)[-8 - length : -8], 0).read_struct(0)
@@ -167,7 +167,7 @@ def _chunk(path: str, data: bytes, column: Any, leaf: Any, rows: int) -> _Chunk:
 
 def _count(path: str, number: Any) -> int:
     if not isinstance(number, int) or number < 0:
-        raise CorruptSnapshotError(path, "the header of a page makes no sense")
+        raise CorruptSnapshotError(path, "the header of a page contradicts itself")
     return number
 
 
@@ -248,7 +248,7 @@ class _Thrift:
             return self._list(depth)
         if kind == 12:  # noqa: PLR2004
             return self.read_struct(depth + 1)
-        raise ValueError("a page's header is none of Parquet's")
+        raise ValueError("a page's header is not one of Parquet's")
 
     def _list(self, depth: int) -> list[Any]:
         head = self._byte()

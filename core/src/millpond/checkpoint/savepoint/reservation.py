@@ -1,4 +1,4 @@
-"""A place for a new savepoint belongs to one writer."""
+"""The directory of a new savepoint is reserved for one writer."""
 
 from __future__ import annotations
 

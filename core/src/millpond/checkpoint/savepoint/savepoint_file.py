@@ -1,4 +1,4 @@
-"""What a savepoint says of itself: ``savepoint.json`` at its root."""
+"""The metadata of a savepoint: ``savepoint.json`` at its root."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def read_savepoint(handle: SavepointHandle) -> Savepoint:
 
 
 def _check(savepoint: Savepoint) -> None:
-    """Refuse what makes no sense; each table belongs to one state, in the operator's folder."""
+    """Refuse metadata that contradicts itself, or names paths outside of the savepoint."""
     check_counts([savepoint.checkpoint_id])
     uids = [operator.uid for operator in savepoint.operators]
     paths = [file.path for operator in savepoint.operators for file in operator.files]

@@ -77,7 +77,7 @@ def state_codec(handle: SavepointHandle, operator: SavedOperator, state: SavedSt
     """What turns the rows of a state's table into physical ones.
 
     Raises:
-        CorruptSnapshotError: the savepoint describes a type that makes no sense.
+        CorruptSnapshotError: the savepoint describes a type that cannot be read.
     """
     with decoding(handle.path(METADATA_FILE), f"the types of state {state.meta.name!r}"):
         return TableCodec(operator.key, state.meta, operator.max_parallelism, exact=state.exact)

@@ -145,7 +145,7 @@ class ChangelogStrategy(SnapshotStrategy):
         blank: KeyedStateHandle,
         storage: CheckpointStorage,
     ) -> Future[SnapshotResult]:
-        """The delta too, for copies that are only a little behind to catch up by."""
+        """A new base, and the delta too: a copy that is only a little behind catches up by it."""
         delta_path = self.new_path(blank.checkpoint_id, "delta.arrow")
         base_path = self.new_path(blank.checkpoint_id, "base.arrow")
         view = self._backend.freeze()

@@ -33,7 +33,7 @@ class StateVisibility(enum.Enum):
 
 @attrs.frozen
 class CleanupStrategies:
-    """How expired entries that nobody reads are removed. A full snapshot never holds any.
+    """How expired entries are removed that are not read. A full snapshot never holds any.
 
     Attributes:
         in_background: whether they are removed where nothing more is said.
