@@ -311,8 +311,11 @@ def test_sealing_takes_what_the_metadata_names(tmp_path, caplog):
     assert load(tmp_path / "s") == {"k": b"v"}
     mp.seal_savepoint(str(tmp_path / "s"), added=True)
     assert load(tmp_path / "s") == {"k": b"v", "old": b"of before"}
-    own.unlink()
+    own.rename(tmp_path / "elsewhere")
     with pytest.raises(errors.CorruptSnapshotError, match="it is missing"):
+        mp.seal_savepoint(str(tmp_path / "s"))
+    own.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(errors.CorruptSnapshotError, match="it is a symbolic link"):
         mp.seal_savepoint(str(tmp_path / "s"))
 
 

@@ -99,12 +99,21 @@ def named_files(
     others = sorted(set(tables) - set(named))
     gone = sorted(set(named) - set(tables))
     if gone:
-        there = f"; there are {', '.join(others)}" if others else ""
-        cure = "give the edited table its name, or take all tables with added=True"
-        raise CorruptSnapshotError(handle.path(gone[0]), f"it is missing{there}; {cure}")
+        raise CorruptSnapshotError(handle.path(gone[0]), _why_gone(handle, gone[0], others))
     for path in others:
         _LOG.warning("%s is not part of the savepoint: savepoint.json does not name it", path)
     return list(named)
+
+
+def _why_gone(handle: SavepointHandle, name: str, others: Sequence[str]) -> str:
+    """Why a table cannot be sealed that is not listed; links can be read, and are not listed."""
+    try:
+        handle.storage.size(handle.path(name))
+    except CorruptSnapshotError:
+        there = f"; there are {', '.join(others)}" if others else ""
+        cure = "give the edited table its name, or take all tables with added=True"
+        return f"it is missing{there}; {cure}"
+    return "it is a symbolic link, or lies behind one; put the table itself in its place"
 
 
 def table_batches(
