@@ -1,4 +1,4 @@
-"""A look at how the backend opens before any clause runs: if that is wrong, all would be."""
+"""The check, before any clause runs, that backends open as every clause needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def audit(backend: str) -> None:
     """Check that backends open empty, and that two of them share nothing.
 
     Raises:
-        HarnessError: they do not, so nothing can be found out by the clauses.
+        HarnessError: they do not, so the clauses could show nothing.
     """
     with tempfile.TemporaryDirectory(prefix="millpond-audit-") as temporary, ExitStack() as stack:
         states = []

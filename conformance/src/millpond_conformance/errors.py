@@ -11,7 +11,7 @@ __all__ = ["HarnessError"]
 
 @attrs.define(eq=False, slots=False)
 class HarnessError(MillpondError):
-    """The kit could not run, so nothing was found out about the backend."""
+    """The kit could not run, so it says nothing about the backend."""
 
     backend: str
     reason: str

@@ -1,4 +1,4 @@
-"""What becomes of each clause in a run of pytest: noted, judged, and told at the end."""
+"""The verdict of each clause in a run of pytest, reported at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Case:
 
 @attrs.define(eq=False)
 class Judge:
-    """A pytest plugin that notes what becomes of each clause's cases, by backend.
+    """A pytest plugin that records the outcome of each clause's cases, by backend.
 
     Attributes:
         only: numbers of clauses to run; all that pytest has selected where it is empty.
@@ -134,7 +134,7 @@ def _summed(number: str, cases: Sequence[_Case]) -> ClauseResult:
 
 
 def _require_own_fixtures(item: pytest.Item) -> None:
-    """Refuse to run clauses whose backend somebody else opens."""
+    """Refuse to run clauses with a fixture that overrides one of the kit's."""
     known: Any = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no other way
     for name in _OWN_FIXTURES:
         for definition in known.get(name, ())[-1:]:

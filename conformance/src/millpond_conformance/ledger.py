@@ -1,4 +1,4 @@
-"""Known failures: clauses that a backend does not keep yet, each with a reason and an end."""
+"""Known failures: clauses that a backend does not keep yet, each with reason and expiry date."""
 
 from __future__ import annotations
 

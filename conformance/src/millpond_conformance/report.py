@@ -33,7 +33,7 @@ FORMAT_VERSION = 1
 
 
 class Verdict(enum.Enum):
-    """What a clause or a run has come to, the worst first."""
+    """The verdict on a clause or a run; the worst comes first."""
 
     FAIL = "FAIL"
     ERROR = "ERROR"
@@ -70,7 +70,7 @@ class ClauseResult:
 
 @attrs.frozen
 class Environment:
-    """On what the run was made."""
+    """The machine and the versions that a run was made with."""
 
     kit: str
     specification: str

@@ -39,7 +39,7 @@ MODES = (
 
 
 def _reduce(a: list[int], b: list[int]) -> list[int]:
-    """In no order but this one, and changing both."""
+    """A reduction that shows the order of its calls, and changes both arguments."""
     a.append(-1)
     a.extend(b)
     b.clear()

@@ -1,4 +1,4 @@
-"""Checking the arguments of public functions: a wrong one is refused by its name.
+"""Checking the arguments of public functions: an error names the wrong one.
 
 Not for what runs per row: states check values by their serializers.
 """

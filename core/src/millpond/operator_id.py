@@ -1,4 +1,4 @@
-"""Whose state it is: an operator of a query."""
+"""The identity of an operator, whose state it is: query and uid."""
 
 from __future__ import annotations
 

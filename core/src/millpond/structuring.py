@@ -1,4 +1,4 @@
-"""From dotted keys and loose values to attrs classes; what is wrong is refused by its key."""
+"""Attrs classes made from dotted keys and loose values; an error names the key that is wrong."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def structure_options(cls: type[T], options: Mapping[str, Any], place: str, pref
 def made(
     make: Callable[..., T], cls: type, fields: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> T:
-    """What is made of a class's fields; ConfigError names the one that the class refuses."""
+    """An instance made from its class's fields; ConfigError names a field that it refuses."""
     try:
         return make(**fields)
     except ValueError as error:

@@ -20,7 +20,7 @@ __all__ = ["CurrentKey"]
 
 
 class CurrentKey:
-    """The key that all states of a backend work on, or why there is none.
+    """The key that all states of a backend work on, or the reason why none is set.
 
     A backend derives its own where its tables want the key in another form: ``_choose`` is called
     for every record, everything else but ``select`` is rare.
@@ -82,10 +82,10 @@ class CurrentKey:
         self._choose(key, key_group)
 
     def _choose(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key; nothing by default."""
+        """Prepare for accesses to a key; by default this does nothing."""
 
     def forget(self) -> None:
-        """There is no current key from now on."""
+        """Unset the current key."""
         self._key = self.key_group = None
 
     @property

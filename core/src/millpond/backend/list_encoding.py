@@ -52,7 +52,7 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     @override
     def snapshot(self) -> Any:
-        """The element's: that the state is a list is written beside it."""
+        """That of the elements: the state's metadata says that it is a list."""
         return self._element.snapshot()
 
     @override

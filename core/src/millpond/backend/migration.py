@@ -1,4 +1,4 @@
-"""Whether a declared state fits what is stored under its name, and what brings it there."""
+"""Whether a declared state fits what is stored under its name, and the migration to it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class DirectoryLock(Closeable):
             raise DirectoryInUseError(backend, str(directory)) from None
 
     def disown(self) -> None:
-        """Have no part in the lock any more, in a forked child: it stays the parent's."""
+        """Close the file in a forked child; the lock stays the parent's."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -151,7 +151,7 @@ class WorkingDirectory(Closeable):
             _LOG.warning("the local copy in %s could not be sealed: %s", self._path, error)
 
     def disown(self) -> None:
-        """Have no part in the directory any more, in a forked child: it stays the parent's."""
+        """Release the object in a forked child; the directory stays the parent's."""
         if self._lock is not None:
             self._lock.disown()
 

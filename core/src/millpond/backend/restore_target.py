@@ -15,7 +15,7 @@ __all__ = ["RestoreTarget"]
 
 
 class RestoreTarget(Protocol):
-    """Takes the portable rows of snapshots, once it knows of which states there may be some."""
+    """Takes the portable rows of snapshots, after it was told which states they may be of."""
 
     @property
     def parameters(self) -> KeyedBackendParameters:

@@ -41,7 +41,7 @@ _PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @cache
 def boot_id() -> str:
-    """What changes with each start of the machine.
+    """An id that changes with each start of the machine.
 
     Stores are not synced to disk, so after a crash of the machine no local copy can be trusted.
     """
@@ -68,7 +68,7 @@ class _SealedFile:
         return cls(name, status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
 
     def change(self, found: _SealedFile) -> str:
-        """What is not as it was; empty where nothing is."""
+        """How the file has changed; empty where it has not."""
         if self.size != found.size:
             return f"{self.path} had {self.size:,} bytes when it was closed, now {found.size:,}"
         if attrs.evolve(self, digested=0, digest="") != found:
@@ -78,11 +78,11 @@ class _SealedFile:
 
 @attrs.frozen
 class Seal:
-    """What is known of a local copy.
+    """The record of a local copy, by which a change of its files is found.
 
     Attributes:
         backend, directory, boot: where and when it was closed; a copy from elsewhere is refused.
-        version: the state that it holds; None where that has no name.
+        version: the version of the state that it holds; None where that has no version.
         files: all files of the directory but the seal.
     """
 

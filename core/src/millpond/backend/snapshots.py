@@ -1,4 +1,4 @@
-"""What a backend knows of snapshots: their results, and who takes them."""
+"""The snapshots of a backend: their results, and the strategies that take them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SnapshotResult", "Snapshots", "Strategy"]
 
 @attrs.frozen
 class SnapshotResult:
-    """What a snapshot has come to.
+    """The result of a snapshot.
 
     Attributes:
         handle: a ``KeyedStateHandle``, of a savepoint a ``SavepointHandle``; None where no state

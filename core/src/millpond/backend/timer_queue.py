@@ -250,7 +250,7 @@ class MemoryTimerRows(TimerRows):
         return timestamp_from(self._heap[0][0])
 
     def clear_all(self) -> None:
-        """Forget all rows, without telling anybody."""
+        """Forget all rows; the change listeners are not told."""
         self._rows.clear()
         self._heap.clear()
 
@@ -278,7 +278,7 @@ class MemoryTimerRows(TimerRows):
         """Frozen rows are a copy: nothing is shared."""
 
     def count(self) -> int:
-        """Timers are no entries of a state."""
+        """Zero: timers are not entries of a state."""
         return 0
 
     def freeze(self) -> dict[bytes, list[Change]]:

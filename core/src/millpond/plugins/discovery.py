@@ -21,7 +21,7 @@ _RULES = ("allow", "block", "disable_all")
 
 
 class Status(enum.Enum):
-    """What became of an installed plugin."""
+    """Whether an installed plugin can be used."""
 
     OK = "ok"
     BROKEN = "broken"

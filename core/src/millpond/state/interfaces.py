@@ -65,7 +65,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """What has become of the added elements; None where nothing was added."""
+        """The result of all added elements; None where nothing was added."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
@@ -147,7 +147,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is an entry, be its value None."""
+        """Whether there is an entry, even one whose value is None."""
 
     @abstractmethod
     def items(self) -> Iterator[tuple[K, V]]:

@@ -26,7 +26,7 @@ FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
 
 
 def no_serializer(declared: type) -> None:
-    """Finds nothing: for types that no plugin is asked for."""
+    """A search for a type's serializer that asks no plugin and finds nothing."""
 
 
 @attrs.frozen
@@ -96,7 +96,7 @@ class PicklePermission:
 
     Attributes:
         configured: ``serialization.allow-pickle``.
-        outside: whether there may be bytes that this very process has not written: those of a
+        outside: whether some bytes may come from outside of this process: those of a
             snapshot, a savepoint or a local copy.
     """
 
@@ -148,7 +148,7 @@ class TypeSerializer(ABC, Generic[T]):
         """The description that goes into every checkpoint."""
 
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
-        """Whether what another serializer has stored can be read, and what brings it there.
+        """Whether values that another serializer stored can be read, and how they are converted.
 
         Override it to let a custom type evolve: compare versions and payloads.
         """

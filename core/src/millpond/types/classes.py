@@ -89,7 +89,7 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
 
 
 def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[str, Any]]:
-    """What makes a map of a value's fields; written out for the class, since every write runs it.
+    """A function from a value to a map of its fields; generated, since every write runs it.
 
     A loop over the fields takes half as long again.
     """
@@ -116,7 +116,7 @@ _PLAIN_BASES = (int, str, float, bytes, list, dict, tuple, set, frozenset, BaseE
 def _maker(
     declared: type, unpacks: Sequence[tuple[str, Callable[[Any], Any]]]
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """What makes a value of its fields' plain values.
+    """A function from the fields' plain values to a value.
 
     The constructor runs, so that what a class derives from its fields is there. Where it may
     have changed a field (a converter, a post-init, code of its own), fresh values are set after
@@ -141,7 +141,7 @@ def _maker(
 
 
 def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]:
-    """What makes a value of its fields' values, in the order of the fields.
+    """A function from the fields' values, in the order of the fields, to a value.
 
     Raises:
         ClassError: its constructor needs what is not a field, or it is a container or scalar too.

@@ -1,4 +1,4 @@
-"""What the raw states share: types are checked, the isolation rule is kept, namespaces known."""
+"""The base of the raw states: checks of types, the isolation rule, the current namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RawState"]
 
 
 class RawState(State):
-    """What the raw states share."""
+    """The base of the raw states."""
 
     _table: CellTable | MapTable
 

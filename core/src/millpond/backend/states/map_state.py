@@ -1,4 +1,4 @@
-"""The raw state of maps, and iterations that stay with the key of their making."""
+"""The raw state of maps, and iterations that keep the key they were begun with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _copied(
 
 
 class MapWalk:
-    """Goes through the map of the key and namespace of its making, whatever is current later."""
+    """Iterates over the map of the key and namespace that were current when it was made."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
 
 
 def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
-    """Without what a running job has deleted since the first listing: that is not damage."""
+    """The subtask without the files that a running job has deleted since the first listing."""
     return attrs.evolve(
         subtask,
         files={path: number for path, number in subtask.files.items() if path in present},

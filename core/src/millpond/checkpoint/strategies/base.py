@@ -78,7 +78,7 @@ class SnapshotStrategy(ABC):
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
+        """Begin at the confirmed snapshot of exactly the backend's state; None if there is none."""
         self.confirmed = restored
         self._running.clear()
         self._operator_state.clear()

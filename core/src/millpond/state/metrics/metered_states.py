@@ -1,4 +1,4 @@
-"""The metrics wrapper: the methods of a state counted, and every n-th call looked at."""
+"""The metrics wrapper: it counts the calls of a state's methods and samples every n-th."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _looked_at(
     sizers: Mapping[str, Sizer],
     history: int,
 ) -> Method:
-    """A call whose time and sizes go into the histograms."""
+    """A sampled call: its time and sizes go into the histograms."""
     times: Histogram | None = None
     in_order = inspect.signature(method).bind
 
@@ -127,7 +127,7 @@ def _iterating(begin: Method, steps: Steps) -> Method:
 
 
 def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -> State:
-    """The state with its calls counted, and the first and then every n-th looked at.
+    """The state with its calls counted, and the first and then every n-th sampled.
 
     Samples are nanoseconds under ``<state>.<method>_ns``, and where size tracking is on, the
     serialized bytes of the value under ``<state>.<method>_bytes`` and those of its address under

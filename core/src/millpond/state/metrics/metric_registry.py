@@ -52,7 +52,7 @@ class MetricRegistry:
         return dict(self._histograms)
 
     def count_calls(self, name: str, read: Callable[[], int]) -> None:
-        """Know how to read how often an operation was called."""
+        """Register the function that says how often an operation was called."""
         self._calls[name] = read
 
     def calls(self) -> dict[str, int]:

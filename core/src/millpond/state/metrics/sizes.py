@@ -1,4 +1,4 @@
-"""Serialized sizes of what a call touches; computed only for the calls that are looked at."""
+"""Serialized sizes of what a call touches; computed only for sampled calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StateSizes:
         self._namespace: Any = VOID_NAMESPACE
 
     def following(self, method: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        """A ``set_current_namespace`` that tells the namespace to this object, too."""
+        """A ``set_current_namespace`` that passes the namespace to this object, too."""
 
         def set_current_namespace(state: Any, namespace: Any) -> None:
             method(state, namespace)
@@ -44,7 +44,7 @@ class StateSizes:
         return set_current_namespace
 
     def of_keys(self, operation: str) -> Sizer | None:
-        """What tells the bytes of the address that a call touches."""
+        """A function that measures the address that a call touches, in bytes."""
         if operation not in _TOUCHES_KEY:
             return None
         if self._kind is StateKind.MAP and operation in _TAKES_MAP_KEY:
@@ -52,7 +52,7 @@ class StateSizes:
         return lambda _, __: self.key_bytes()
 
     def of_values(self, operation: str) -> Sizer | None:
-        """What tells the bytes of the value that a call takes or returns."""
+        """A function that measures the value that a call takes or returns, in bytes."""
         if self._kind in _ACCUMULATORS:
             touches = operation in ("get", "add")
             return (lambda _, __: self._stored_bytes()) if touches else None

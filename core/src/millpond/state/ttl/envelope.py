@@ -59,7 +59,7 @@ class TtlSerializer(TypeSerializer[Stamped]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """The inner serializer's: that TTL is on is written beside it."""
+        """That of the inner serializer: the state's metadata says that TTL is on."""
         return self.inner.snapshot()
 
     @override
@@ -82,7 +82,7 @@ class _Time:
 def _stamped_reduce(
     function: Callable[[Any, Any], Any], time: _Time
 ) -> Callable[[Stamped | None, Stamped], Stamped | None]:
-    """Two become one, which is stamped now; None where both have expired."""
+    """Reduces two stamped values to one, stamped now; None where both have expired."""
 
     def reduce(a: Stamped | None, b: Stamped) -> Stamped | None:
         now = time.clock.now_ms
