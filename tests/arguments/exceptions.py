@@ -62,15 +62,16 @@ EXCEPTIONS = {
         for name in (
             "add_change_listener", "cleanup_planned", "create_table", "create_timer_rows",
             "expect_states", "fail", "has_timers", "load_rows", "make_state", "migrate_rows",
-            "report", "set_current_key_and_group", "strategy", "table_created", "table_of",
+            "addresses", "report", "set_current_key_and_group", "strategy", "table_created", "table_of",
             "timer_queue", "works_in",
         )
     },
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "Expiry", "MapTable", "OperatorRawHandle", "Origins", "StateMeta", "StateView", "StreamStateHandle",
-            "TimerQueue", "TimerRows", "WorkingDirectory",
+            "CellTable", "EntrySource", "Expiry", "MapTable", "OperatorRawHandle", "Origins",
+            "PortableRows", "StateMeta", "StateView", "StreamStateHandle", "TableSource", "TimerQueue",
+            "TimerRows", "WorkingDirectory",
         )
     },
 }  # fmt: skip

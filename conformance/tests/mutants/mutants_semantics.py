@@ -137,4 +137,4 @@ def listed_twice(backend: Any) -> None:
         rows = (row for group in groups for row in list(group))
         return backend.current.layout.addresses(rows, backend.key_codec, namespaces)
 
-    around(backend, "_addresses", addresses)
+    around(backend, "addresses", addresses)

@@ -214,7 +214,7 @@ def late_timers_wait(backend: Any) -> None:
 def timers_are_counted(backend: Any) -> None:
     around(
         backend,
-        "_count_entries",
+        "count_entries",
         lambda original: (
             original() + sum(len(q._rows._rows) for _, q in backend.states._timers.values())
         ),

@@ -81,7 +81,7 @@ def keys_twice(backend: Any) -> None:
         yield from original(registered)
         yield from original(registered)
 
-    around(backend, "_addresses", keys)
+    around(backend, "addresses", keys)
 
 
 @mutant("apply_to_all_keys leaves its last key behind", "V10")
@@ -225,7 +225,7 @@ def key_per_map_entry(backend: Any) -> None:
             if registered.map_key_codec is not None:
                 yield key, namespace
 
-    around(backend, "_addresses", keys)
+    around(backend, "addresses", keys)
 
 
 @mutant("values above a megabyte are cut", "V12")

@@ -14,9 +14,10 @@ from typing import Any
 
 import pluggy
 
-from millpond.backend.keyed import KeyedStateBackend, StateContext
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.spi import StateBackend
+from millpond.backend.state_context import StateContext
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.strategies.base import SnapshotStrategy

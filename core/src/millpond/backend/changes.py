@@ -14,9 +14,14 @@ ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
 
 
 class ChangeListeners:
-    """Those whom each flush tells what it has changed."""
+    """Those whom each flush tells what it has changed.
 
-    def __init__(self) -> None:
+    Args:
+        fail: called with the error where one of them fails: the others may know half a change.
+    """
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
         self._listeners: list[ChangeListener] = []
 
     def __bool__(self) -> bool:
@@ -28,5 +33,9 @@ class ChangeListeners:
 
     def tell(self, batch: Mapping[str, Sequence[Change]]) -> None:
         """Call all of them, with the changed rows by state name."""
-        for listener in self._listeners:
-            listener(batch)
+        try:
+            for listener in self._listeners:
+                listener(batch)
+        except BaseException as error:
+            self._fail(error)
+            raise

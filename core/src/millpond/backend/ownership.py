@@ -7,6 +7,8 @@ import logging
 import os
 import shutil
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +19,7 @@ from millpond.backend.sealing import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closing import Closeable
 from millpond.errors import DirectoryInUseError
 
-__all__ = ["DirectoryLock", "WorkingDirectory", "close_in_forked_children"]
+__all__ = ["DirectoryLock", "Stay", "WorkingDirectory", "close_in_forked_children"]
 
 
 class Inherited(Protocol):
@@ -160,3 +162,42 @@ class WorkingDirectory(Closeable):
         """Free the directory."""
         if self._lock is not None:
             self._lock.close()
+
+
+class Stay:
+    """An open backend's stay in its working directory, if it has one, and how it leaves that.
+
+    Attributes:
+        ended: whether the backend was closed, or belongs to the parent of a forked child.
+        sound: whether what will be left in the directory may be opened again.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.sound = True
+        self._directory: WorkingDirectory | None = None
+
+    def begin(self, directory: WorkingDirectory) -> None:
+        """Be given the directory, to be freed at the end."""
+        self._directory = directory
+
+    def seal(self, version: str | None, trusted: str) -> None:
+        """Seal what the closed backend has left, if it is sound."""
+        if self._directory is not None and self.sound:
+            self._directory.seal(version, trusted)
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Whatever happens while the backend is closed, the directory is free afterwards."""
+        self.ended = True
+        try:
+            yield
+        finally:
+            if self._directory is not None:
+                self._directory.close()
+
+    def disown(self) -> None:
+        """End in a forked child: the directory stays the parent's."""
+        self.ended = True
+        if self._directory is not None:
+            self._directory.disown()

@@ -30,8 +30,11 @@ class PluginHooks(Protocol):
     def serializer(self, declared: type, /) -> TypeSerializer[Any] | None:
         """The serializer that a plugin provides for a type; None where none does."""
 
-    def wrap_state(self, state: State, **arguments: object) -> State:
-        """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
+    def make_state(self, backend: Any, registered: Any, /) -> State:
+        """Make and wrap the state object of a state whose table the backend has."""
+
+    def snapshot_strategies(self, backend: Any, /) -> list[Any]:
+        """The snapshot strategies that plugins provide for a backend."""
 
 
 @attrs.frozen

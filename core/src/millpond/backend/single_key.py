@@ -182,13 +182,13 @@ class SingleKeyBackend(KeyedStateBackend):
         return MemoryTimerRows(self.current.layout, (), track_changes=False)
 
     @override
-    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+    def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         table: Any = self.states.tables[name]
         for namespace in list(table.entries):
             yield self._key.held, namespaces.decode(namespace, 0)[0]
 
     @override
-    def _count_entries(self) -> int:
+    def count_entries(self) -> int:
         tables = (t for t in self.states.tables.values() if isinstance(t, _SingleKeyTable))
         return sum(
             sum(map(len, table.entries.values()))

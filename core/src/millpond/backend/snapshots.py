@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import attrs
 
+from millpond.arguments import INT64, check_type, check_within
+from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -65,11 +67,15 @@ class Snapshots:
     """The snapshots of one backend: its strategies, and what they are told.
 
     Args:
+        current: knows whether the backend is open.
         provide: asks the plugins for the strategies, at the first need.
         configured: the name of the one that takes snapshots.
     """
 
-    def __init__(self, provide: Callable[[], Iterable[Strategy]], configured: str) -> None:
+    def __init__(
+        self, current: CurrentKey, provide: Callable[[], Iterable[Strategy]], configured: str
+    ) -> None:
+        self._current = current
         self._provide = provide
         self._configured = configured
         self._strategies: list[Strategy] | None = None
@@ -92,11 +98,41 @@ class Snapshots:
         reason = f"expected one of {', '.join(self.names())}, got {wanted!r}"
         raise ConfigError("state.snapshot.strategy", reason)
 
-    def used(self) -> list[Strategy]:
-        """The strategies, where somebody has asked for one; what others do needs no telling."""
+    def take(
+        self,
+        checkpoint_id: int,
+        storage: CheckpointStorage,
+        version: str | None = None,
+        strategy: str = "",
+    ) -> Future[SnapshotResult]:
+        """Take a snapshot by a strategy, by default the configured one."""
+        self._current.require_open()
+        check_within("checkpoint_id", checkpoint_id, *INT64)
+        check_type("version", version, str | None)
+        return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
+
+    def confirmed(self, checkpoint_id: int) -> None:
+        """A snapshot is confirmed."""
+        for strategy in self._told_of(checkpoint_id):
+            strategy.notify_complete(checkpoint_id)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A snapshot will never count."""
+        for strategy in self._told_of(checkpoint_id):
+            strategy.notify_aborted(checkpoint_id)
+
+    def subsumed(self, checkpoint_id: int) -> None:
+        """A confirmed snapshot is not needed any more."""
+        for strategy in self._told_of(checkpoint_id):
+            strategy.notify_subsumed(checkpoint_id)
+
+    def _told_of(self, checkpoint_id: int) -> list[Strategy]:
+        """Those to be told of a snapshot: none, where nobody has asked for a strategy yet."""
+        self._current.require_open()
+        check_type("checkpoint_id", checkpoint_id, int)
         return self._strategies or []
 
     def close(self) -> None:
         """Cancel what runs, and wait for it."""
-        for strategy in self.used():
+        for strategy in self._strategies or []:
             strategy.close()

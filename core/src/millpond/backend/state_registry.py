@@ -5,7 +5,8 @@ This is the rare part of a keyed backend's work: it happens when a state is firs
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import attrs
 from typing_extensions import TypeVar
@@ -54,26 +55,34 @@ class RegisteredState:
     state: Any = None
 
 
-class TableSource(Protocol):
+class TableSource(ABC):
     """What a backend does for its registry of states."""
 
-    def create_table(self, registered: RegisteredState, /) -> CellTable | MapTable:
+    @abstractmethod
+    def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         """The table of a new state."""
 
-    def table_created(self, registered: RegisteredState, /) -> None:
+    def table_created(self, registered: RegisteredState) -> None:
         """The table is in place: restored rows become its content, where they are not yet."""
 
-    def cleanup_planned(self, registered: RegisteredState, /) -> None:
+    def cleanup_planned(self, registered: RegisteredState) -> None:
         """The sweep of a state begins: it can go on where another process has stopped."""
 
-    def create_timer_rows(self, name: str, /) -> TimerRows:
+    @abstractmethod
+    def create_timer_rows(self, name: str) -> TimerRows:
         """The rows of a timer queue; restored rows of that name become its content."""
 
-    def make_state(self, registered: RegisteredState, /) -> Any:
-        """The state object over a table, wrapped."""
+    @abstractmethod
+    def make_state(self, registered: RegisteredState) -> Any:
+        """The state object over a table, wrapped; plugins make and wrap it."""
 
-    def migrate_rows(self, state_name: str, migrate: CellMigration, /) -> None:
-        """Rewrite all stored values of a restored state that was not requested yet."""
+    @abstractmethod
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """Rewrite all stored values of a restored state that was not requested yet.
+
+        The state is at no named version afterwards, and the change listeners are told. A value
+        that ``migrate`` refuses leaves all values as they were.
+        """
 
 
 class StateRegistry:

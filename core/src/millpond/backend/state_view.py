@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.expiry import live_rows
+from millpond.backend.parameters import KeyedBackendParameters
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
-from millpond.types import SerializerSnapshot
+from millpond.types import KeyCodec, SerializerSnapshot
 
 __all__ = ["EmptyView", "StateShape", "StateView"]
 
@@ -32,6 +33,19 @@ class StateShape:
     max_parallelism: int
     key: SerializerSnapshot
     now: int
+
+    @classmethod
+    def of(
+        cls, parameters: KeyedBackendParameters, key_codec: KeyCodec, metas: Iterable[StateMeta]
+    ) -> StateShape:
+        """That of the states of a backend, now."""
+        return cls(
+            metas=tuple(metas),
+            key_group_range=parameters.key_group_range,
+            max_parallelism=parameters.max_parallelism,
+            key=key_codec.snapshot(),
+            now=parameters.clock.now_ms,
+        )
 
 
 class StateView(ABC):

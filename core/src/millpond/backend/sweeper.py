@@ -168,3 +168,7 @@ class Sweeper:
     def metrics(self) -> dict[str, SweepMetrics]:
         """What the clean-up of each state has done since the backend was opened."""
         return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}
+
+    def removed(self) -> int:
+        """How many rows all clean-ups together have removed."""
+        return sum(sweep.metrics.removed for sweep in self._sweeps.values())

@@ -15,9 +15,12 @@ import pluggy
 from typing_extensions import override
 
 from millpond import hookspecs
+from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.spi import StateBackend
+from millpond.backend.state_registry import RegisteredState
 from millpond.checkpoint.savepoint.locate import locate_savepoint
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
+from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -35,6 +38,7 @@ from millpond.plugins.discovery import (
     discover,
     effective_rules,
 )
+from millpond.plugins.making import make_state
 from millpond.plugins.resolution import Resolution, import_target
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
@@ -220,14 +224,14 @@ class PluginRegistry:
     def _serializers(self) -> dict[type, Callable[[], TypeSerializer[Any]]]:
         return self.gather("millpond_serializers")
 
-    def wrap_state(self, state: State, **arguments: object) -> State:
-        """Pass a state through the chain of ``millpond_wrap_state``, innermost first."""
-        for implementation in reversed(self.hook.millpond_wrap_state.get_hookimpls()):
-            values: dict[str, Any] = {"state": state, **arguments}
-            names = implementation.argnames
-            wrapped: Any = implementation.function(**{name: values[name] for name in names})
-            state = state if wrapped is None else wrapped
-        return state
+    def make_state(self, backend: KeyedStateBackend, registered: RegisteredState) -> State:
+        """Make and wrap the state object of a state whose table the backend has."""
+        return make_state(self.hook, backend, registered)
+
+    def snapshot_strategies(self, backend: KeyedStateBackend) -> list[SnapshotStrategy]:
+        """The snapshot strategies that plugins provide for a backend."""
+        found = self.hook.millpond_snapshot_strategies(backend=backend)
+        return [strategy for group in found for strategy in group]
 
     def report(
         self, config: Config, metrics: Mapping[str, float], labels: Mapping[str, str]

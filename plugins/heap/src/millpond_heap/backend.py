@@ -110,7 +110,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.report({state_name: changes})
 
     @override
-    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+    def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         if name in self.states.tables:
             table: Any = self.states.tables[name]
             yield from table.addresses()
@@ -120,7 +120,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             yield from self._key.layout.addresses(sorted(rows), self.key_codec, namespaces)
 
     @override
-    def _count_entries(self) -> int:
+    def count_entries(self) -> int:
         self.sweeper.run()
         tables: Iterable[Any] = self.states.tables.values()
         unclaimed = sum(

@@ -185,7 +185,7 @@ class ByteStoreBackend(KeyedStateBackend):
         )
 
     @override
-    def _addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+    def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         self.flush()
         family = self.buffer.family(name)
         for group in self.key_group_range:
@@ -194,7 +194,7 @@ class ByteStoreBackend(KeyedStateBackend):
             yield from self._key.layout.addresses(physical, self.key_codec, namespaces)
 
     @override
-    def _count_entries(self) -> int:
+    def count_entries(self) -> int:
         self.flush()
         return sum(
             1

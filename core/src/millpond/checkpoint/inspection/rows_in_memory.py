@@ -77,12 +77,10 @@ class RowsInMemory:
 class _RowsView(StateView):
     def __init__(self, rows: RowsInMemory) -> None:
         super().__init__(
-            StateShape(
-                metas=tuple(rows.restored[name] for name in sorted(rows.restored)),
-                key_group_range=rows.key_group_range,
-                max_parallelism=rows.max_parallelism,
-                key=rows.key_codec.snapshot(),
-                now=rows.parameters.clock.now_ms,
+            StateShape.of(
+                rows.parameters,
+                rows.key_codec,
+                [rows.restored[name] for name in sorted(rows.restored)],
             )
         )
         self._held = rows

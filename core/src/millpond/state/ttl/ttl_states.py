@@ -22,6 +22,7 @@ from millpond.state.interfaces import (
 )
 from millpond.state.ttl.envelope import Stamped
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
+from millpond.state.value_over_cells import ValueOverCells
 
 __all__ = ["wrap_with_ttl"]
 
@@ -73,12 +74,12 @@ class TtlValueState(_TtlState, ValueState[Any]):
 
 
 class TtlValueOverCells(TtlValueState):
-    """The same over the core's own raw value state, whose table it uses directly.
+    """The same on the raw state's own cells: the hot path of the most used state.
 
-    The hot path of the most used state; see ``benchmarks/wrappers.py``.
+    See ``benchmarks/wrappers.py``.
     """
 
-    def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
+    def __init__(self, raw: ValueOverCells, ttl: StateTtlConfig, clock: Clock) -> None:
         super().__init__(raw, ttl, clock)
         self._get, self._put = raw.cells.get, raw.cells.put
         self._trusted = raw.value_serializer.trusted_type
@@ -263,7 +264,7 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 
 def wrap_with_ttl(state: State, ttl: StateTtlConfig, clock: Clock) -> State:
     """The TTL wrapper of a raw state whose values are stamped."""
+    if isinstance(state, ValueOverCells):
+        return TtlValueOverCells(state, ttl, clock)
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
-    if wrapper is TtlValueState and hasattr(state, "cells"):
-        wrapper = TtlValueOverCells
     return wrapper(state, ttl, clock)

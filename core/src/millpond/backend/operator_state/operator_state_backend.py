@@ -1,102 +1,50 @@
-"""Operator state: lists and maps of a subtask, not of a key; always in memory.
-
-A split list is cut anew when the parallelism changes, of a union list every subtask gets all,
-a broadcast map is the same in every subtask. Values are stored as they are and copied on their
-way in and out, as keyed state is.
-"""
+"""The operator state of one subtask: made, restored and frozen."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, overload
+from typing import Any
 
-import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.migration import refusal
+from millpond.backend.operator_state.frozen_state import (
+    FrozenState,
+    Mode,
+    OperatorStateMeta,
+    RestoredState,
+)
+from millpond.backend.operator_state.kinds import BroadcastState, OperatorListState
 from millpond.backend.snapshots import SnapshotResult
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
     ConfigError,
-    NullValueError,
     StateConflictError,
     StateMigrationError,
-    StateTypeError,
-    UnsupportedCapabilityError,
 )
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
-from millpond.state.interfaces import ListState, MapState
+from millpond.state.interfaces import ListState
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import (
     FindSerializer,
-    KeyCodec,
     Outcome,
     PicklePermission,
-    SerializerSnapshot,
     TypeSerializer,
     no_serializer,
 )
 from millpond.untrusted import decoding
 
-__all__ = [
-    "FrozenState",
-    "Mode",
-    "OperatorStateBackend",
-    "OperatorStateMeta",
-    "RestoredState",
-    "SnapshotWriter",
-]
-
+__all__ = ["OperatorStateBackend", "SnapshotWriter"]
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
 T = TypeVar("T", default=Any)
-D = TypeVar("D")
-
-
-class Mode(enum.Enum):
-    """How a state is given out when the parallelism changes."""
-
-    SPLIT = "split"
-    UNION = "union"
-    BROADCAST = "broadcast"
-
-
-@attrs.frozen
-class OperatorStateMeta:
-    """What a snapshot says of an operator state; ``map_key`` is of broadcast states."""
-
-    name: str
-    mode: Mode
-    value: SerializerSnapshot
-    map_key: SerializerSnapshot | None = None
-
-
-@attrs.frozen
-class FrozenState:
-    """A state as a snapshot writes it: a partition for each list element or map entry."""
-
-    meta: OperatorStateMeta
-    partitions: tuple[bytes, ...]
-
-
-RestoredState = FrozenState
-"""A state as a snapshot gives it back, not requested yet."""
 
 SnapshotWriter = Callable[[int, CheckpointStorage, Sequence[FrozenState]], "Future[SnapshotResult]"]
 """Writes frozen states to a storage: checkpoint id, storage, states; gives a result's future."""
-
-
-def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
-    try:
-        return check(value)
-    except StateTypeError as error:
-        error.place = place
-        raise
 
 
 def _check_plain(descriptor: StateDescriptor) -> None:
@@ -104,139 +52,6 @@ def _check_plain(descriptor: StateDescriptor) -> None:
     for what, setting in (("TTL", descriptor.ttl_config), ("queryable", descriptor.query_name)):
         if setting is not None:
             raise ConfigError(descriptor.name, f"operator state has no {what}", "descriptor")
-
-
-class OperatorListState(ListState[T]):
-    """A list of the subtask."""
-
-    def __init__(self, name: str, serializer: TypeSerializer[T], values: list[T]) -> None:
-        self._place = f"operator state {name!r}"
-        self._serializer = serializer
-        self._values = values
-
-    @override
-    def get(self) -> list[T]:
-        copy = self._serializer.copy
-        return [copy(value) for value in self._values]
-
-    @override
-    def add(self, value: T) -> None:
-        self._values.append(self._check(value))
-
-    @override
-    def add_all(self, values: Iterable[T]) -> None:
-        self._values += self._check_all(values)
-
-    @override
-    def update(self, values: Iterable[T]) -> None:
-        self._values[:] = self._check_all(values)
-
-    @override
-    def clear(self) -> None:
-        self._values.clear()
-
-    def frozen(self) -> tuple[bytes, ...]:
-        """The elements' bytes."""
-        return tuple(map(self._serializer.serialize, self._values))
-
-    def _check_all(self, values: Iterable[T]) -> list[T]:
-        if values is None:
-            raise NullValueError("the list of elements", self._place)
-        check_type("values", values, Iterable)
-        return [self._check(value) for value in values]
-
-    def _check(self, value: T) -> T:
-        if value is None:
-            raise NullValueError("an element", self._place)
-        return _checked(self._serializer.check, value, self._place)
-
-    @override
-    def set_current_namespace(self, namespace: Any) -> None:
-        """Operator state has no namespaces."""
-        raise UnsupportedCapabilityError("operator state", "namespaces")
-
-    @override
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Operator state has no namespaces."""
-        raise UnsupportedCapabilityError("operator state", "namespaces")
-
-
-class BroadcastState(MapState[K, V]):
-    """A map that is the same in every subtask."""
-
-    def __init__(
-        self,
-        name: str,
-        key_codec: KeyCodec,
-        serializer: TypeSerializer[V],
-        entries: dict[bytes, V],
-    ) -> None:
-        self._place = f"broadcast state {name!r}"
-        self._keys = key_codec
-        self._serializer = serializer
-        self._entries = entries
-
-    def _encoded(self, key: K) -> bytes:
-        if key is None:
-            raise NullValueError("a map key", self._place)
-        return self._keys.encode(_checked(self._keys.check, key, self._place))
-
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: V | D) -> V | D: ...
-    @override
-    def get(self, key: K, default: D | None = None) -> V | D | None:
-        encoded = self._encoded(key)
-        if encoded not in self._entries:
-            return default
-        return self._serializer.copy(self._entries[encoded])
-
-    @override
-    def put(self, key: K, value: V) -> None:
-        encoded = self._encoded(key)
-        self._entries[encoded] = _checked(self._serializer.check, value, self._place)
-
-    @override
-    def put_all(self, entries: Mapping[K, V]) -> None:
-        if entries is None:
-            raise NullValueError("the map of entries", self._place)
-        check_type("entries", entries, Mapping)
-        check, place = self._serializer.check, self._place
-        checked = {self._encoded(k): _checked(check, v, place) for k, v in entries.items()}
-        self._entries.update(checked)
-
-    @override
-    def remove(self, key: K) -> None:
-        self._entries.pop(self._encoded(key), None)
-
-    @override
-    def contains(self, key: K) -> bool:
-        return self._encoded(key) in self._entries
-
-    @override
-    def items(self) -> Iterator[tuple[K, V]]:
-        for encoded in list(self._entries):
-            if encoded in self._entries:
-                value = self._serializer.copy(self._entries[encoded])
-                yield self._keys.decode(encoded, 0)[0], value
-
-    @override
-    def clear(self) -> None:
-        self._entries.clear()
-
-    def frozen(self) -> tuple[bytes, ...]:
-        """The entries' bytes: length of the key (4 bytes, big-endian), key, value."""
-        serialize = self._serializer.serialize
-        return tuple(
-            len(key).to_bytes(4, "big") + key + serialize(value)
-            for key, value in self._entries.items()
-        )
-
-    @override
-    def set_current_namespace(self, namespace: Any) -> None:
-        """Operator state has no namespaces."""
-        raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
 class OperatorStateBackend(Closeable):

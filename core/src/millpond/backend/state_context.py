@@ -1,0 +1,22 @@
+"""What the wrappers of states are given."""
+
+from __future__ import annotations
+
+import attrs
+
+from millpond.backend.keyed import KeyedStateBackend
+from millpond.clock import Clock
+from millpond.config import Config
+from millpond.state.metrics.metric_registry import MetricRegistry
+
+__all__ = ["StateContext"]
+
+
+@attrs.frozen
+class StateContext:
+    """What a state wrapper may use."""
+
+    backend: KeyedStateBackend
+    clock: Clock
+    config: Config
+    metrics: MetricRegistry

@@ -1,0 +1,116 @@
+"""The raw states whose cell is an accumulator: reductions, aggregates, folds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.backend.states.merging import MergingRawState
+from millpond.backend.tables import CellTable
+from millpond.errors import NullValueError
+from millpond.state.descriptors import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ReducingStateDescriptor,
+)
+from millpond.state.interfaces import AggregatingState, FoldingState, ReducingState
+from millpond.types import KeyCodec
+
+__all__ = ["RawAggregatingState", "RawFoldingState", "RawReducingState"]
+
+
+class _AppendingRawState(MergingRawState):
+    """States whose cell is an accumulator."""
+
+    _merge_two: Callable[[Any, Any], Any]
+
+    def _result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        raise NotImplementedError
+
+    @override
+    def _combine(self, stored: list[Any]) -> Any:
+        own = stored if self._immutable else list(map(self._copy, stored))
+        merged = own[0]
+        for value in own[1:]:
+            merged = self._merge_two(merged, value)
+            if merged is not None or not self._expires:
+                merged = self._check(merged, "the merged accumulator")
+        return merged
+
+    @override
+    def get(self) -> Any:
+        accumulator = self.get_internal()
+        return None if accumulator is None else self._result(accumulator)
+
+    @override
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise NullValueError("an element", self._place)
+        self.update_internal(self._accumulate(self.get_internal(), value))
+
+    def get_internal(self) -> Any:
+        """A copy of the accumulator, or None."""
+        stored = self._table.get(self._namespace)
+        return stored if stored is None or self._immutable else self._copy(stored)
+
+    def update_internal(self, accumulator: Any) -> None:
+        """Store an accumulator."""
+        self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
+
+
+class RawReducingState(_AppendingRawState, ReducingState[Any]):
+    """A reduction."""
+
+    def __init__(
+        self, descriptor: ReducingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._reduce = self._merge_two = descriptor.reduce_function
+
+    @override
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        checked = self._check(value)
+        return checked if accumulator is None else self._reduce(accumulator, checked)
+
+
+class RawAggregatingState(_AppendingRawState, AggregatingState[Any, Any]):
+    """An aggregate."""
+
+    def __init__(
+        self, descriptor: AggregatingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._function = descriptor.aggregate_function
+        self._merge_two = self._function.merge
+
+    @override
+    def _result(self, accumulator: Any) -> Any:
+        return self._function.get_result(accumulator)
+
+    @override
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        return self._function.add(value, accumulator)
+
+
+class RawFoldingState(_AppendingRawState, FoldingState[Any, Any]):
+    """A fold."""
+
+    def __init__(
+        self, descriptor: FoldingStateDescriptor, namespace_codec: KeyCodec, table: CellTable
+    ) -> None:
+        super().__init__(descriptor, namespace_codec, table)
+        self._fold = descriptor.fold_function
+        self._initial = self._check(descriptor.initial, "the initial value")
+
+    @override
+    def _accumulate(self, accumulator: Any | None, value: Any) -> Any:
+        start = copy.copy(self._copy(self._initial)) if accumulator is None else accumulator
+        return self._fold(start, value)

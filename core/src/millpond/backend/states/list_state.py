@@ -1,0 +1,67 @@
+"""The raw state of lists, and how states of one cell merge their namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.arguments import check_type
+from millpond.backend.states.merging import MergingRawState
+from millpond.errors import NullValueError
+from millpond.state.interfaces import ListState
+
+__all__ = ["RawListState"]
+
+
+class RawListState(MergingRawState, ListState[Any]):
+    """A list, stored as one cell."""
+
+    @override
+    def get(self) -> list[Any]:
+        stored = self._table.get(self._namespace)
+        if stored is None:
+            return []
+        return list(stored) if self._immutable else [self._copy(value) for value in stored]
+
+    @override
+    def add(self, value: Any) -> None:
+        self._append([self._check(value)])
+
+    @override
+    def add_all(self, values: Iterable[Any]) -> None:
+        self._append(self._check_all(values))
+
+    @override
+    def update(self, values: Iterable[Any]) -> None:
+        checked = self._check_all(values)
+        if checked:
+            self._table.put(self._namespace, checked)
+        else:
+            self._table.remove(self._namespace)
+
+    def _check_all(self, values: Iterable[Any]) -> list[Any]:
+        if values is None:
+            raise NullValueError("the list of elements", self._place)
+        try:
+            return [self._check(value) for value in values]
+        except TypeError:
+            check_type("values", values, Iterable)
+            raise
+
+    def _append(self, values: list[Any]) -> None:
+        if values:
+            stored = self._table.get_for_update(self._namespace)
+            if stored is not None:
+                # The table's own list, shared with nobody: growing it in place keeps an add O(1).
+                stored.extend(values)
+            self._table.put(self._namespace, values if stored is None else stored)
+
+    @override
+    def _combine(self, stored: list[Any]) -> Any:
+        return [element for elements in stored for element in elements]
+
+    @override
+    def _moved(self, stored: Any) -> Any:
+        return list(stored)  # since a list is grown in place

@@ -1,0 +1,52 @@
+"""How states of one cell merge their namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.arguments import check_type
+from millpond.backend.states.base import RawState
+from millpond.backend.tables import CellTable
+from millpond.errors import NullValueError
+from millpond.state.interfaces import MergingState
+
+__all__ = ["MergingRawState"]
+
+
+class MergingRawState(RawState, MergingState[Any, Any]):
+    """Merging of namespaces, over how two stored values combine."""
+
+    _table: CellTable
+
+    def _combine(self, stored: list[Any]) -> Any:
+        """What stored values become together; None where, with TTL, all of them have expired.
+
+        They are the table's own, and a running snapshot may read them: users' functions, which
+        may change both their arguments, get copies.
+        """
+        raise NotImplementedError
+
+    def _moved(self, stored: Any) -> Any:
+        """A stored value in the form in which another namespace takes it over."""
+        return stored
+
+    @override
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """Nothing changes before the users' functions are done."""
+        if sources is None:
+            raise NullValueError("the source namespaces", self._place)
+        check_type("sources", sources, Iterable)
+        table, into = self._table, self._prepare(target)
+        places = dict.fromkeys((into, *[self._prepare(source) for source in sources]))
+        found = {place: each for place in places if (each := table.get(place)) is not None}
+        if found.keys() <= {into}:
+            return
+        held = list(found.values())
+        merged = self._moved(held[0]) if len(held) == 1 else self._combine(held)
+        for place in found:
+            table.remove(place)
+        if merged is not None:
+            table.put(into, merged)
