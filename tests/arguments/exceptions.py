@@ -55,23 +55,25 @@ EXCEPTIONS = {
     "TimerService.end_key": ROWS,
     "StateTtlConfig.expired": ROWS,
     "Config.placed": INSIDE,
+    "OperatorId.of": INSIDE,
+    "State.set_current_namespace": "the interface of the six kinds of state, which are called",
     "MetricsListener.on*": "called by Spark with its events",
     "BroadcastState.set_current_namespace": "refused whatever the namespace: there are none",
     **{
         f"KeyedStateBackend.{name}": INSIDE
         for name in (
-            "add_change_listener", "cleanup_planned", "create_table", "create_timer_rows",
-            "expect_states", "fail", "has_timers", "load_rows", "make_state", "migrate_rows",
-            "addresses", "report", "set_current_key_and_group", "strategy", "table_created", "table_of",
-            "timer_queue", "works_in",
+            "add_change_listener", "addresses", "cleanup_planned", "create_table",
+            "create_timer_rows", "expect_states", "fail", "has_timers", "load_rows", "make_state",
+            "migrate_rows", "report", "set_current_key_and_group", "strategy", "table_created",
+            "table_of", "timer_queue", "works_in",
         )
     },
     **{
         f"{name}.*": INSIDE
         for name in (
-            "CellTable", "EntrySource", "Expiry", "MapTable", "OperatorRawHandle", "Origins",
-            "PortableRows", "StateMeta", "StateView", "StreamStateHandle", "TableSource", "TimerQueue",
-            "TimerRows", "WorkingDirectory",
+            "CellTable", "Expiry", "MapTable", "OperatorRawHandle", "Origins", "PluginHooks",
+            "StateMeta", "StateShape", "StateView", "StreamStateHandle", "TimerQueue", "TimerRows",
+            "WorkingDirectory",
         )
     },
 }  # fmt: skip
