@@ -91,7 +91,14 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._map(address)[key] = value
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
-        """Encoded map keys and objects of buffer and store together, safe against changes."""
+        """Encoded map keys and objects of buffer and store together, safe against changes.
+
+        Invariants, whatever the caller does between two entries: ``buffered`` holds the keys that
+        were buffered at the beginning and that no chunk has shown; they come last, so none comes
+        twice. A chunk's bytes are what the store has as
+        long as ``_maps`` is the same object: a flush puts a new one in its place, and then the
+        entry is read anew. What the buffer holds always counts before what the store has.
+        """
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
         for chunk in self._buffer.chunks(self._family, address):

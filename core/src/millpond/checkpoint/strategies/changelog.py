@@ -44,7 +44,14 @@ class _Delta:
 
 
 class ChangelogStrategy(SnapshotStrategy):
-    """Snapshots that cost what the changes cost."""
+    """Snapshots that cost what the changes cost.
+
+    Invariants: ``_log`` holds, in order, every change since the snapshot that ``confirmed`` names
+    (since recording began, where there is none), so the whole of it is the next delta.
+    ``_covered`` says of each snapshot that may still be confirmed how many of these segments it
+    contains; the numbers count from the log's present start. So when a snapshot is confirmed, as
+    many are cut off the start, and the numbers of later snapshots shrink by as many.
+    """
 
     name: ClassVar[str] = "changelog"
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from millpond.config import TrackConfig
 from millpond.state.descriptors import StateDescriptor
-from millpond.state.interfaces import MapState, State, ValueState
+from millpond.state.interfaces import MapState, State
 from millpond.state.metrics.metered_iteration import ITERATIONS, Steps, metered_steps, step_recorder
 from millpond.state.metrics.metered_values import calls_so_far, metered_value_methods
 from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
 from millpond.state.metrics.sizes import Sizer, StateSizes
+from millpond.state.value_over_cells import ValueOverCells
 
 __all__ = ["wrap_with_metrics"]
 
@@ -156,7 +157,7 @@ def wrap_with_metrics(state: State, descriptor: StateDescriptor, context: Any) -
             steps = metered_steps(step, interval, registry, record, sizes)
             plain[operation] = _iterating(plain[operation], steps)
             samples[operation] = _iterating(looked, steps)
-    if isinstance(state, ValueState) and hasattr(state, "cells"):
+    if isinstance(state, ValueOverCells):
         methods |= metered_value_methods(state, samples, interval, registry, descriptor.name)
     for operation in operations:
         if operation not in methods:
