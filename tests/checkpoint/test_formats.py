@@ -8,6 +8,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, formats
+from millpond.backend.sealing import SEAL_FILE, Seal
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.formats import Format
 from millpond.keygroups import KeyGroupRange
@@ -170,6 +171,34 @@ def test_an_old_snapshot_is_written_anew_as_it_is_now(tmp_path):
         assert again.format_version == version + 1
     finally:
         set_version(formats.SNAPSHOT_HANDLE, version)
+
+
+def test_an_old_savepoint_is_sealed_anew_as_it_is_now(tmp_path):
+    """A savepoint that was read in an old version and is sealed again says the present one."""
+    path = savepoint(mp.checkpoint_storage(tmp_path.as_uri()))
+    version = formats.SAVEPOINT.version
+    try:
+        set_version(formats.SAVEPOINT, version + 1)
+        mp.seal_savepoint(path)
+        text = (Path(path) / "savepoint.json").read_text()
+        assert int(re.search(r'"format_version": (\d+)', text)[1]) == version + 1
+    finally:
+        set_version(formats.SAVEPOINT, version)
+
+
+def test_the_seal_of_a_newer_local_copy_is_none(tmp_path):
+    """A seal of an older format is read; one of a newer is not, and the snapshot is restored."""
+    seal, file = Seal("heap", "here", "boot", None, ()), tmp_path / SEAL_FILE
+    version = formats.LOCAL_COPY.version
+    file.write_bytes(seal.data())
+    try:
+        set_version(formats.LOCAL_COPY, version + 1)
+        assert Seal.read(tmp_path) == seal
+        file.write_bytes(seal.data())
+        assert Seal.read(tmp_path) == seal
+    finally:
+        set_version(formats.LOCAL_COPY, version)
+    assert Seal.read(tmp_path) is None
 
 
 @pytest.mark.parametrize("found", [0, -1, None, "1", 1.0, True, [1]])

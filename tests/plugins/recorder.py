@@ -16,7 +16,7 @@ import millpond as mp
 from click.testing import CliRunner
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
-from millpond.runtime.opening import open_batch_backend
+from millpond.runtime.opening import configured_backend, open_batch_backend
 
 PLAIN = mp.ValueStateDescriptor("spent", float)
 THIRD = Fraction(1, 3)
@@ -249,12 +249,13 @@ class Walk:
             "key group": lambda: mp.assign_to_key_group(THIRD, 128, config=self.config),
             "operator state": self.operator_state,
             "backend": lambda: self.update(backend="recorder"),
+            "configured backend": lambda: configured_backend(self.config, "recorder"),
             "reporter": self.report,
         }
 
 
 OF_THE_PLUGIN = {"storage", "storage of a tool", "value", "map", "key", "batch", "key group",
-                 "operator state", "backend", "reporter"}  # fmt: skip
+                 "operator state", "backend", "configured backend", "reporter"}  # fmt: skip
 
 
 def main(rules):
