@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cases import CASES, INPUT_SCHEMA, session
-from millpond.spark import subtask_figures
+from millpond.spark import subtask_metrics
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -77,7 +77,7 @@ def last_figures(spark: SparkSession, case: str, root: Path) -> list[dict[str, o
     """What Millpond's subtasks say of their last batch."""
     if not case.startswith("millpond"):
         return []
-    return [subtask.figures for subtask in subtask_figures(spark, str(root / "checkpoint"))]
+    return [subtask.metrics for subtask in subtask_metrics(spark, str(root / "checkpoint"))]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from millpond import windows
-from millpond.spark import MetricsListener, configure, create_savepoint, key_by, subtask_figures
+from millpond.spark import MetricsListener, configure, create_savepoint, key_by, subtask_metrics
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
@@ -158,7 +158,7 @@ TARGETS = {
         {"window_function": lambda: print, "element_type": lambda: int, "value": lambda: "value",
          **OUT},
     ),
-    "subtask_figures": (subtask_figures, READ),
+    "subtask_metrics": (subtask_metrics, READ),
     "create_savepoint": (
         create_savepoint,
         {**READ, "target": lambda: fresh("saved"), "snapshots": lambda: None},

@@ -301,11 +301,11 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     finally:
         spark.streams.removeListener(listener)
     first, second = (next(each for each in seen if each.batch_id == batch) for batch in (0, 1))
-    assert (first.operator_uid, first.subtasks, first.figures["rows_in"]) == ("metered", 2, 8)
-    assert second.figures["rows_in"] == 8
-    assert second.figures["store_writes"] == 8
+    assert (first.operator_uid, first.subtasks, first.metrics["rows_in"]) == ("metered", 2, 8)
+    assert second.metrics["rows_in"] == 8
+    assert second.metrics["store_writes"] == 8
     # Two value states: each row reads both twice, and each key is fetched once for each.
-    assert second.figures["sum.value"] == 16
-    assert second.figures["cache_hits"] == 8 * 2 * 2 - 4 * 2
-    assert second.figures["native_live_bytes"] >= 0
+    assert second.metrics["sum.value"] == 16
+    assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
+    assert second.metrics["native_live_bytes"] >= 0
     assert 'groups="0-63"' in first.prometheus()

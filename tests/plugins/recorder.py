@@ -103,7 +103,7 @@ def millpond_serializers():
 @millpond.hookimpl
 def millpond_metric_reporters(config):
     note("millpond_metric_reporters")
-    return {"recorder": lambda figures, labels: note("report")}
+    return {"recorder": lambda metrics, labels: note("report")}
 """
 HOOKS = {line.split("(")[0].removeprefix("def ") for line in PLUGIN.splitlines()
          if line.startswith("def millpond_")}  # fmt: skip

@@ -185,8 +185,8 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
     @mp.hookimpl
     def millpond_metric_reporters():
         return {
-            "broken": lambda figures, labels: 1 / 0,
-            "quiet": lambda figures, labels: reported.append((figures, labels)),
+            "broken": lambda metrics, labels: 1 / 0,
+            "quiet": lambda metrics, labels: reported.append((metrics, labels)),
         }
 
     registry = registry_with(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB = """
 import sys
 import millpond as mp
-from millpond.spark import configure, key_by, subtask_figures
+from millpond.spark import configure, key_by, subtask_metrics
 from pyspark.sql import SparkSession
 
 class Count(mp.KeyedProcessFunction):
@@ -42,7 +42,7 @@ out = key_by(rows, "k").process(Count(), output="k bigint, n bigint", uid="count
 out.writeStream.format("parquet").option("path", f"{root}/output").option(
     "checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start().awaitTermination()
 best = spark.read.parquet(f"{root}/output").groupBy("k").max("n").collect()
-sources = sorted(f.figures["source"] for f in subtask_figures(spark, f"{root}/checkpoint"))
+sources = sorted(f.metrics["source"] for f in subtask_metrics(spark, f"{root}/checkpoint"))
 print("RESULT", sorted(map(tuple, best)), sources)
 """
 

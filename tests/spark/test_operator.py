@@ -1,4 +1,4 @@
-"""The operator on Spark: streams and batches, order, null keys, errors, replays, figures."""
+"""The operator on Spark: streams and batches, order, null keys, errors, replays, metrics."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by, subtask_figures
+from millpond.spark import key_by, subtask_metrics
 from streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
@@ -98,8 +98,8 @@ def test_several_operators_and_a_union_in_one_query(spark, job_conf, files, tmp_
     chained = [("a", 1, 1), ("a", 2, 5), ("b", 1, 2)]
     beside = [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
     assert output(spark, tmp_path) == sorted(chained + beside)
-    figures = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
-    assert {entry.operator_uid for entry in figures} == {"first", "second", "side"}
+    found = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    assert {entry.operator_uid for entry in found} == {"first", "second", "side"}
 
 
 def test_update_mode_and_foreach_batch(spark, job_conf, files, tmp_path):
@@ -196,16 +196,16 @@ def test_event_time_reaches_the_function(spark, job_conf, files, tmp_path):
     assert output(spark, tmp_path, "named") == [("a", 1_700_000_000_123)]
 
 
-def test_figures_of_the_last_batch(spark, job_conf, files, tmp_path):
+def test_metrics_of_the_last_batch(spark, job_conf, files, tmp_path):
     """The driver can read what each subtask did in its last batch."""
     job_conf(state_backend="heap")
     files.add(*[(f"k{number}", number) for number in range(100)])
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="figures")
     run(out, tmp_path)
-    found = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    found = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
     assert [(entry.first_group, entry.last_group) for entry in found] == [(0, 63), (64, 127)]
-    assert sum(entry.figures["rows_in"] for entry in found) == 100
-    assert {entry.figures["source"] for entry in found} == {"new"}
+    assert sum(entry.metrics["rows_in"] for entry in found) == 100
+    assert {entry.metrics["source"] for entry in found} == {"new"}
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 7])
@@ -318,8 +318,8 @@ def test_damaged_local_copies_are_replaced_and_counted(spark, job_conf, files, t
     assert len(damaged) >= 2
     files.add(*[(f"k{number}", number) for number in range(100)])
     run(out, tmp_path)
-    found = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
-    assert [entry.figures["source"] for entry in found] == ["snapshot", "snapshot"]
-    assert [entry.figures["copies_discarded"] for entry in found] == [1, 1]
+    found = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    assert [entry.metrics["source"] for entry in found] == ["snapshot", "snapshot"]
+    assert [entry.metrics["copies_discarded"] for entry in found] == [1, 1]
     second = {row for row in output(spark, tmp_path) if row[1] == 2}
     assert second == {(f"k{number}", 2, 2 * number) for number in range(100)}

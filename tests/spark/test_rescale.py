@@ -5,7 +5,7 @@ import json
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by, subtask_figures
+from millpond.spark import key_by, subtask_metrics
 from pyspark.errors import StreamingQueryException
 from streaming import RUNNING, Running, output, run
 
@@ -38,9 +38,9 @@ def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
         query = restart(files.stream(), tmp_path)
         assert output(spark, tmp_path) == expected(round_number)
     checkpoint = str(tmp_path / "query" / "checkpoint")
-    newest = [each for each in subtask_figures(spark, checkpoint) if each.checkpoint_id == 4]
+    newest = [each for each in subtask_metrics(spark, checkpoint) if each.checkpoint_id == 4]
     assert len(newest) == 5
-    assert {each.figures["source"] for each in newest} == {"rescaled"}
+    assert {each.metrics["source"] for each in newest} == {"rescaled"}
     assert query.lastProgress is not None
 
 
@@ -85,7 +85,7 @@ def test_the_number_of_key_groups_where_nobody_sets_it(spark, job_conf, files, t
     files.add(("a", 1), ("b", 1))
     restart(files.stream(), tmp_path)
     assert output(spark, tmp_path) == [(key, n, n) for key in "ab" for n in (1, 2)]
-    pointers = subtask_figures(spark, str(tmp_path / "query" / "checkpoint"))
+    pointers = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
     assert max(each.last_group for each in pointers) == 511
     files.add(("a", 1))
     spark.conf.set("spark.millpond.max-parallelism", "128")

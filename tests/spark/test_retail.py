@@ -14,7 +14,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond.checkpoint import KeyedStateHandle
-from millpond.spark import create_savepoint, subtask_figures
+from millpond.spark import create_savepoint, subtask_metrics
 from millpond.spark.metrics.batch_metrics import read_pointers
 
 pytestmark = pytest.mark.spark
@@ -240,8 +240,8 @@ def test_two_executors_are_exact_and_keep_their_subtasks(spark, retail, expected
     check_state(spark, tmp_path, expected)
     homes: dict[int, list[tuple[object, object]]] = {}
     for batch in range(last(tmp_path, "commits") + 1):
-        for entry in subtask_figures(spark, str(tmp_path / "checkpoint"), batch):
-            where = (entry.figures["executor"], entry.figures["source"])
+        for entry in subtask_metrics(spark, str(tmp_path / "checkpoint"), batch):
+            where = (entry.metrics["executor"], entry.metrics["source"])
             homes.setdefault(entry.first_group, []).append(where)
     assert len(homes) == 2
     for visits in homes.values():

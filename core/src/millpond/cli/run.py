@@ -108,23 +108,23 @@ def _show_new(query: StreamingQuery, shown: int) -> int:
 
 
 def _report(spark: SparkSession, job: JobFile) -> None:
-    from millpond.spark import subtask_figures  # noqa: PLC0415 - an extra
+    from millpond.spark import subtask_metrics  # noqa: PLC0415 - an extra
 
     rows = []
     with working("reading the metrics"):
-        found = subtask_figures(spark, job.uri(job.sink.checkpoint))
+        found = subtask_metrics(spark, job.uri(job.sink.checkpoint))
     for subtask in found:
-        figures: dict[str, Any] = subtask.figures
-        spent = figures["open_ms"] + figures["process_ms"] + figures["snapshot_ms"]
+        metrics: dict[str, Any] = subtask.metrics
+        spent = metrics["open_ms"] + metrics["process_ms"] + metrics["snapshot_ms"]
         rows.append(
             {
                 "operator": subtask.operator_uid,
                 "key_groups": f"{subtask.first_group}..{subtask.last_group}",
-                "rows_in": figures["rows_in"],
-                "rows_out": figures["rows_out"],
+                "rows_in": metrics["rows_in"],
+                "rows_out": metrics["rows_out"],
                 "ms": round(spent),
-                "bytes_written": figures["bytes_written"],
-                "state_from": figures["source"],
+                "bytes_written": metrics["bytes_written"],
+                "state_from": metrics["source"],
             }
         )
     if rows:

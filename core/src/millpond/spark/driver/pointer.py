@@ -59,10 +59,10 @@ class Pointer:
         POINTER.check(pointer.format_version, f"of {pointer.operator_uid!r}")
         return pointer
 
-    def figures_dict(self) -> dict[str, Any]:
+    def metrics_by_name(self) -> dict[str, Any]:
         """The metrics by name."""
-        figures: dict[str, Any] = json.loads(self.figures)
-        return figures
+        metrics: dict[str, Any] = json.loads(self.figures)
+        return metrics
 
 
 POINTER_SCHEMA = StructType(

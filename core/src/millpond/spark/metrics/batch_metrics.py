@@ -15,12 +15,12 @@ from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
 from millpond.spark.schemas import brief_reason
 
 __all__ = [
-    "SubtaskFigures",
+    "SubtaskMetrics",
     "check_query",
     "keeps_timeouts",
     "read_pointers",
     "reading",
-    "subtask_figures",
+    "subtask_metrics",
 ]
 
 _OPERATOR = "applyInPandasWithState"
@@ -36,14 +36,14 @@ def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> N
 
 
 @attrs.frozen
-class SubtaskFigures:
+class SubtaskMetrics:
     """What a subtask reports of a batch.
 
     Attributes:
         operator_uid: the operator.
         first_group, last_group: its key groups.
         checkpoint_id: the batch id plus one.
-        figures: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
+        metrics: the metrics by name: ``rows_in``, ``rows_out``; ``open_ms``, ``process_ms``,
             ``snapshot_ms``; ``bytes_written``, ``rows_written`` to the checkpoint directory;
             ``snapshot_bytes``, what a restore would read; ``source``, where the backend came
             from: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``;
@@ -54,7 +54,7 @@ class SubtaskFigures:
     first_group: int
     last_group: int
     checkpoint_id: int
-    figures: dict[str, object]
+    metrics: dict[str, object]
 
 
 @contextmanager
@@ -107,9 +107,9 @@ def read_pointers(
     return sorted(pointers, key=lambda pointer: (pointer.operator_uid, pointer.first_group))
 
 
-def subtask_figures(
+def subtask_metrics(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
-) -> list[SubtaskFigures]:
+) -> list[SubtaskMetrics]:
     """The metrics that each subtask reported of the last batch in which it had rows.
 
     Raises:
@@ -117,12 +117,12 @@ def subtask_figures(
     """
     check_query(spark, checkpoint, batch_id)
     return [
-        SubtaskFigures(
+        SubtaskMetrics(
             pointer.operator_uid,
             pointer.first_group,
             pointer.last_group,
             pointer.checkpoint_id,
-            pointer.figures_dict(),
+            pointer.metrics_by_name(),
         )
         for pointer in read_pointers(spark, checkpoint, batch_id)
     ]

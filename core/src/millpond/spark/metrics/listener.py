@@ -18,37 +18,37 @@ from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.reporters import prometheus_text
-from millpond.spark.metrics.batch_metrics import SubtaskFigures, subtask_figures
+from millpond.spark.metrics.batch_metrics import SubtaskMetrics, subtask_metrics
 from millpond.spark.metrics.worker_metrics import numbers_of
 
-__all__ = ["MetricsListener", "OperatorFigures", "sum_figures"]
+__all__ = ["MetricsListener", "OperatorMetrics", "sum_metrics"]
 
 _LOG = logging.getLogger("millpond.metrics")
 _NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
 
 
 @attrs.frozen
-class OperatorFigures:
+class OperatorMetrics:
     """The metrics of one operator in one micro-batch.
 
     Attributes:
         batch_id: the micro-batch.
         subtasks: how many ran in it.
-        figures: the metrics by name: the sum of counts, the largest of times and quantiles.
+        metrics: the metrics by name: the sum of counts, the largest of times and quantiles.
         by_subtask: what each subtask has reported.
     """
 
     operator_uid: str
     batch_id: int
     subtasks: int
-    figures: dict[str, float]
-    by_subtask: tuple[SubtaskFigures, ...]
+    metrics: dict[str, float]
+    by_subtask: tuple[SubtaskMetrics, ...]
 
     def prometheus(self) -> str:
         """Each subtask's metrics in Prometheus' text format."""
         return prometheus_text(
             (
-                numbers_of(dict(each.figures)),
+                numbers_of(dict(each.metrics)),
                 {
                     "operator": self.operator_uid,
                     "groups": f"{each.first_group}-{each.last_group}",
@@ -58,21 +58,21 @@ class OperatorFigures:
         )
 
 
-def sum_figures(subtasks: Iterable[SubtaskFigures], batch_id: int) -> list[OperatorFigures]:
+def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[OperatorMetrics]:
     """The metrics of the subtasks that ran in a batch, by operator."""
-    by_operator: dict[str, list[SubtaskFigures]] = {}
+    by_operator: dict[str, list[SubtaskMetrics]] = {}
     for each in subtasks:
         if each.checkpoint_id == batch_id + 1:
             by_operator.setdefault(each.operator_uid, []).append(each)
     found = []
     for uid, mine in sorted(by_operator.items()):
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for each in mine:
-            for name, value in numbers_of(dict(each.figures)).items():
-                known = figures.get(name, 0.0)
+            for name, value in numbers_of(dict(each.metrics)).items():
+                known = metrics.get(name, 0.0)
                 largest = name.endswith(_NOT_SUMMED)
-                figures[name] = max(known, value) if largest else known + value
-        found.append(OperatorFigures(uid, batch_id, len(mine), figures, tuple(mine)))
+                metrics[name] = max(known, value) if largest else known + value
+        found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine)))
     return found
 
 
@@ -83,7 +83,7 @@ class MetricsListener(StreamingQueryListener):
     those of the attempts that count. Register it with ``spark.streams.addListener``.
     """
 
-    def __init__(self, spark: SparkSession, report: Callable[[OperatorFigures], None]) -> None:
+    def __init__(self, spark: SparkSession, report: Callable[[OperatorMetrics], None]) -> None:
         check_type("spark", spark, SparkSession)
         check_type("report", report, Callable)
         self._spark = spark
@@ -102,9 +102,9 @@ class MetricsListener(StreamingQueryListener):
         try:
             progress = event.progress
             checkpoint = self._checkpoints[str(progress.id)]
-            subtasks = subtask_figures(self._spark, checkpoint, progress.batchId)
-            for figures in sum_figures(subtasks, progress.batchId):
-                self._report(figures)
+            subtasks = subtask_metrics(self._spark, checkpoint, progress.batchId)
+            for metrics in sum_metrics(subtasks, progress.batchId):
+                self._report(metrics)
         except Exception:  # noqa: BLE001 - metrics never fail a query
             _LOG.warning("the metrics of a batch could not be read", exc_info=True)
 
