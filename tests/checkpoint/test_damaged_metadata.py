@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
-from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry

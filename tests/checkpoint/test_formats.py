@@ -7,10 +7,11 @@ from pathlib import Path
 import attrs
 import millpond as mp
 import pytest
-from millpond import errors, formats
-from millpond.backend.sealing import SEAL_FILE, Seal
+from millpond import errors
+from millpond import format_versions as formats
+from millpond.backend.local_copy_seal import SEAL_FILE, Seal
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.formats import Format
+from millpond.format_versions import Format
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import Layout, read_layout, write_layout

@@ -5,7 +5,7 @@ import os
 import shutil
 
 import millpond as mp
-from millpond.backend import sealing
+from millpond.backend import local_copy_seal
 from millpond_conformance.opening import open_at
 
 from fuzz.files import corpus, fingerprint
@@ -34,7 +34,7 @@ class Copies:
         self.files = {
             path.relative_to(self.directory): path.read_bytes()
             for path in self.directory.rglob("*")
-            if path.is_file() and path.name != sealing.SEAL_FILE
+            if path.is_file() and path.name != local_copy_seal.SEAL_FILE
         }
         self.expected = self.contents()
         assert self.expected is not None
@@ -59,7 +59,7 @@ class Copies:
 
     def seal(self):
         """Seal what lies there, as a backend does that was closed in good order."""
-        sealing.write_seal(self.backend, self.directory, "v1", TRUSTED[self.backend])
+        local_copy_seal.write_seal(self.backend, self.directory, "v1", TRUSTED[self.backend])
 
     def outcome(self):
         """What becomes of the copy as it lies there."""
@@ -73,7 +73,7 @@ class Copies:
         kind = rng.randrange(5)
         path = self.directory / rng.choice(list(self.files))
         if kind == 0:
-            path = self.directory / sealing.SEAL_FILE
+            path = self.directory / local_copy_seal.SEAL_FILE
             path.write_bytes(mutate_bytes(rng, path.read_bytes()))
         elif kind == 1:
             self.mutate_seal(rng)
@@ -87,10 +87,10 @@ class Copies:
 
     def mutate_seal(self, rng):
         """A changed seal with a right digest, around the same files."""
-        path = self.directory / sealing.SEAL_FILE
-        body = sealing._SEALED.unseal(path.read_bytes(), path.name)
+        path = self.directory / local_copy_seal.SEAL_FILE
+        body = local_copy_seal._SEALED.unseal(path.read_bytes(), path.name)
         tree = mutate_tree(rng, json.loads(body))
-        path.write_bytes(sealing._SEALED.seal(json.dumps(tree)))
+        path.write_bytes(local_copy_seal._SEALED.seal(json.dumps(tree)))
 
 
 class Forged(Copies):

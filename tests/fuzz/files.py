@@ -10,8 +10,8 @@ import millpond as mp
 import pyarrow as pa
 from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.checkpoint.inspection.inspector import open_stored
-from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.operator_state_snapshot import read_operator_state
+from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.checkpoint.segments import pack, unpack
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry

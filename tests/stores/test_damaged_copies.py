@@ -10,9 +10,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.backend import sealing
+from millpond.backend import local_copy_seal
 from millpond.backend.bytestore import META_FAMILY
-from millpond.formats import Format
+from millpond.format_versions import Format
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
@@ -88,7 +88,7 @@ def lose(path, rng):
 def files_of(directory, pattern="*"):
     """The files that hold something, but for the seal."""
     found = [p for p in sorted(directory.rglob(pattern)) if p.is_file() and p.stat().st_size]
-    return [path for path in found if path.name != sealing.SEAL_FILE]
+    return [path for path in found if path.name != local_copy_seal.SEAL_FILE]
 
 
 def mutate_and_open(backend, directory, count):
@@ -122,7 +122,7 @@ def test_a_damaged_seal_is_none(tmp_path):
     """Each bit of the seal counts: a copy under a changed one is thrown away."""
     for number in range(40):
         make_copy("lmdb", tmp_path)
-        flip(tmp_path / sealing.SEAL_FILE, random.Random(number))
+        flip(tmp_path / local_copy_seal.SEAL_FILE, random.Random(number))
         assert "no sound seal" in found_in("lmdb", tmp_path)
 
 
@@ -157,7 +157,7 @@ def _as_link_to_nothing(seal, aside):
 def _with_body(body):
     def write(seal, aside):
         aside.write_bytes(b"somebody's")
-        seal.write_bytes(sealing._SEALED.seal(body))
+        seal.write_bytes(local_copy_seal._SEALED.seal(body))
 
     return write
 
@@ -179,7 +179,7 @@ def test_what_is_no_seal_is_neither_waited_for_nor_written_through(tmp_path, way
     """Whatever lies in the seal's place, the copy is replaced, once, and no other file is touched."""
     make_copy("lmdb", tmp_path / "copy")
     aside = tmp_path / "aside"
-    way(tmp_path / "copy" / sealing.SEAL_FILE, aside)
+    way(tmp_path / "copy" / local_copy_seal.SEAL_FILE, aside)
     before = aside.read_bytes() if aside.exists() else None
     assert "no sound seal" in found_in("lmdb", tmp_path / "copy")
     make_copy("lmdb", tmp_path / "copy")
@@ -191,16 +191,16 @@ def test_hostile_numbers_in_a_seal(tmp_path):
     """A length that cannot be is no digest of anything."""
     for length in (-1, 1 << 70):
         make_copy("lmdb", tmp_path)
-        seal = sealing.Seal.read(tmp_path)
+        seal = local_copy_seal.Seal.read(tmp_path)
         files = tuple(attrs.evolve(file, digested=length) for file in seal.files)
-        (tmp_path / sealing.SEAL_FILE).write_bytes(attrs.evolve(seal, files=files).data())
+        (tmp_path / local_copy_seal.SEAL_FILE).write_bytes(attrs.evolve(seal, files=files).data())
         assert isinstance(found_in("lmdb", tmp_path), str)
 
 
 def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
     """What a newer Millpond has left is restored anew, for its store may hold other things."""
     with monkeypatch.context() as patch:
-        patch.setattr(sealing, "LOCAL_COPY", Format("local copy", 2))
+        patch.setattr(local_copy_seal, "LOCAL_COPY", Format("local copy", 2))
         make_copy("lmdb", tmp_path)
     assert "no sound seal" in found_in("lmdb", tmp_path)
 
@@ -224,18 +224,18 @@ def test_another_places_files_are_no_copy(backend, tmp_path):
 def test_a_copy_of_before_a_restart_of_the_machine_is_none(tmp_path, monkeypatch):
     """Stores are not synced: what was sealed before the machine was started is not opened."""
     make_copy("lmdb", tmp_path)
-    monkeypatch.setattr("millpond.backend.sealing.boot_id", lambda: "another")
+    monkeypatch.setattr("millpond.backend.local_copy_seal.boot_id", lambda: "another")
     assert "restarted" in found_in("lmdb", tmp_path)
 
 
 def reseal(directory):
     """Let files look as they did when they were sealed: damage underneath the file system."""
-    seal = sealing.Seal.read(directory)
-    now = {file.path: file for file in sealing._look(directory)}
+    seal = local_copy_seal.Seal.read(directory)
+    now = {file.path: file for file in local_copy_seal._look(directory)}
     kept = tuple(
         attrs.evolve(now[f.path], digested=f.digested, digest=f.digest) for f in seal.files
     )
-    (directory / sealing.SEAL_FILE).write_bytes(attrs.evolve(seal, files=kept).data())
+    (directory / local_copy_seal.SEAL_FILE).write_bytes(attrs.evolve(seal, files=kept).data())
 
 
 def test_damage_underneath_the_file_system_is_found_by_digests(tmp_path):
@@ -249,7 +249,7 @@ def test_damage_underneath_the_file_system_is_found_by_digests(tmp_path):
 
 def test_the_clock_of_the_file_system_is_waited_for(tmp_path, monkeypatch):
     """What no digest covers was last changed in an earlier tick than that of the seal."""
-    monkeypatch.setattr(sealing, "DIGESTED_BYTES", 4096)
+    monkeypatch.setattr(local_copy_seal, "DIGESTED_BYTES", 4096)
     for number in range(5):
         make_copy("lmdb", tmp_path)
         flip_in_place(tmp_path / "lmdb" / "data.mdb", random.Random(number))

@@ -5,7 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.row_file import RowFileWriter
+from millpond.checkpoint.row_file_format import RowFileWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
 NUMBERS = mp.ListStateDescriptor("numbers", float)

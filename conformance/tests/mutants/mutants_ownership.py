@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import millpond as mp
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from sabotage_tools import Mutant, around, mutant, on_strategies
 

@@ -27,7 +27,7 @@ from millpond.runtime import (
     open_keyed_backend,
     open_operator_backend,
 )
-from millpond.runtime.doors import (
+from millpond.runtime.public_functions import (
     assign_to_key_group,
     checkpoint_storage,
     rekey_savepoint,

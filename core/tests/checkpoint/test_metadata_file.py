@@ -6,7 +6,7 @@ import attrs
 import pytest
 from millpond import KeyedStateHandle, KeyGroupRange, errors
 from millpond.checkpoint.handles import RetiredFile, SnapshotFile
-from millpond.checkpoint.metadata_file import read_sealed, write_sealed
+from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 

@@ -4,7 +4,7 @@ import attrs
 import pytest
 from millpond import KeyGroupRange
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.row_file import RowFileWriter, SegmentBuilder, write_segments
+from millpond.checkpoint.row_file_format import RowFileWriter, SegmentBuilder, write_segments
 from millpond.checkpoint.row_file_reader import read_rows, verify_rows
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError

@@ -22,7 +22,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import Stay, WorkingDirectory
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.portable_rows import PortableRows
-from millpond.backend.snapshots import SnapshotResult, Snapshots, Strategy
+from millpond.backend.snapshot_strategies import SnapshotResult, Snapshots, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
 from millpond.backend.state_view import StateShape
 from millpond.backend.sweeper import Sweeper, SweepMetrics

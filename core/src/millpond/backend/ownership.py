@@ -15,7 +15,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from millpond.backend.failures import named
-from millpond.backend.sealing import SEAL_FILE, Seal, break_seal, write_seal
+from millpond.backend.local_copy_seal import SEAL_FILE, Seal, break_seal, write_seal
 from millpond.closing import Closeable
 from millpond.errors import DirectoryInUseError
 

@@ -1,6 +1,6 @@
 """Snapshots: storages, files, handles, strategies and restore."""
 
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.output_stream import CheckpointStreamFactory, StreamStateHandle
 from millpond.checkpoint.restore import catch_up, restore_keyed

@@ -15,14 +15,14 @@ from cattrs.gen import make_dict_unstructure_fn, override
 
 from millpond.arguments import check_type
 from millpond.backend.operator_state import OperatorStateMeta
-from millpond.checkpoint.checks import (
+from millpond.checkpoint.metadata_checks import (
     check_counts,
     check_operator_states,
     check_states,
     plain,
 )
 from millpond.checkpoint.raw_streams import OperatorRawHandle
-from millpond.formats import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
+from millpond.format_versions import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path

@@ -10,7 +10,7 @@ import attrs
 
 from millpond.arguments import check_type, check_within, checked
 from millpond.backend.operator_state import FrozenState, Mode, RestoredState
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
 from millpond.checkpoint.output_stream import CheckpointOutputStream, CheckpointStreamFactory
 from millpond.checkpoint.raw_streams import OperatorRawOutputStream

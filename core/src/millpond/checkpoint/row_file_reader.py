@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.row_file import TRAILER, Entry, Footer
+from millpond.checkpoint.row_file_format import TRAILER, Entry, Footer
 from millpond.checkpoint.segments import unpack
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
-from millpond.formats import SNAPSHOT_FILE
+from millpond.format_versions import SNAPSHOT_FILE
 from millpond.keygroups import KeyGroupRange
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.untrusted import decoding, exact_int, exact_text, parse_json

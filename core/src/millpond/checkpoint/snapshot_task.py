@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 
 from typing_extensions import override
 
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 
 __all__ = ["SnapshotTask", "run_snapshot"]
 

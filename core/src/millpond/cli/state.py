@@ -24,7 +24,7 @@ from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime import KeyedProcessFunction
-from millpond.runtime.checking import Finding, check_function
+from millpond.runtime.restore_check import Finding, check_function
 
 __all__ = ["state"]
 

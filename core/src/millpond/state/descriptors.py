@@ -14,13 +14,7 @@ from millpond.errors import (
     ArgumentTypeError,
     brief,
 )
-from millpond.state.base import (
-    StateDescriptor,
-    StateKind,
-    described,
-    required,
-    resolved_type,
-)
+from millpond.state.descriptor_base import StateDescriptor, described, required, resolved_type
 from millpond.state.interfaces import (
     AggregatingState,
     FoldingState,
@@ -29,6 +23,7 @@ from millpond.state.interfaces import (
     ReducingState,
     ValueState,
 )
+from millpond.state.kind import StateKind
 from millpond.types import (
     DeclaredKeyType,
     DeclaredType,

@@ -17,7 +17,7 @@ from millpond.backend.operator_state.frozen_state import (
     RestoredState,
 )
 from millpond.backend.operator_state.kinds import BroadcastState, OperatorListState
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,

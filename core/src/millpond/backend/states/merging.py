@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_type
-from millpond.backend.states.base import RawState
+from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
 from millpond.state.interfaces import MergingState

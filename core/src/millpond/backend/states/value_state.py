@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.states.base import RawState
+from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import CellTable
 from millpond.errors import StateTypeError
 from millpond.state.descriptors import ValueStateDescriptor

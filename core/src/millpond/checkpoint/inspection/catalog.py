@@ -16,12 +16,12 @@ import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.subtask import Subtask, read_subtask, reason_of, still_there
-from millpond.checkpoint.metadata_file import read_sealed
 from millpond.checkpoint.paths import (
     SnapshotPath,
     owner_of,
     parse_layout_path,
 )
+from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,

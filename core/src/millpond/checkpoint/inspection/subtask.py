@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.metadata_file import read_sealed
 from millpond.checkpoint.paths import METADATA_ENDING, SnapshotPath
+from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId

@@ -10,15 +10,15 @@ import attrs
 
 from millpond.arguments import check_type, typed
 from millpond.backend.operator_state import OperatorStateMeta
-from millpond.checkpoint.checks import (
+from millpond.checkpoint.handles import snapshot_converter
+from millpond.checkpoint.metadata_checks import (
     check_counts,
     check_operator_states,
     check_states,
     check_subtasks,
 )
-from millpond.checkpoint.handles import snapshot_converter
 from millpond.errors import CorruptSnapshotError, RestoreError
-from millpond.formats import SAVEPOINT
+from millpond.format_versions import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import OperatorId
 from millpond.sealed_json import SealedJson

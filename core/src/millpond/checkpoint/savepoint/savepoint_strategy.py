@@ -10,7 +10,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.arguments import check_type
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.reservation import Reservation, reserved
 from millpond.checkpoint.savepoint.savepoint_file import (

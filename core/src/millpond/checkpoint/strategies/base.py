@@ -15,7 +15,7 @@ from millpond.arguments import check_type
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.handles import (
     PORTABLE,
@@ -24,10 +24,10 @@ from millpond.checkpoint.handles import (
     RetiredFile,
     SnapshotFile,
 )
-from millpond.checkpoint.metadata_file import write_sealed
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
 from millpond.checkpoint.output_stream import CheckpointOutputStream
 from millpond.checkpoint.paths import METADATA_ENDING, new_snapshot_path, snapshot_folder
+from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.storage.checkpoint_storage import CheckpointStorage
 

@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.snapshots import SnapshotResult
+from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle
-from millpond.checkpoint.row_file import Segment, SegmentBuilder, write_segments
+from millpond.checkpoint.row_file_format import Segment, SegmentBuilder, write_segments
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.strategies.full import write_base

@@ -11,7 +11,7 @@ from typing_extensions import override
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.row_file import RowFileWriter
+from millpond.checkpoint.row_file_format import RowFileWriter
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage

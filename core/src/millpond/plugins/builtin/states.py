@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.states.kinds import make_state
+from millpond.backend.states.making import make_state
 from millpond.hookspecs import hookimpl
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State

@@ -22,9 +22,9 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
-from millpond.checkpoint.metadata_file import read_sealed, write_sealed
 from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
+from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
 from millpond.config import SPARK_SOURCE, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -34,7 +34,7 @@ from millpond.errors import (
     RestoreError,
     StorageAccessError,
 )
-from millpond.formats import LAYOUT
+from millpond.format_versions import LAYOUT
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX

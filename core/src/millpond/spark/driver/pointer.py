@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from millpond.formats import POINTER
+from millpond.format_versions import POINTER
 from millpond.keygroups import KeyGroupRange
 
 __all__ = ["POINTER_SCHEMA", "Pointer"]

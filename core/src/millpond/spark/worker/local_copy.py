@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millpond.backend.sealing import boot_id
+from millpond.backend.local_copy_seal import boot_id
 
 __all__ = ["claimed_directory", "local_root"]
 

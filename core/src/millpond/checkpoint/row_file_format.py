@@ -22,7 +22,7 @@ from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.segments import pack
 from millpond.errors import SnapshotTooLargeError
-from millpond.formats import SNAPSHOT_FILE
+from millpond.format_versions import SNAPSHOT_FILE
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar, Generic, Self
@@ -13,6 +12,7 @@ from typing_extensions import TypeVar
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, NullValueError
 from millpond.state.interfaces import State
+from millpond.state.kind import StateKind
 from millpond.state.names import check_state_name
 from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import (
@@ -24,25 +24,13 @@ from millpond.types import (
     custom_serializer,
 )
 
-__all__ = ["StateDescriptor", "StateKind", "described", "required", "resolved_type"]
+__all__ = ["StateDescriptor", "described", "required", "resolved_type"]
 
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
 S_co = TypeVar("S_co", bound=State, default=Any, covariant=True)
 
 _TYPES = {"type", "element_type", "value_type", "accumulator_type"}
-
-
-class StateKind(enum.Enum):
-    """The six kinds of keyed state, and timers; the values are written into snapshots."""
-
-    VALUE = "value"
-    LIST = "list"
-    MAP = "map"
-    REDUCING = "reducing"
-    AGGREGATING = "aggregating"
-    FOLDING = "folding"
-    TIMER = "timer"
 
 
 def _check_name(_: Any, __: Any, name: Any) -> None:

@@ -23,7 +23,7 @@ import attrs
 import cattrs
 import xxhash
 
-from millpond.formats import LOCAL_COPY
+from millpond.format_versions import LOCAL_COPY
 from millpond.sealed_json import SealedJson
 
 __all__ = ["DIGESTED_BYTES", "SEAL_FILE", "Seal", "boot_id", "break_seal", "write_seal"]
