@@ -12,12 +12,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millpond.backend.local_copy_seal import boot_id
 
 __all__ = ["claimed_directory", "local_root"]
+
+_PRIVATE = "private-"
 
 
 def local_root() -> Path:
@@ -42,10 +44,47 @@ def claimed_directory(path: Path) -> Iterator[tuple[Path, bool]]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            private = Path(tempfile.mkdtemp(prefix="private-", dir=path))
-            try:
+            with _private_directory(path) as private:
                 yield private, False
-            finally:
-                shutil.rmtree(private, ignore_errors=True)
             return
+        _remove_abandoned(path)
         yield path / "copy", True
+
+
+@contextmanager
+def _private_directory(parent: Path) -> Iterator[Path]:
+    """A directory for one task, locked while its process lives."""
+    with _guard(parent):
+        private = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=parent))
+        descriptor = os.open(private, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        yield private
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the private directories of killed processes: each may be as large as the state."""
+    found = list(parent.glob(f"{_PRIVATE}*"))
+    if not found:
+        return
+    with _guard(parent):
+        for private in found:
+            # Still locked, or gone by itself.
+            with suppress(OSError):
+                descriptor = os.open(private, os.O_RDONLY)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(private, ignore_errors=True)
+                finally:
+                    os.close(descriptor)
+
+
+@contextmanager
+def _guard(parent: Path) -> Iterator[None]:
+    """So that nobody meets a private directory between its making and its lock."""
+    with (parent / "private.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
