@@ -160,6 +160,9 @@ def test_rules_of_the_environment():
     )
     assert rules == PluginsConfig(allow="c,d", block="b,e", disable_all=False)
     assert effective_rules(config, {"MILLPOND_PLUGINS_DISABLE_ALL": "1"}).disable_all
+    disabled = PluginsConfig(disable_all=True)
+    for given in ({"MILLPOND_PLUGINS_BLOCK": "e"}, {"MILLPOND_PLUGINS_DISABLE_ALL": "0"}):
+        assert effective_rules(disabled, given).disable_all
     with pytest.raises(errors.ConfigError, match="^environment: MILLPOND_PLUGINS_DISABLE_ALL: "):
         effective_rules(config, {"MILLPOND_PLUGINS_DISABLE_ALL": "perhaps"})
 
