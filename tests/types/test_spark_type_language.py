@@ -17,7 +17,7 @@ from pyspark.sql import types as st
 from pyspark.testing.objects import ExamplePointUDT
 
 DEPTH = 3
-COLUMNS = 24
+COLUMNS = 16
 
 
 def same(found, given, declared):
