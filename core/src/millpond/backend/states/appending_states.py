@@ -8,7 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.states.merging import MergingRawState
+from millpond.backend.states.merging import MergesNamespaces
+from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
 from millpond.state.descriptors import (
@@ -22,8 +23,10 @@ from millpond.types import KeyCodec
 __all__ = ["RawAggregatingState", "RawFoldingState", "RawReducingState"]
 
 
-class _AppendingRawState(MergingRawState):
+class _AppendingRawState(RawState, MergesNamespaces):
     """States whose cell is an accumulator."""
+
+    _table: CellTable
 
     _merge_two: Callable[[Any, Any], Any]
 

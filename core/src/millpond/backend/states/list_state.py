@@ -1,4 +1,4 @@
-"""The raw state of lists, and how states of one cell merge their namespaces."""
+"""The raw state of lists."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_type
-from millpond.backend.states.merging import MergingRawState
+from millpond.backend.states.merging import MergesNamespaces
+from millpond.backend.states.raw_state import RawState
+from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
 from millpond.state.interfaces import ListState
 
 __all__ = ["RawListState"]
 
 
-class RawListState(MergingRawState, ListState[Any]):
+class RawListState(RawState, MergesNamespaces, ListState[Any]):
     """A list, stored as one cell."""
+
+    _table: CellTable
 
     @override
     def get(self) -> list[Any]:

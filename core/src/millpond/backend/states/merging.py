@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from typing_extensions import override
 
 from millpond.arguments import check_type
-from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
 from millpond.state.interfaces import MergingState
 
-__all__ = ["MergingRawState"]
+__all__ = ["MergesNamespaces"]
 
 
-class MergingRawState(RawState, MergingState[Any, Any]):
-    """Merging of namespaces, over how two stored values combine."""
+class MergesNamespaces(MergingState[Any, Any]):
+    """Merging of namespaces, over how two stored values combine; stands beside ``RawState``."""
 
     _table: CellTable
+    _place: str
+    _prepare: Callable[[Any], Any]
 
     def _combine(self, stored: list[Any]) -> Any:
         """What stored values become together; None where, with TTL, all of them have expired.

@@ -229,14 +229,18 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
         self._raw.add(value)
 
 
-class _TtlMergingState(_TtlAppendingState, MergingState[Any, Any]):
+class _MergesNamespaces(MergingState[Any, Any]):
+    """Stands beside ``_TtlAppendingState``."""
+
+    _raw: Any
+
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """An accumulator that reads would not return is left out."""
         self._raw.merge_namespaces(target, sources)
 
 
-class TtlReducingState(_TtlMergingState, ReducingState[Any]):
+class TtlReducingState(_TtlAppendingState, _MergesNamespaces, ReducingState[Any]):
     """A reduction that expires."""
 
     @override
@@ -244,7 +248,7 @@ class TtlReducingState(_TtlMergingState, ReducingState[Any]):
         self._raw.add((value, self._clock.now_ms))
 
 
-class TtlAggregatingState(_TtlMergingState, AggregatingState[Any, Any]):
+class TtlAggregatingState(_TtlAppendingState, _MergesNamespaces, AggregatingState[Any, Any]):
     """An aggregate that expires."""
 
 
