@@ -12,7 +12,11 @@ from sabotage_tools import around, mutant, on_states, on_tables
 
 @mutant("all keys are one", "V1 G1")
 def one_key_for_all(backend: Any) -> None:
-    around(backend.current, "_choose", lambda original, key, group: original("k", group * 0))
+    def choose(original: Any, key: Any, group: int) -> None:
+        original("k", group)
+        backend.current.key_group = 0
+
+    around(backend.current, "_choose", choose)
 
 
 @mutant("what was flushed is gone", "V2 S1")
