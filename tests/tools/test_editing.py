@@ -236,11 +236,11 @@ def test_entries_of_a_map(directory, tmp_path):
         (("int", "2", "OUT", "--set", "1", "--map-key", "a"), "it is not a map state"),
         (("int", "3", "OUT", "--remove"), "there is nothing to remove"),
         (("seen", "2", "OUT", "--set", "[]"), "remove it"),
-        (("int", "2", "SOURCE", "--set", "1"), "which is read"),
-        (("int", "2", "SOURCE/below", "--set", "1"), "which is read"),
+        (("int", "2", "SOURCE", "--set", "1"), "which this command reads"),
+        (("int", "2", "SOURCE/below", "--set", "1"), "which this command reads"),
         (("int", "2", "FULL", "--set", "1"), "it is not empty"),
         (("int", "2", "FULL/file", "--set", "1"), "it is a file"),
-        (("int", "2", "LINK", "--set", "1"), "which is read"),
+        (("int", "2", "LINK", "--set", "1"), "which this command reads"),
     ],
 )
 def test_edits_that_are_refused(directory, tmp_path, arguments, message):
