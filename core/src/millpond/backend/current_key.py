@@ -22,18 +22,18 @@ __all__ = ["CurrentKey"]
 class CurrentKey:
     """The key that all states of a backend work on, or the reason why none is set.
 
-    A backend derives its own where its tables want the key in another form: ``_choose`` is called
-    for every record, everything else but ``select`` is rare.
+    A backend derives its own class if its tables need the key in another form. ``select`` and
+    ``_choose`` run for every record; everything else is rare.
 
     Attributes:
         backend: the backend's name.
-        operator: whose state it is.
+        operator: the operator that owns the state.
         pickles: whether pickled bytes may be decoded.
         codec: how keys are encoded, checked and hashed.
         layout: the physical keys.
         key_group_range: the groups of this subtask.
         group_prefixes: the prefixes of these groups.
-        key_group: that of the current key; None where there is none.
+        key_group: that of the current key; None if no key is set.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -51,13 +51,13 @@ class CurrentKey:
         self.key_group: int | None = None
         self._key: Any = None
         self._failure: BaseException | None = None
-        self._closed = False  # whether everything is refused
+        self._closed = False  # whether every use is refused
 
     def expect_outside_bytes(self) -> None:
-        """Bytes of a snapshot, a savepoint or another process come in: no pickle is trusted.
+        """Stop trusting pickles: bytes of a snapshot, savepoint or other process come in.
 
         Raises:
-            ConfigError: the keys are pickled, and configuration does not allow it.
+            ConfigError: the keys are pickled, and the configuration does not allow it.
         """
         self.pickles.outside = True
         self.codec = self.codec.bound(self.pickles)
@@ -65,7 +65,7 @@ class CurrentKey:
     # ---------------------------------------------------------------- the key
 
     def select(self, key: Any, key_group: int) -> None:
-        """Choose a key that is known to be checked, with its key group.
+        """Choose a key that the caller has checked, with its key group.
 
         Raises:
             KeyGroupRangeError: the group belongs to another subtask.
@@ -90,7 +90,7 @@ class CurrentKey:
 
     @property
     def key(self) -> Any:
-        """The current key; NoCurrentKeyError where there is none."""
+        """The current key; NoCurrentKeyError if none is set."""
         if self._key is None:
             raise self.missing()
         return self._key
@@ -101,7 +101,7 @@ class CurrentKey:
         return self._key
 
     def encoded(self) -> tuple[int, bytes]:
-        """Key group and encoded current key; NoCurrentKeyError where there is none."""
+        """Key group and encoded current key; NoCurrentKeyError if none is set."""
         encoded = self.codec.encode(self.key)
         assert self.key_group is not None
         return self.key_group, encoded
@@ -123,7 +123,7 @@ class CurrentKey:
             raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
-        """Refuse everything from now on, for what is held may be half of a change."""
+        """Refuse everything from now on: the state may hold half of a change."""
         if self._failure is None:
             self._failure = cause
         self.close()
@@ -134,7 +134,7 @@ class CurrentKey:
         self.forget()
 
     def refusal(self) -> MillpondError:
-        """The error of any use of a backend that is closed or has failed."""
+        """The error that any use of a closed or failed backend raises."""
         cause = self._failure
         if cause is None:
             return BackendClosedError(self.backend)

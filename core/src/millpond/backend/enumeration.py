@@ -1,4 +1,4 @@
-"""Going through the keys of a backend, and counting what it holds."""
+"""Enumerates a backend's keys and counts its entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ S = TypeVar("S", bound=State)
 
 
 class EntrySource(ABC):
-    """What a backend does for its enumeration."""
+    """What a backend provides for its enumeration."""
 
     @abstractmethod
     def set_current_key(self, key: Any) -> None:
@@ -29,7 +29,7 @@ class EntrySource(ABC):
 
     @abstractmethod
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        """Key and namespace of what a state holds, each pair once; may be changed meanwhile."""
+        """A state's pairs of key and namespace, each once; the state may change meanwhile."""
 
     @abstractmethod
     def count_entries(self) -> int:
@@ -37,7 +37,7 @@ class EntrySource(ABC):
 
 
 class Enumeration:
-    """Finds keys and namespaces by state, requested or only restored."""
+    """Finds the keys and namespaces of a state, whether requested or only restored."""
 
     def __init__(self, current: CurrentKey, states: StateRegistry, source: EntrySource) -> None:
         self._current = current
@@ -45,14 +45,14 @@ class Enumeration:
         self._source = source
 
     def keys(self, state_name: str, namespace: Any) -> Iterator[Any]:
-        """The keys that hold something in a state and namespace, each once; in no order."""
+        """The keys with an entry in a state and namespace, each once, in any order."""
         check_type("state_name", state_name, str)
         for key, found in self.keys_and_namespaces(state_name):
             if found == namespace:
                 yield key
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """All pairs of key and namespace that hold something in a state, each once."""
+        """All pairs of key and namespace with an entry in a state, each once."""
         self._current.require_open()
         check_type("state_name", state_name, str)
         registered = self._states.known(state_name)
@@ -67,7 +67,7 @@ class Enumeration:
     def apply(
         self, function: Callable[[Any, S], None], state: S, state_name: str, namespace: Any
     ) -> None:
-        """Call ``function(key, state)`` for each key of a namespace; the current key returns."""
+        """Call ``function(key, state)`` for each key of a namespace; restore the current key."""
         before = self._current.key_or_none
         try:
             for key in list(self.keys(state_name, namespace)):
@@ -80,6 +80,6 @@ class Enumeration:
                 self._source.set_current_key(before)
 
     def count(self) -> int:
-        """How many entries are stored; map entries count singly."""
+        """The number of stored entries; each map entry counts."""
         self._current.require_open()
         return self._source.count_entries()

@@ -1,4 +1,4 @@
-"""Which part of a stored value with a time to live has not expired at a moment."""
+"""Finds the part of a stored value with a time to live that has not expired at a moment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Expiry", "live_rows"]
 
 
 class Expiry:
-    """Removes what has expired at a moment from stored values.
+    """Removes from stored values what has expired at a moment.
 
     Attributes:
-        oldest: the oldest stamp of a live value so far, in ms; None before the first one.
+        oldest: the oldest stamp of a live value so far, in ms; None before the first value.
     """
 
     def __init__(self, meta: StateMeta, now: int) -> None:
@@ -37,7 +37,7 @@ class Expiry:
         return True
 
     def of_bytes(self, data: bytes) -> bytes | None:
-        """The same bytes, those of the live elements of a list, or None where nothing is left."""
+        """The same bytes, those of a list's live elements, or None if nothing is live."""
         try:
             return self._kept(data)
         except Exception as error:
@@ -63,7 +63,7 @@ class Expiry:
 
 
 def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
-    """The rows of a state that a full snapshot takes over: none that have expired."""
+    """The rows of a state that a full snapshot stores: those that have not expired."""
     if meta.ttl_ms is None:
         return list(rows)
     expiry = Expiry(meta, now)

@@ -1,8 +1,8 @@
 """The physical key of a row: key group, key, namespace and, in a map, map key.
 
-The key group comes first, big-endian, so that the rows of a range of groups follow each other.
-The other parts are encoded by their codecs, each so that its end can be found. A timer's row has
-its timestamp between the key group and the key.
+The key group comes first, big-endian, so that the rows of a range of groups are adjacent. Codecs
+encode the other parts, each so that a reader can find its end. A timer's row has its timestamp
+between the key group and the key.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Address", "KeyLayout", "end_of_prefix"]
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """The first key after all keys with a prefix; None where there is none."""
+    """The first key after all keys with a prefix; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
 class Address(NamedTuple):
-    """Key and namespace of a physical key, and where each of them ends in it."""
+    """Key and namespace of a physical key, and the position where each ends in it."""
 
     key: Any
     key_end: int
@@ -33,21 +33,21 @@ class Address(NamedTuple):
 
 
 class KeyLayout:
-    """The physical keys of an operator with a number of key groups.
+    """The layout of an operator's physical keys, for its number of key groups.
 
     Attributes:
-        group_bytes: how many bytes at the start hold the key group: 1 up to 128 groups, else 2.
+        group_bytes: the number of leading bytes for the key group: 1 up to 128 groups, else 2.
     """
 
     def __init__(self, max_parallelism: int) -> None:
         self.group_bytes = key_group_prefix_bytes(max_parallelism)
 
     def group_prefix(self, key_group: int) -> bytes:
-        """What the physical keys of a key group begin with."""
+        """The prefix of a key group's physical keys."""
         return key_group.to_bytes(self.group_bytes, "big")
 
     def end_of_group(self, key_group: int) -> bytes | None:
-        """The first physical key after those of a key group; None where there can be none."""
+        """The first physical key after those of a key group; None if there can be none."""
         return end_of_prefix(self.group_prefix(key_group))
 
     def group_of(self, physical: bytes) -> int:
@@ -65,7 +65,7 @@ class KeyLayout:
     def addresses(
         self, physical: Iterable[bytes], keys: KeyCodec, namespaces: KeyCodec
     ) -> Iterator[tuple[Any, Any]]:
-        """Key and namespace of physical keys; once where those of a map follow each other.
+        """Key and namespace of physical keys; adjacent entries of one map yield one pair.
 
         Raises:
             CorruptValueError: a key cannot be decoded.

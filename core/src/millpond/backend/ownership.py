@@ -1,4 +1,4 @@
-"""Ownership of a directory: one open backend has it, in the process that opened that backend."""
+"""Ownership of a directory: one open backend owns it, in the process that opened the backend."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["DirectoryLock", "Stay", "WorkingDirectory", "close_in_forked_childre
 
 
 class Inherited(Protocol):
-    """What a forked child finds open, and must leave alone."""
+    """An open object that a forked child inherits and must leave alone."""
 
     def disown(self) -> None:
-        """Be closed in this process, and release nothing."""
+        """Count as closed in this process, but release nothing."""
 
 
 _LOG = logging.getLogger("millpond.restore")
 
 _open: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _inherited: list[Inherited] = []
-"""Of the parent process. Kept, since a native destructor would wait for threads of the parent."""
+"""The parent's backends, kept alive: a native destructor would wait for threads of the parent."""
 
 
 def close_in_forked_children(backend: Inherited) -> None:
-    """Have a forked child find the backend closed: two processes would spoil its store."""
+    """Close the backend in forked children: two processes would corrupt its store."""
     _open.add(backend)
 
 
@@ -52,12 +52,12 @@ os.register_at_fork(after_in_child=_disown)
 
 
 class DirectoryLock(Closeable):
-    """Holds a directory against other backends, of this process and of others.
+    """Locks a directory against other backends in this and other processes.
 
     The kernel frees the lock when the process dies.
 
     Raises:
-        DirectoryInUseError: an open backend holds it.
+        DirectoryInUseError: an open backend holds the lock.
     """
 
     def __init__(self, backend: str, directory: Path) -> None:
@@ -76,7 +76,7 @@ class DirectoryLock(Closeable):
 
     @override
     def close(self) -> None:
-        """Free the directory, also where a forked child has inherited the descriptor."""
+        """Free the directory, even if a forked child has inherited the descriptor."""
         if self._file >= 0:
             fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
@@ -88,13 +88,13 @@ class WorkingDirectory(Closeable):
 
     Args:
         backend: its name.
-        path: the directory, which is made where there is none.
+        path: the directory; it is created if it is missing.
         exclusive: whether no other backend may be open there.
-        keeps: whether what is left there may be opened again (the capability ``local-copy``).
+        keeps: whether a backend may reopen what is left there (the capability ``local-copy``).
 
     Raises:
-        DirectoryInUseError: another open backend has it.
-        StoreAccessError: it is not a directory, or cannot be written.
+        DirectoryInUseError: another open backend owns the directory.
+        StoreAccessError: the path is not a directory, or cannot be written.
     """
 
     def __init__(self, backend: str, path: Path, *, exclusive: bool, keeps: bool) -> None:
@@ -106,10 +106,10 @@ class WorkingDirectory(Closeable):
             self._lock = DirectoryLock(backend, path) if exclusive else None
 
     def take_over(self, versions: frozenset[str]) -> tuple[frozenset[str], str]:
-        """Break the seal; what of some versions may be there, and why a copy was thrown away.
+        """Break the seal; return which versions may be there, and why a copy was deleted.
 
-        Nothing is opened here. A copy without a sound seal is deleted; one at a version that
-        the restore cannot use is left to the backend.
+        Opens nothing. Deletes a copy without a sound seal; leaves one at a version that the
+        restore cannot use to the backend.
         """
         if not self._keeps:
             return versions, ""
@@ -141,9 +141,9 @@ class WorkingDirectory(Closeable):
                 path.unlink()
 
     def seal(self, version: str | None, trusted: str) -> None:
-        """Seal what the closed backend has left; see ``write_seal``.
+        """Seal the files of the closed backend; see ``write_seal``.
 
-        Without a seal the next start restores the snapshot; nothing else is lost.
+        Without a seal the next start restores the snapshot; nothing is lost but time.
         """
         if not self._keeps:
             return
@@ -165,11 +165,11 @@ class WorkingDirectory(Closeable):
 
 
 class Stay:
-    """An open backend's stay in its working directory, if it has one, and how it leaves that.
+    """An open backend's use of its working directory, if it has one, from opening to closing.
 
     Attributes:
         ended: whether the backend was closed, or belongs to the parent of a forked child.
-        sound: whether what will be left in the directory may be opened again.
+        sound: whether a backend may later reopen the files in the directory.
     """
 
     def __init__(self) -> None:
@@ -178,17 +178,17 @@ class Stay:
         self._directory: WorkingDirectory | None = None
 
     def begin(self, directory: WorkingDirectory) -> None:
-        """Be given the directory, to be freed at the end."""
+        """Take the directory; ``ending`` frees it."""
         self._directory = directory
 
     def seal(self, version: str | None, trusted: str) -> None:
-        """Seal what the closed backend has left, if it is sound."""
+        """Seal the files of the closed backend if they are sound."""
         if self._directory is not None and self.sound:
             self._directory.seal(version, trusted)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Whatever happens while the backend is closed, the directory is free afterwards."""
+        """Free the directory afterwards, even if closing the backend fails."""
         self.ended = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""What snapshots are read into: a backend, or the rows in memory that tools look at."""
+"""The target of a restore: a backend, or rows in memory that tools inspect."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["RestoreTarget"]
 
 
 class RestoreTarget(Protocol):
-    """Takes the portable rows of snapshots, after it was told which states they may be of."""
+    """Takes the portable rows of snapshots, after learning which states may have rows."""
 
     @property
     def parameters(self) -> KeyedBackendParameters:
-        """What it was opened with: its place, its limits, the plugins."""
+        """The parameters of its opening: its place, its limits, the plugins."""
 
     @property
     def max_parallelism(self) -> int:
@@ -38,10 +38,10 @@ class RestoreTarget(Protocol):
         """What snapshots say of states; restoring adds to it."""
 
     def expect_outside_bytes(self) -> None:
-        """Bytes of a snapshot come in: no pickle is trusted."""
+        """Stop trusting pickles: bytes of a snapshot come in."""
 
     def expect_states(self, names: Iterable[str], /) -> None:
-        """Learn, before ``load_rows``, of which states there may be rows."""
+        """Learn, before ``load_rows``, which states may have rows."""
 
     def load_rows(self, state_name: str, rows: Iterable[Change], /) -> None:
-        """Take portable rows of a state; None as a value removes."""
+        """Take portable rows of a state; the value None removes a row."""

@@ -21,10 +21,10 @@ class SnapshotResult:
     """The result of a snapshot.
 
     Attributes:
-        handle: a ``KeyedStateHandle``, of a savepoint a ``SavepointHandle``; None where no state
+        handle: a ``KeyedStateHandle``, or a ``SavepointHandle`` for a savepoint; None if no state
             is registered.
-        bytes_written: what this snapshot added to the storage.
-        rows_written: how many rows that is.
+        bytes_written: the bytes that this snapshot added to the storage.
+        rows_written: the rows that this snapshot added to the storage.
     """
 
     handle: Any
@@ -33,14 +33,14 @@ class SnapshotResult:
 
 
 class Strategy(Protocol):
-    """What a backend asks of a snapshot strategy.
+    """What a backend requires of a snapshot strategy.
 
     Plugins derive theirs from ``millpond.checkpoint.SnapshotStrategy``, which describes it.
     """
 
     @property
     def name(self) -> str:
-        """The word that ``state.snapshot.strategy`` names it by."""
+        """The strategy's name in ``state.snapshot.strategy``."""
 
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
@@ -48,13 +48,13 @@ class Strategy(Protocol):
         """Take a snapshot."""
 
     def start(self, restored: Any) -> None:
-        """The backend begins work, at exactly a confirmed snapshot, or empty or rescaled."""
+        """The backend begins work: at exactly a confirmed snapshot, or empty, or rescaled."""
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed."""
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """A snapshot will never count."""
+        """A snapshot was aborted and will never be confirmed."""
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
         """A confirmed snapshot is not needed any more."""
@@ -64,12 +64,12 @@ class Strategy(Protocol):
 
 
 class Snapshots:
-    """The snapshots of one backend: its strategies, and what they are told.
+    """The snapshots of one backend: its strategies, and their notifications.
 
     Args:
         current: knows whether the backend is open.
-        provide: asks the plugins for the strategies, at the first need.
-        configured: the name of the one that takes snapshots.
+        provide: asks the plugins for the strategies; called at the first use.
+        configured: the name of the strategy that takes snapshots.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Snapshots:
             strategy.notify_complete(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """A snapshot will never count."""
+        """A snapshot was aborted and will never be confirmed."""
         for strategy in self._told_of(checkpoint_id):
             strategy.notify_aborted(checkpoint_id)
 
@@ -127,12 +127,12 @@ class Snapshots:
             strategy.notify_subsumed(checkpoint_id)
 
     def _told_of(self, checkpoint_id: int) -> list[Strategy]:
-        """Those to be told of a snapshot: none, where nobody has asked for a strategy yet."""
+        """The strategies to notify of a snapshot: none before the first use of a strategy."""
         self._current.require_open()
         check_type("checkpoint_id", checkpoint_id, int)
         return self._strategies or []
 
     def close(self) -> None:
-        """Cancel what runs, and wait for it."""
+        """Cancel running snapshots and wait for them."""
         for strategy in self._strategies or []:
             strategy.close()

@@ -1,4 +1,4 @@
-"""What the wrappers of states are given."""
+"""The context that wrappers of states receive."""
 
 from __future__ import annotations
 

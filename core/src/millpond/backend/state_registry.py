@@ -1,6 +1,6 @@
 """The states of a backend: requested by descriptors, checked against what was restored.
 
-This is the rare part of a keyed backend's work: it happens when a state is first asked for.
+This is the rare part of a keyed backend's work: it runs when a state is first requested.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RegisteredState:
 
     Attributes:
         declared: the descriptor that was given.
-        descriptor: the same with the serializers of plugins in place of the types they are for.
+        descriptor: the same, with plugins' serializers in place of the types they serialize.
     """
 
     meta: StateMeta
@@ -56,17 +56,17 @@ class RegisteredState:
 
 
 class TableSource(ABC):
-    """What a backend does for its registry of states."""
+    """What a backend provides for its registry of states."""
 
     @abstractmethod
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         """The table of a new state."""
 
     def table_created(self, registered: RegisteredState) -> None:
-        """The table is in place: restored rows become its content, where they are not yet."""
+        """Fill the new table with restored rows that it does not contain yet."""
 
     def cleanup_planned(self, registered: RegisteredState) -> None:
-        """The sweep of a state begins: it can go on where another process has stopped."""
+        """Prepare the sweep of a state; it can resume where another process stopped."""
 
     @abstractmethod
     def create_timer_rows(self, name: str) -> TimerRows:
@@ -74,19 +74,19 @@ class TableSource(ABC):
 
     @abstractmethod
     def make_state(self, registered: RegisteredState) -> Any:
-        """The state object over a table, wrapped; plugins make and wrap it."""
+        """The state object over a table; plugins make and wrap it."""
 
     @abstractmethod
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
         """Rewrite all stored values of a restored state that was not requested yet.
 
-        The state is at no named version afterwards, and the change listeners are told. A value
-        that ``migrate`` refuses leaves all values as they were.
+        Afterwards the state is at no named version, and the change listeners know the changes. If
+        ``migrate`` refuses a value, all values stay unchanged.
         """
 
 
 class StateRegistry:
-    """Makes states, timer queues and their wrappers, each once.
+    """Makes each state, timer queue and wrapper once.
 
     Attributes:
         restored: what snapshots say of states, requested or not.
@@ -134,7 +134,7 @@ class StateRegistry:
         return state
 
     def known(self, name: str) -> RegisteredState | None:
-        """What is known of a state that was requested; None where it was not."""
+        """The entry of a requested state; None if it was not requested."""
         return self._registered.get(name)
 
     def _register(
@@ -162,7 +162,7 @@ class StateRegistry:
         return key_codec_for(declared, find).bound(self._current.pickles)
 
     def _make_anew(self, fresh: RegisteredState) -> None:
-        """Make table and state; where that fails, what was restored waits for the next request."""
+        """Make table and state; if that fails, the restored rows wait for the next request."""
         name = fresh.meta.name
         self.tables[name] = self._source.create_table(fresh)
         try:
@@ -189,8 +189,8 @@ class StateRegistry:
     def _migrate_restored(self, fresh: RegisteredState) -> None:
         """Bring all stored entries of a restored state to the declared type, at once.
 
-        So there is never a mixture: what the next snapshot says of the state holds for every
-        entry in it.
+        So entries are never mixed: the next snapshot's description of the state is true of every
+        entry.
         """
         stored = self.restored.get(fresh.meta.name)
         migrate = None if stored is None else self._migration(stored, fresh)
@@ -236,7 +236,7 @@ class StateRegistry:
         return self._timers[name][1]
 
     def has_timers(self, domain: str) -> bool:
-        """Whether there is a queue of a domain, requested or restored."""
+        """Whether a domain has a queue, requested or restored."""
         name = timer_state(domain)
         return name in self._timers or name in self.restored
 

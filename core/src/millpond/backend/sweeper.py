@@ -1,8 +1,8 @@
-"""Removing expired entries that are not read any more.
+"""Removes expired entries that no one reads any more.
 
-At each flush a few rows of each state with TTL are looked at, where the last look ended. The
-cost is bounded by what the bundle has changed. A pass over the whole state begins only once
-something in it can have expired: the oldest stamp that the last pass has seen says when.
+Each flush visits a few rows of each state with TTL, starting where the last visit ended. The
+bundle's number of changes bounds the cost. A pass over the whole state begins only once
+something in it can have expired, which follows from the oldest stamp that the last pass saw.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
-"""Rows looked at in a flush that has changed nothing, so that idle states are cleaned too."""
+"""Rows that a flush without changes visits, so that idle states are cleaned too."""
 
 _AT_MOST = 50_000
 
 
 class Swept(Protocol):
-    """A table, as far as its sweep needs it."""
+    """The part of a table that its sweep needs."""
 
     def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
-        """Look at up to ``limit`` rows; ``CellTable.sweep`` says what is returned."""
+        """Visit up to ``limit`` rows; see ``CellTable.sweep`` for the result."""
 
     def changed_entries(self) -> int:
-        """How many entries the bundle has changed."""
+        """The number of entries that the bundle has changed."""
 
 
 @attrs.define
 class SweepMetrics:
-    """What the clean-up of one state has done since the backend was opened.
+    """The work of one state's clean-up since the backend was opened.
 
     Attributes:
-        visited: rows looked at.
-        removed: rows removed; a list from which only some elements went does not count.
-        passes: how often the whole state was looked through.
+        visited: rows visited.
+        removed: rows removed; a list that lost only some elements does not count.
+        passes: completed passes over the whole state.
     """
 
     visited: int = 0
@@ -60,9 +60,9 @@ class Sweep:
 
     Args:
         meta: the state.
-        strategies: how its descriptor wants it.
+        strategies: the clean-up strategies of its descriptor.
         now: the time in ms; nothing is buffered yet.
-        table: where the entries are.
+        table: the table of the entries.
         fresh: whether nothing is stored yet either, so that nothing can expire for a while.
     """
 
@@ -78,7 +78,7 @@ class Sweep:
         self._meta = meta
         self._strategies = strategies
         self._table = table
-        self._oldest: int | None = None  # of the pass that is under way
+        self._oldest: int | None = None  # of the current pass
         self._last_oldest = now if fresh else _LONG_AGO  # of the last complete pass
         self._last_flush = now
         self.metrics = SweepMetrics()
@@ -91,16 +91,16 @@ class Sweep:
         return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
 
     def resume(self, progress: bytes) -> None:
-        """Go on where another process has stopped, whatever the time to live was there."""
+        """Continue where another process stopped, even if its time to live was different."""
         under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
 
     def run(self, now: int) -> None:
-        """Go on for as many rows as the number of entries that the bundle has changed allows."""
+        """Continue the sweep; the number of entries that the bundle changed limits the rows."""
         if self._oldest is None:
             if now < self._expiry_of(self._last_oldest):
                 return
-            # Entries that are still buffered will not be seen; they are as old as the bundle.
+            # The pass will not see entries still in the buffer; they are as old as the bundle.
             self._oldest = self._last_flush
         wanted = self._strategies.entries_per_change * self._table.changed_entries()
         expiry = Expiry(self._meta, now)
@@ -114,7 +114,7 @@ class Sweep:
             self.metrics.passes += 1
 
     def flushed(self, now: int) -> None:
-        """A bundle ended at this time in ms; what the next one buffers is not older."""
+        """Note that a bundle ended at this time in ms; the next one's entries are not older."""
         self._last_flush = now
 
 
@@ -128,12 +128,12 @@ class Sweeper:
     def plan(
         self, meta: StateMeta, strategies: CleanupStrategies | None, table: Swept, *, fresh: bool
     ) -> None:
-        """Sweep a state from now on, or not any more.
+        """Start or stop sweeping a state.
 
         Args:
             meta: the state.
-            strategies: how its descriptor wants it; None where it has no TTL.
-            table: where its entries are.
+            strategies: the clean-up strategies of its descriptor; None if it has no TTL.
+            table: the table of its entries.
             fresh: whether nothing is stored yet.
         """
         if strategies is None or not strategies.entries_per_change:
@@ -147,14 +147,14 @@ class Sweeper:
         return self._sweeps.get(state)
 
     def run(self) -> None:
-        """Look at some entries of each state; each flush begins with this."""
+        """Visit some entries of each state; each flush begins with this."""
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():
                 sweep.run(now)
 
     def flushed(self) -> None:
-        """Nothing is buffered any more: what is written from now on is not older than now."""
+        """Note that the buffer is empty: entries written from now on are not older than now."""
         if self._sweeps:
             now = self._clock.now_ms
             for sweep in self._sweeps.values():
@@ -166,9 +166,9 @@ class Sweeper:
             yield state, sweep.progress()
 
     def metrics(self) -> dict[str, SweepMetrics]:
-        """What the clean-up of each state has done since the backend was opened."""
+        """The work of each state's clean-up since the backend was opened."""
         return {state: attrs.evolve(sweep.metrics) for state, sweep in self._sweeps.items()}
 
     def removed(self) -> int:
-        """How many rows all clean-ups together have removed."""
+        """The number of rows that all clean-ups together have removed."""
         return sum(sweep.metrics.removed for sweep in self._sweeps.values())

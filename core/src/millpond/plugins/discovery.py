@@ -1,4 +1,4 @@
-"""Which plugins are installed, and which of them may be loaded; nothing is imported here."""
+"""Finds installed plugins and decides which of them may be loaded; imports none of them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PluginRecord:
         version: that distribution's version.
         target: the entry point's value.
         status: whether it can be used.
-        reason: why not, in words.
-        error: what using it raises.
+        reason: why it cannot be used, in words.
+        error: the error that using it raises.
     """
 
     name: str
@@ -60,7 +60,7 @@ class PluginRecord:
 
 
 def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
-    """All announced plugins, sorted by name and distribution; duplicates are all listed.
+    """All announced plugins, including duplicates, sorted by name and distribution.
 
     The same entry point seen twice from one distribution (an editable install beside a
     wheel) counts once.
@@ -77,9 +77,9 @@ def discover(points: Iterable[EntryPoint] | None = None) -> list[PluginRecord]:
 def effective_rules(
     config: PluginsConfig, environment: Mapping[str, str] | None = None
 ) -> PluginsConfig:
-    """The rules of configuration and of ``MILLPOND_PLUGINS_ALLOW|BLOCK|DISABLE_ALL`` together.
+    """The configured rules combined with ``MILLPOND_PLUGINS_ALLOW|BLOCK|DISABLE_ALL``.
 
-    An allow-list of the environment replaces the configured one, blocks add up.
+    The environment's allow-list replaces the configured one; blocks add up.
     """
     environment = os.environ if environment is None else environment
     variables = {f"plugins.{key}": _ENVIRONMENT + key.upper() for key in _RULES}

@@ -26,7 +26,7 @@ def make_state(
         namespace_serializer=registered.namespace_codec,
     )
     context = StateContext(backend, parameters.clock, parameters.config, backend.metrics)
-    # A chain: each implementation gets what the one before returned. Pluggy has no such call.
+    # A chain: each implementation gets the result of the one before. Pluggy has no such call.
     for implementation in reversed(hook.millpond_wrap_state.get_hookimpls()):
         values: dict[str, Any] = {"state": state, "descriptor": descriptor, "context": context}
         wrapped: Any = implementation.function(*(values[name] for name in implementation.argnames))

@@ -1,4 +1,4 @@
-"""The registry: loads plugins one by one, keeps what failed, answers by name."""
+"""The registry: loads plugins one by one, records failures, finds plugins by name."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ KNOWN_DISTRIBUTIONS = {
 
 
 class PluginRegistry:
-    """All plugins of one set of rules; pickled as the rules alone, and made anew where it arrives.
+    """All plugins of one set of rules; pickles as the rules alone and is rebuilt on unpickling.
 
-    Made at the doors (opening a backend, an operator's plan, a worker, the command line) from the
-    job's configuration, and handed down.
+    The entry points (opening a backend, an operator's plan, a worker, the command line) make it
+    from the job's configuration and hand it down.
 
     Attributes:
         rules: which plugins may be loaded.
@@ -135,7 +135,7 @@ class PluginRegistry:
 
         Raises:
             PluginNotFoundError, PluginLoadError, PluginIncompatibleError,
-            PluginBlockedError, PluginConflictError: each says what to do.
+            PluginBlockedError, PluginConflictError: each tells what to do.
         """
         if ":" in name:
             return Resolution(name, name)
@@ -170,7 +170,8 @@ class PluginRegistry:
 
         Raises:
             PluginBlockedError: the rules of this process forbid it.
-            PluginLoadError, PluginIncompatibleError, BackendMismatchError: it cannot be used.
+            PluginLoadError, PluginIncompatibleError, BackendMismatchError: the backend cannot be
+                used.
         """
         rule = blocking_rule(resolution.name, self.rules) if resolution.distribution else None
         if rule is not None:
@@ -197,7 +198,7 @@ class PluginRegistry:
         self._backends.update(backends)
 
     def storage(self, uri: str | CheckpointStorage) -> CheckpointStorage:
-        """Open a checkpoint storage by URI; a storage is returned as it is.
+        """Open a checkpoint storage by URI; a storage is returned unchanged.
 
         Raises:
             ConfigError: no plugin knows the scheme, or the place cannot be opened.
@@ -205,7 +206,7 @@ class PluginRegistry:
         return open_storage(uri, self.gather("millpond_checkpoint_storages"), self._unused())
 
     def _unused(self) -> str:
-        """Which plugins are installed and not used, each with the reason; empty if none is."""
+        """The installed plugins that cannot be used, each with its reason; empty if none."""
         reasons = (f"{each.name!r}: {each.reason}" for each in self.records if each.reason)
         return " ".join(reasons)
 
@@ -216,7 +217,7 @@ class PluginRegistry:
         return locate_savepoint(place, self.storage)
 
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
-        """The serializer that a plugin provides for a type; None where none does."""
+        """The serializer that a plugin provides for a type; None if no plugin does."""
         made = self._serializers.get(declared)
         return None if made is None else made()
 
@@ -225,7 +226,7 @@ class PluginRegistry:
         return self.gather("millpond_serializers")
 
     def make_state(self, backend: KeyedStateBackend, registered: RegisteredState) -> State:
-        """Make and wrap the state object of a state whose table the backend has."""
+        """Make and wrap the state object of a state whose table the backend has made."""
         return make_state(self.hook, backend, registered)
 
     def snapshot_strategies(self, backend: KeyedStateBackend) -> list[SnapshotStrategy]:
@@ -236,7 +237,7 @@ class PluginRegistry:
     def report(
         self, config: Config, metrics: Mapping[str, float], labels: Mapping[str, str]
     ) -> None:
-        """Hand metrics to the configured reporters; what one raises is logged, no more.
+        """Hand metrics to the configured reporters; log an error that a reporter raises.
 
         Raises:
             ConfigError: no plugin provides a configured reporter.
@@ -248,7 +249,7 @@ class PluginRegistry:
                 _LOG.exception("the metric reporter %r failed", name)
 
     def reporters(self, config: Config) -> dict[str, Callable[..., Any]]:
-        """The configured reporters by name; ConfigError where no plugin provides one."""
+        """The configured reporters by name; ConfigError if no plugin provides one."""
         if not config.metrics.reporters:
             return {}
         known = self.gather("millpond_metric_reporters", config=config)
@@ -259,7 +260,7 @@ class PluginRegistry:
         return {name: known[name] for name in config.metrics.reporters}
 
     def gather(self, hook: str, **arguments: Any) -> dict[Any, Any]:
-        """The mappings that all plugins return for a hook, as one; the first plugin wins."""
+        """All plugins' mappings for a hook, merged into one; the first plugin wins."""
         merged: dict[Any, Any] = {}
         for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}

@@ -21,14 +21,14 @@ __all__ = ["Resolution", "import_target"]
 
 @attrs.frozen
 class Resolution:
-    """Where a backend's code is and which version the driver saw.
+    """The location of a backend's code and the version that the driver saw.
 
     Attributes:
-        name: the word in the configuration.
+        name: the backend's name in the configuration.
         target: ``module`` of a plugin, or ``module:attr``.
-        distribution: empty where the backend was named as ``module:attr``.
-        version: of the distribution, on the driver.
-        api_version: of the plugin API that the driver's Millpond speaks.
+        distribution: empty if the configuration names the backend as ``module:attr``.
+        version: the distribution's version on the driver.
+        api_version: the version of the plugin API that the driver's Millpond uses.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Resolution:
 
 
 def _installed_version(distribution: str) -> str | None:
-    """None where nothing is known: a plugin shipped as a bare zip has no metadata."""
+    """The version, or None if unknown: a plugin shipped as a bare zip has no metadata."""
     try:
         return version(distribution) if distribution else None
     except PackageNotFoundError:
@@ -59,8 +59,8 @@ def _installed_version(distribution: str) -> str | None:
 def import_target(name: str, distribution: str, found: str, target: str) -> Any:
     """The object that ``module`` or ``module:attr`` names, with its API version checked.
 
-    The object itself says it (``MILLPOND_API``), or else the module that it was found in, or a
-    package around that.
+    The object itself states the version (``MILLPOND_API``), else its module or a package around
+    that module.
     """
     module_name, _, attribute = target.partition(":")
     try:
@@ -81,7 +81,7 @@ def import_target(name: str, distribution: str, found: str, target: str) -> Any:
 
 
 def _api_version(loaded: Any, module_name: str) -> Any:
-    """What the object says, or the nearest of the modules around it that says something."""
+    """The API version that the object states, else the nearest module around it that does."""
     places = [loaded]
     while module_name:
         places.append(sys.modules.get(module_name))

@@ -1,4 +1,4 @@
-"""A declared type as a node, and as plain JSON values: what a checkpoint remembers of it."""
+"""A declared type as a node, and as plain JSON values, which a checkpoint stores."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
     "typed_fields",
 ]
 
-# What reads metadata allows four levels of JSON for each level of a type, and no more.
+# The metadata reader allows four levels of JSON for each level of a type, and no more.
 MAX_NESTING = 20
 TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerializer"
 
@@ -90,10 +90,10 @@ def describe(declared: Any) -> Any:
 
 
 def node_of(declared: Any) -> Node:
-    """How values of a declared type are stored.
+    """The node of a declared type: how its values are stored.
 
     Raises:
-        ConfigError: the type, or a part of it, cannot be stored; it names the part.
+        ConfigError: the type, or a part of it, cannot be stored; the error names the part.
     """
     return _Compiler(declared).node(declared, "")
 
@@ -102,7 +102,7 @@ def typed_fields(declared: Any) -> dict[str, Any]:
     """Name and type of each field of an attrs class, a dataclass or a named tuple.
 
     Raises:
-        ClassError: a field has no type, or one that cannot be found.
+        ClassError: a field has no type, or its type cannot be found.
     """
     try:
         if is_struct(declared):
@@ -116,7 +116,7 @@ def typed_fields(declared: Any) -> dict[str, Any]:
 
 
 class _Compiler:
-    """Takes a declared type apart; keeps what an error names."""
+    """Breaks a declared type into its parts; keeps what its errors name."""
 
     def __init__(self, root: Any) -> None:
         self._root = root

@@ -1,7 +1,7 @@
-"""Whether what was stored under one description can be read under another, and how.
+"""Decides whether and how values stored under one description can be read under another.
 
-The four outcomes are Flink's. Stored bytes are brought to the new form through their plain
-MessagePack values, so the old class need not exist any more.
+The four outcomes are Flink's. A migration converts stored bytes by way of their plain MessagePack
+values, so the old class need not exist any more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Transform = Callable[[Any], Any]
 
 
 def renamed_from(old_name: str) -> Mapping[str, str]:
-    """Metadata of an attrs or dataclass field that used to have another name.
+    """Metadata for an attrs or dataclass field that used to have another name.
 
     ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
     """
@@ -51,10 +51,10 @@ class NotCompatibleError(Exception):
 
 
 def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None:
-    """From plain values of an old description to those of a declared type.
+    """The function from plain values of an old description to those of a declared type.
 
     Returns:
-        None where plain values stay as they are.
+        The function, or None if plain values stay as they are.
 
     Raises:
         NotCompatibleError: the stored values cannot be converted safely.
@@ -70,7 +70,7 @@ def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None
         ((old_kind, old_parts),) = old.items()
         ((new_kind, new_parts),) = new.items()
         if (old_kind, new_kind) == ("enum", "flag") and old_parts.items() <= new_parts.items():
-            return None  # flags were described as enums, and stored as the same bits
+            return None  # older versions described flags as enums and stored the same bits
         if old_kind == new_kind:
             return _by_kind(old_kind, old_parts, declared, path)
     raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")

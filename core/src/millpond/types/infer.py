@@ -41,7 +41,7 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
 
     Args:
         declared: the type.
-        find: gives the serializers that the job's plugins provide.
+        find: looks up the serializers that the job's plugins provide.
 
     Raises:
         ConfigError: the type cannot be stored.
@@ -55,12 +55,12 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """The serializer that a plugin provides for a type; None where Millpond knows the type."""
+    """The serializer that a plugin provides for a type; None if Millpond knows the type."""
     return find(declared) if isinstance(declared, type) and declared not in SCALARS else None
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """The codec of a key type that holds a plugin's type anywhere; None where it holds none."""
+    """The codec of a key type that contains a plugin's type; None if it contains none."""
     found: list[TypeSerializer[Any]] = []
 
     def noted(part: type) -> TypeSerializer[Any] | None:
@@ -77,10 +77,10 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
 
     Args:
         declared: the type.
-        find: gives the serializers that the job's plugins provide.
+        find: looks up the serializers that the job's plugins provide.
 
     Raises:
-        ConfigError: the type cannot be a key: mutable, or without a fixed meaning.
+        ConfigError: the type cannot be a key: it is mutable, or has no fixed meaning.
     """
     return _codec(declared, find, 0)
 
@@ -152,7 +152,7 @@ def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyC
             raise StateTypeError(declared.__name__, brief(value))
         return getter(value) if len(names) > 1 else (getter(value),)
 
-    # A class compares as it likes: without some fields, and NaN with itself as unequal.
+    # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
     parts = [_part_codec(kind, find, depth) for kind in fields.values()]
     return TupleKeyCodec(parts, make, split, names, exact=False)
 
@@ -166,7 +166,7 @@ def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
 
 
 def infer_key_type(key: object) -> DeclaredKeyType[Any]:
-    """The type of a plain key or namespace, where none was declared.
+    """The type of a plain key or namespace for which no type was declared.
 
     Raises:
         NullValueError: the key is None.
@@ -193,11 +193,11 @@ def assign_to_key_group(
     Args:
         key: the key; a Python ``int`` is a ``bigint``.
         max_parallelism: the number of key groups.
-        key_type: the declared type; taken from the key where it is None.
-        find: gives the serializers that the job's plugins provide.
+        key_type: the declared type; None infers it from the key.
+        find: looks up the serializers that the job's plugins provide.
 
     Raises:
-        KeyGroupRangeError: there cannot be so many key groups.
+        KeyGroupRangeError: ``max_parallelism`` is out of range.
         NullValueError: the key is None.
         StateTypeError: the key does not fit the type.
     """

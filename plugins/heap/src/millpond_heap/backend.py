@@ -30,8 +30,8 @@ __all__ = ["HeapKeyedStateBackend"]
 class HeapKeyedStateBackend(KeyedStateBackend):
     """Keyed state in dictionaries.
 
-    Restored rows of a state stay serialized until the state is requested, so what is never
-    requested costs little and goes unchanged into the next snapshot.
+    Restored rows of a state stay serialized until the state is requested. A state that is never
+    requested costs little and enters the next snapshot unchanged.
     """
 
     name: ClassVar[str] = "heap"
@@ -52,7 +52,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def flush(self, version: str | None = None) -> None:
-        """Heap has no store to write to: changes go to the listeners."""
+        """Report the changes to the listeners; the heap has no store to write to."""
         self.current.require_open()
         check_type("version", version, str | None)
         self.sweeper.run()
@@ -101,7 +101,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def migrate_rows(self, state_name: str, migrate: Callable[[bytes], bytes | None]) -> None:
-        """Restored rows are still as they were stored."""
+        """Migrate restored rows, which are still serialized."""
         groups = self._unclaimed.get(state_name, {})
         changes = [(key, migrate(value)) for rows in groups.values() for key, value in rows.items()]
         self._unclaimed.pop(state_name, None)  # a running snapshot may read these dictionaries
@@ -116,7 +116,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             yield from table.addresses()
             return
         for rows in list(self._unclaimed.get(name, {}).values()):
-            # Deltas append: in order, the entries of one map follow each other.
+            # Deltas append rows out of order: sorting puts the entries of one map side by side.
             yield from self._key.layout.addresses(sorted(rows), self.key_codec, namespaces)
 
     @override
@@ -133,7 +133,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def freeze(self) -> StateView:
-        """Nothing is copied before it is written to."""
+        """Copy nothing now; the tables copy a dictionary before they write to it."""
         self.current.require_open()
         with self._freezing:
             view = HeapView(
@@ -143,7 +143,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         return view
 
     def _release(self, view: StateView) -> None:
-        """A view is not read any more; the last one ends the sharing."""
+        """Note that no one reads a view any more; the last view to go ends the sharing."""
         with self._freezing:
             self._live.discard(id(view))
             if not self._live:

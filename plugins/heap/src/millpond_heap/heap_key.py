@@ -1,4 +1,4 @@
-"""The current key as the heap's tables want it: a key group, and an address in its dictionaries."""
+"""The current key as the heap's tables use it: a key group and an address in its dictionaries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HeapKey(CurrentKey):
     """The current key.
 
     Attributes:
-        address: the key itself, or its encoding where equality is too coarse.
+        address: the key itself, or its encoding where Python's equality is too coarse.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -31,7 +31,7 @@ class HeapKey(CurrentKey):
 
     @contextmanager
     def turned_to(self, key_group: int | None, address: Any) -> Iterator[None]:
-        """Let the tables work on another key for a moment."""
+        """Switch the tables to another key inside the ``with`` block."""
         before = self.key_group, self.address
         self.key_group, self.address = key_group, address
         try:

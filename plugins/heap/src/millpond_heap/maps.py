@@ -55,7 +55,7 @@ class HeapMapTable(HeapTable, MapTable):
         return {} if found is None else found
 
     def _part_map(self, by_key: dict[Any, dict[Any, Any]], namespace: Any) -> None:
-        """Copy the current key's map, unless it is this table's own already."""
+        """Copy the current key's map if a snapshot may still read it."""
         sharing, current = self.sharing, self._current
         if sharing is None or current.address not in by_key:
             return
@@ -104,7 +104,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
-        """The map is found anew for each entry, since a snapshot parts it."""
+        """Look the map up for each entry: a write during a snapshot replaces it with a copy."""
         group, namespace, address = place
         groups = self._groups
         nothing: dict[Any, Any] = {}
@@ -163,7 +163,7 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def count(self) -> int:
-        """The number of entries, each map entry singly."""
+        """The number of map entries."""
         return sum(
             len(entries)
             for group in self._groups.values()

@@ -8,9 +8,9 @@ __all__ = ["Sharing"]
 
 
 class Sharing:
-    """Which dictionaries and objects of a table a running snapshot may still read.
+    """Tracks which dictionaries and objects of a table a running snapshot may still read.
 
-    A table gets a new one at each freeze, so what was parted before is shared again.
+    Each freeze gives the table a new Sharing: everything counts as shared again, copies included.
     """
 
     def __init__(self, groups: dict[int | None, dict[Any, dict[Any, Any]]]) -> None:
@@ -26,7 +26,7 @@ class Sharing:
                 entries[namespace] = entries[namespace].copy()
 
     def take(self, address: tuple[Any, ...]) -> bool:
-        """Whether the mutable object at an address is the table's own; from now on it is."""
+        """Return whether the table already owns the mutable object at an address; now it does."""
         if address in self._owned:
             return True
         self._owned.add(address)

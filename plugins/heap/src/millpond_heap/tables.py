@@ -1,11 +1,11 @@
 """Tables on dictionaries: one dictionary per key group, namespace and state.
 
-Entries are the users' objects, keyed by the key itself where Python's equality says what the
-key codec says, else by its encoding. ``changed`` collects the addresses of changed entries
-where somebody listens to changes; it is None, and costs nothing, where nobody does.
+Entries are the users' objects. Their address is the key itself where Python's equality agrees
+with the key codec, else the encoded key. ``changed`` collects the addresses of changed entries
+for the change listeners; without listeners it is None and costs nothing.
 
-A frozen table shares its dictionaries with the picture that a snapshot reads: ``sharing`` says
-which, and each is copied before the first write to it. That, too, is None while no snapshot runs.
+A frozen table shares its dictionaries with the view that a snapshot reads. ``sharing`` tells
+which ones; the table copies each before the first write to it. Without a snapshot it is None.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
 
 def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
-    """From an address to its bytes, which it already is where the codec is not exact."""
+    """The function from an address to its bytes; with an inexact codec, addresses are bytes."""
     return codec.encode if codec.exact else bytes
 
 
 class HeapTable:
-    """What both tables share: addresses, and rows in and out."""
+    """The base of both tables: addresses, loading and reading of rows."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class HeapTable:
         self._sweeping: Iterator[tuple[Any, ...]] | None = None
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """The table's ``sweep``; a key group's keys are listed when the sweep comes to it."""
+        """See ``CellTable.sweep``; the sweep lists a key group's keys when it reaches the group."""
         if self._sweeping is None:
             self._sweeping = self._everything()
         current = self._current
@@ -79,7 +79,7 @@ class HeapTable:
         return visited, removed, True
 
     def _everything(self) -> Iterator[tuple[Any, ...]]:
-        """Key group, namespace and key (and map key) of each entry; meanwhile some may go."""
+        """Key group, namespace, key (and map key) of each entry; entries may go meanwhile."""
         raise NotImplementedError
 
     def _peek(self, *address: Any) -> Any:
@@ -99,20 +99,20 @@ class HeapTable:
         raise NotImplementedError
 
     def changed_entries(self) -> int:
-        """The table's ``changed_entries``; where nobody listens, a hundredth of the entries."""
+        """See ``CellTable.changed_entries``; without listeners, a hundredth of all entries."""
         return self.count() // 100 if self.changed is None else len(self.changed)
 
     def freeze(self) -> Groups:
-        """The dictionaries as they are, to be read by a snapshot; from now on they are shared."""
+        """Return the dictionaries for a snapshot to read; from now on they are shared."""
         self.sharing = Sharing(self._groups)
         return {group: dict(entries) for group, entries in self._groups.items()}
 
     def thaw(self) -> None:
-        """No snapshot reads any more."""
+        """End the sharing: no snapshot reads the dictionaries any more."""
         self.sharing = None
 
     def prepare_namespace(self, namespace: Any) -> Any:
-        """The namespace itself, or its encoding where equality is too coarse."""
+        """The namespace itself, or its encoding where Python's equality is too coarse."""
         codec = self._namespaces
         return namespace if codec.exact else codec.encode(namespace)
 
@@ -124,7 +124,7 @@ class HeapTable:
             raise self._current.missing() from None
 
     def _writable(self, namespace: Any) -> dict[Any, dict[Any, Any]]:
-        """The entries of the current key's group, those of the namespace free to be changed."""
+        """The entries of the current key's group; the caller may change those of the namespace."""
         entries = self._entries()
         sharing = self.sharing
         if sharing is not None:
@@ -142,7 +142,7 @@ class HeapTable:
         return removed
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
-        """Key and namespace of each entry; a copy, so that the caller may change the table."""
+        """Key and namespace of each entry, from a copy: the caller may change the table."""
         current = self._current
         for group in self._groups.values():
             for namespace, by_key in list(group.items()):
@@ -175,7 +175,7 @@ class HeapTable:
         return sorted(changes, key=lambda row: row[0])
 
     def flushed(self) -> None:
-        """The changes are known to the listeners: report later ones only."""
+        """Forget the changes: the listeners know them."""
         self.changed = set()
 
     def _change(self, address: tuple[Any, ...]) -> Change:

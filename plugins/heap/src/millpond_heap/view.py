@@ -1,4 +1,4 @@
-"""A frozen picture of the heap."""
+"""A frozen view of the heap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HeapView"]
 
 
 class HeapView(StateView):
-    """Dictionaries that the tables no longer write to, serialized when they are read."""
+    """Dictionaries that the tables no longer write to; reading a row serializes it."""
 
     def __init__(
         self,

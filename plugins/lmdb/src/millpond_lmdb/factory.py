@@ -15,7 +15,7 @@ __all__ = ["LmdbStateBackend"]
 
 
 class LmdbStateBackend(StateBackend):
-    """Keeps state in LMDB: fast reads, quick to open, best where state fits the page cache."""
+    """Keeps state in LMDB: reads and opens fast; best where state fits into the page cache."""
 
     name: ClassVar[str] = BACKEND
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
@@ -34,6 +34,6 @@ class LmdbStateBackend(StateBackend):
 
     @override
     def native_version(self) -> str:
-        import lmdb  # noqa: PLC0415 - raises where it is missing
+        import lmdb  # noqa: PLC0415 - raises if it is not installed
 
         return f"lmdb {lmdb.__version__} (LMDB {'.'.join(map(str, lmdb.version()))})"

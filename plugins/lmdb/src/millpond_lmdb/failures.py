@@ -1,4 +1,4 @@
-"""What LMDB's errors are to Millpond."""
+"""Translates LMDB's errors into Millpond's."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _DAMAGE = (
 
 
 def failure(directory: Path, error: Exception) -> MillpondError:
-    """What to raise for an error that LMDB has raised over a directory."""
+    """The error to raise for an error that LMDB raised while working in a directory."""
     place, reason = str(directory), str(error)
     if isinstance(error, _DAMAGE):
         return StoreDamagedError("lmdb", place, reason)
     if isinstance(error, (lmdb.MemoryError, lmdb.DiskError)):
         return StoreFullError("lmdb", place, reason)
     if reason.startswith("mdb_txn_commit") and os.strerror(errno.EIO) in reason:
-        # LMDB's word for a write that was cut short; it reads through its map, never like this.
+        # LMDB reports a short write like this. It is never a read: LMDB reads through its map.
         return StoreFullError("lmdb", place, f"{reason}: the disk is full, or fails")
     cure = "The text is LMDB's own; see its documentation"
     return store_error("lmdb", place, error) or StoreAccessError("lmdb", place, reason, cure)

@@ -1,9 +1,9 @@
-"""Keys longer than LMDB takes (511 bytes), under which prefix scans still work.
+"""Stores keys longer than LMDB's limit of 511 bytes so that prefix scans still work.
 
-A long key is stored as its first 495 bytes and a 16-byte digest of the whole, exactly 511
-bytes; the whole key goes in front of the value. Shorter keys, up to 510 bytes, are stored as
-they are, so the length tells which is which. Keys that share their first 495 bytes lie next
-to each other: a scan reads them together and puts them in order.
+A long key is stored as its first 495 bytes plus a 16-byte digest of the whole key: exactly 511
+bytes. The whole key is stored in front of the value. Shorter keys, up to 510 bytes, are stored
+unchanged, so the length tells the two apart. Keys that share their first 495 bytes lie next to
+each other: a scan reads them together and sorts them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def unpack(stored: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def restore_order(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Stored pairs, in LMDB's order, as keys and values in the order of the whole keys."""
+    """Turn stored pairs in LMDB's order into keys and values in the order of the whole keys."""
     for _, bucket in groupby(pairs, key=lambda pair: pair[0][:PREFIX]):
         first = next(bucket)
         if len(first[0]) < PREFIX:

@@ -17,11 +17,11 @@ class LmdbOptions:
 
     Attributes:
         initial_map_size: bytes of the first memory map; it grows by itself.
-        max_growth: the map grows by half of its size, but by no more bytes than this at once,
-            so that it stays close to what is needed under an address-space limit.
+        max_growth: the map grows by half its size, but by at most this many bytes at once, so
+            that under an address-space limit it stays close to the size it needs.
         max_states: how many states one subtask may have; each is a named database.
-        max_readers: slots for read transactions: one for each snapshot that runs, and one more.
-        compact_at: at opening, a file of which a larger share is free pages is written anew.
+        max_readers: slots for read transactions: one per running snapshot, and one more.
+        compact_at: opening the store compacts a file whose share of free pages is larger.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)

@@ -1,4 +1,4 @@
-"""Reading LMDB: scans, and readers that see one moment."""
+"""Reading LMDB: scans, and readers that see the store at one moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scan_cursor(
     """The rows of a cursor's database from ``start`` up to ``end``, with their whole keys."""
     if not cursor.set_range(start[:PREFIX]):
         return
-    # bytes, for no transaction here hands out buffers
+    # The items are bytes: no transaction here hands out buffers.
     entries: Any = iter(cursor)
     for key, value in restore_order(entries):
         if end is not None and key >= end:
@@ -31,7 +31,7 @@ def scan_cursor(
 
 
 class LmdbReader(StoreReader):
-    """A read transaction."""
+    """Reads through an LMDB read transaction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""LMDB as a ByteStore: a named database per state, a map that grows by itself."""
+"""LMDB as a ByteStore: a named database per state, and a map that grows by itself."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
 _LOCK_HEADER, _LOCK_SLOT = 192, 64
-"""Bytes of the lock file: LMDB's own part with the first reader's slot, each further slot."""
+"""Sizes in the lock file, in bytes: header with the first reader slot, each further slot."""
 _WORTH_COMPACTING = 16 << 20
-"""Smaller files are left as they are."""
+"""Bytes; smaller files are not compacted."""
 
 
 class LmdbStore(ByteStore):
     """One LMDB in one directory.
 
-    Writes are not synced: a killed process loses nothing of them, a lost machine loses the
+    Writes are not synced: a killed process loses none of them, and a lost machine loses the
     whole local copy anyway.
     """
 
@@ -59,7 +59,7 @@ class LmdbStore(ByteStore):
             raise
 
     def _prepare(self, used: int) -> None:
-        # One read transaction serves all gets between two writes: 1 µs a get less.
+        # One read transaction serves all gets between two writes; it saves 1 µs per get.
         self._reader: lmdb.Transaction | None = None
         self._readers: set[int] = set()
         self._idle = threading.Condition()
@@ -70,7 +70,7 @@ class LmdbStore(ByteStore):
             self.create_family(name)
         self.create_family(META_FAMILY)
         with self._failures():
-            # Slots of processes that were killed while they read would keep old pages for ever.
+            # Without this, slots of processes killed while reading would keep old pages forever.
             self._env.reader_check()
             if used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at:
                 self.compact()
@@ -92,7 +92,7 @@ class LmdbStore(ByteStore):
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
     def compact(self) -> None:
-        """Write the file anew without its free pages; nothing else may use it meanwhile."""
+        """Rewrite the file without its free pages; nothing else may use it meanwhile."""
         self._end_reading()
         target = self._directory / "compact"
         target.mkdir(exist_ok=True)
@@ -125,9 +125,9 @@ class LmdbStore(ByteStore):
             raise self._failure(error) from error
 
     def _allocate_lock_file(self) -> None:
-        """Take the disk's room for the file that is mapped for writing.
+        """Allocate disk space for the lock file, which LMDB maps for writing.
 
-        On a full disk LMDB itself would make a file of holes, and die of writing into one.
+        On a full disk LMDB would make a sparse file, and the process would die writing to a hole.
         """
         descriptor = os.open(self._directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
@@ -141,7 +141,7 @@ class LmdbStore(ByteStore):
             return [bytes(key).decode() for key, _ in transaction.cursor()]
 
     def _end_reading(self) -> None:
-        """Before anything changes: a reader keeps old pages, and the map from growing."""
+        """End the read transaction before a change: it pins old pages and the map's size."""
         if self._reader is not None:
             self._reader.abort()
             self._reader = None
@@ -171,7 +171,7 @@ class LmdbStore(ByteStore):
         try:
             if self._reader is None:
                 self._reader = self._begin_reading()
-            # bytes, for the transaction hands out no buffers
+            # The value is bytes: the transaction hands out no buffers.
             value: Any = self._reader.get(store_key(key), db=self._databases[family])
         except lmdb.Error as error:
             raise self._failure(error) from error
@@ -194,7 +194,7 @@ class LmdbStore(ByteStore):
 
     @override
     def reader(self) -> StoreReader:
-        """The map cannot grow before it is closed, so growing waits."""
+        """Open a reader; while one is open, growing the map waits."""
         self._end_reading()
         transaction = self._begin_reading()
         reader = LmdbReader(transaction, dict(self._databases), self._reader_closed, self._failure)
@@ -203,7 +203,7 @@ class LmdbStore(ByteStore):
         return reader
 
     def _begin_reading(self) -> lmdb.Transaction:
-        """A read transaction; where all slots are taken, those of dead processes are freed."""
+        """Begin a read transaction; if all slots are taken, free those of dead processes."""
         try:
             try:
                 return self._env.begin()
@@ -246,13 +246,13 @@ class LmdbStore(ByteStore):
                         put(*pack(key, value), db=database)
 
     def _grow(self, needed: int) -> None:
-        """Enlarge the map by half, at least by what a batch needs, within the allowed step."""
+        """Enlarge the map by half, at most by ``max_growth``, at least by what a batch needs."""
         with self._idle:
             self._idle.wait_for(lambda: not self._readers)
         size = self._env.info()["map_size"]
         least = max(2 * needed, 1 << 20)
         for step in (max(min(size // 2, self._options.max_growth), least), least):
-            # An environment whose own map could not be enlarged is lost.
+            # Check first: LMDB cannot use an environment after it failed to enlarge the map.
             if fits_address_space(step):
                 with self._failures():
                     self._env.set_mapsize(size + step)
@@ -262,7 +262,7 @@ class LmdbStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """``free_bytes`` are pages that later writes use first."""
+        """Return sizes of the store; ``free_bytes`` counts pages that later writes use first."""
         info, page = self._env.info(), self._env.stat()["psize"]
         with self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(db) for db in self._databases.values())]
@@ -283,7 +283,7 @@ class LmdbStore(ByteStore):
         self._end_reading()
         self._databases = {}
         self._env.close()
-        # It only serves processes that work at the same time; the next one makes its own.
+        # The lock file serves only processes that run at the same time; the next makes its own.
         (self._directory / _LOCK_FILE).unlink(missing_ok=True)
 
 

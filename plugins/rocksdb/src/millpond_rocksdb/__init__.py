@@ -11,7 +11,7 @@ from millpond.hookspecs import hookimpl
 from millpond_rocksdb.factory import RocksDBStateBackend
 from millpond_rocksdb.names import NATIVE_FORMAT
 
-if TYPE_CHECKING:  # what these import needs the native library
+if TYPE_CHECKING:  # these modules import the native library
     from millpond.backend import KeyedStateBackend
     from millpond.backend.restore_target import RestoreTarget
     from millpond.checkpoint import SnapshotStrategy
@@ -44,7 +44,7 @@ def millpond_snapshot_strategies(backend: KeyedStateBackend) -> Sequence[Snapsho
 def millpond_restore_operation(
     backend: RestoreTarget, handles: Sequence[Any]
 ) -> NativeRestore | None:
-    """Read RocksDB's own snapshots, into any backend."""
+    """Restore RocksDB's own snapshots into any backend."""
     if handles[0].format != NATIVE_FORMAT:
         return None
     from millpond_rocksdb.native_restore import NativeRestore  # noqa: PLC0415 - native

@@ -40,14 +40,14 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         return self._options
 
     def native_checkpoint(self) -> Path:
-        """Hard links to the flushed store's files, in a directory that the caller deletes."""
+        """Hard-link the flushed store's files into a directory, which the caller deletes."""
         assert self.parameters.directory is not None
         links = self.parameters.directory / f"links-{uuid.uuid4().hex}"
         self._rocksdb.checkpoint(links)
         return links
 
     def adopt_files(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
-        """Take a native snapshot's files as the store, clipped to some of its key groups."""
+        """Use a native snapshot's files as the store, clipped to some of its key groups."""
         directory = self.parameters.directory
         assert directory is not None
         self.store.close()

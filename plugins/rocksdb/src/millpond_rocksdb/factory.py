@@ -25,7 +25,7 @@ class RocksDBStateBackend(StateBackend):
 
     @override
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Where rocksdict is missing, the workers will check."""
+        """Check the options here if rocksdict is installed; otherwise the workers check them."""
         with suppress(ImportError):
             from millpond_rocksdb.options import RocksDBOptions  # noqa: PLC0415 - native
 
@@ -39,6 +39,6 @@ class RocksDBStateBackend(StateBackend):
 
     @override
     def native_version(self) -> str:
-        import rocksdict  # noqa: F401, PLC0415 - raises where it is missing
+        import rocksdict  # noqa: F401, PLC0415 - raises if it is not installed
 
         return f"rocksdict {version('rocksdict')}"

@@ -1,9 +1,9 @@
-"""Incremental snapshots: RocksDB's own files, each uploaded once.
+"""Incremental snapshots: upload each of RocksDB's own files once.
 
-A native checkpoint (hard links) is taken on the caller's thread; files that the last confirmed
-snapshot has are referred to, new ones are uploaded in parallel, small ones travel inside the
-handle. SST files never change, so a name that the confirmed snapshot holds is the same file:
-the store has been at exactly that snapshot, or has come from it.
+The caller's thread makes a native checkpoint (hard links). The snapshot refers to files that the
+last confirmed snapshot holds, uploads new ones in parallel, and puts small ones into the handle.
+SST files never change, and the store was at exactly the confirmed snapshot or continues from it:
+the same name means the same file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IncrementalStrategy(SnapshotStrategy):
 
     @override
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """What another strategy wrote is not a base."""
+        """Start from the restored snapshot if it holds RocksDB's own files, else from none."""
         native = restored is not None and restored.format == NATIVE_FORMAT
         super().start(restored if native else None)
 
@@ -97,7 +97,7 @@ class IncrementalStrategy(SnapshotStrategy):
 
 
 class _Links(EmptyView):
-    """Keeps the hard links until the upload is over."""
+    """Keeps the hard links until the upload has ended."""
 
     def __init__(self, backend: RocksDBKeyedStateBackend, links: Path) -> None:
         super().__init__(backend.shape())

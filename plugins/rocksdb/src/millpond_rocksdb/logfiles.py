@@ -1,8 +1,8 @@
-"""RocksDB's record files, its MANIFEST and logs, looked over before RocksDB reads them.
+"""Checks RocksDB's record files, its MANIFEST and logs, before RocksDB reads them.
 
-RocksDB 10.4's reader does not come back from a record of a type that only reused logs have: it
-takes it for bad, and reads it again, before it has looked at the record's checksum. So the
-headers are walked here: some hundreds, of seven bytes each.
+RocksDB 10.4's reader loops forever on a record of a type that only reused logs have: it takes the
+record for bad and reads it again, before it checks the record's checksum. So this module walks
+the headers: some hundreds, of seven bytes each.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["damaged_record"]
 _PATTERNS = ("MANIFEST-*", "*.log")
 _BLOCK = 32 << 10
 _HEADER = 7
-"""A record's checksum (4 bytes), length (2, little-endian) and type (1); none crosses a block."""
+"""Bytes of a header: checksum (4), length (2, little-endian), type (1); none crosses a block."""
 _PARTS = frozenset(range(1, 5))
-"""Types of records: a full one, the first, a middle and the last part of one."""
+"""Types of records: a whole one, and the first, a middle and the last part of one."""
 
 
 def damaged_record(directory: Path) -> str:
-    """Which record of a store that was closed RocksDB should not be given; empty where none is.
+    """Describe the first record of a closed store that RocksDB must not read; empty if none.
 
     Raises:
         OSError: a file cannot be read.

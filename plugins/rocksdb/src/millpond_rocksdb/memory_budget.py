@@ -1,7 +1,7 @@
 """One memory budget for all stores of a worker process: block cache and write buffers.
 
-The shares are Flink's: memtables may be over their limit by half before RocksDB stalls, so the
-cache, which also accounts for them, is made smaller by that.
+The shares are Flink's: memtables may exceed their limit by half before RocksDB stalls, so the
+cache, which also accounts for them, is smaller by that amount.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _MOST_ARENA = 1 << 20
 
 @attrs.frozen(eq=False)
 class MemoryBudget:
-    """What the stores of a process share.
+    """The memory that all stores of a process share.
 
     Attributes:
         total: the budget in bytes.
         cache: holds blocks, and accounts for memtables.
         write_buffers: keeps all memtables together below their share.
-        mutable_limit: beyond so many bytes of memtables RocksDB writes one to a file.
+        mutable_limit: above this many bytes of memtables RocksDB writes one to a file.
     """
 
     total: int
@@ -56,7 +56,7 @@ def process_memory() -> int:
 
 
 def memory_bytes(given: str) -> int:
-    """The bytes of a budget; ConfigError for what is neither a size nor a share up to 100 %."""
+    """The bytes of a budget; ConfigError unless it is a size or a share up to 100 %."""
     text = given.strip()
     try:
         if not text.endswith("%"):
@@ -73,8 +73,8 @@ def memory_bytes(given: str) -> int:
 def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:
     """Bytes by which memtables grow, small enough that an empty one does not fill the budget.
 
-    RocksDB's own choice is an eighth of the memtable. Were that more than the budget lets
-    memtables take, every write would end in a file of its own; so it is made smaller.
+    RocksDB by default takes an eighth of the memtable. If that exceeded the budget's share for
+    memtables, RocksDB would write a file after every write; so this chooses a smaller size.
 
     Raises:
         ConfigError: no sensible size is left.

@@ -1,4 +1,4 @@
-"""The words by which configuration and handles name RocksDB."""
+"""RocksDB's names in configuration and handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RocksDB's own files in snapshots: their names, and how they are fetched."""
+"""RocksDB's own files in snapshots: names and downloads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def name_of(file: SnapshotFile) -> str:
 
 
 def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None:
-    """Bring the files of a native snapshot into a directory, each checked.
+    """Download the files of a native snapshot into a directory and check each.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing or foreign.

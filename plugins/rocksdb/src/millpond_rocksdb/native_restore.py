@@ -1,4 +1,4 @@
-"""Restoring RocksDB's own snapshots: into RocksDB by its files, into any other backend by rows."""
+"""Restores RocksDB's own snapshots: into RocksDB as files, into any other backend as rows."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class NativeRestore:
     def run(self) -> None:
         """Load everything.
 
-        On RocksDB, the handle with the most key groups in common becomes the store, clipped to
-        the range; the rows of the others are added.
+        On RocksDB, the files of the handle that shares the most key groups become the store,
+        clipped to the range; then the rows of the other handles are added.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.

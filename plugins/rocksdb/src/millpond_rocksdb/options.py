@@ -35,7 +35,7 @@ PREDEFINED: dict[str, dict[str, Any]] = {
     },
     "flash-ssd-optimized": {"max_background_jobs": 4},
 }
-"""Sets of options under Flink's names; what is configured singly goes before them."""
+"""Sets of options under Flink's names; an option configured by itself overrides the set."""
 
 
 def _known_compression(_: Any, __: Any, value: str) -> None:
@@ -52,10 +52,10 @@ class ColumnOptions:
         block_size: bytes of a data block.
         bloom_bits: bits per key of the bloom filter; 0 switches it off.
         compression: ``none``, ``snappy``, ``lz4`` or ``zstd``.
-        compaction_trigger: so many files of level 0 start a compaction.
-        max_write_buffer_number: so many memtables at most, the one written to included.
+        compaction_trigger: the number of level-0 files that starts a compaction.
+        max_write_buffer_number: the largest number of memtables, including the active one.
         target_file_size: bytes of a file of level 1.
-        dynamic_level_bytes: whether the sizes of levels follow the data's.
+        dynamic_level_bytes: whether the level sizes follow the size of the data.
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
@@ -75,15 +75,14 @@ class RocksDBOptions(ColumnOptions):
     Attributes:
         predefined: a set of other defaults; see PREDEFINED.
         memory: a budget for block cache and memtables of all stores in a worker process, in bytes
-            or as a share of the process's memory (``25%``); ``block_cache_size`` is then not
-            looked at.
+            or as a share of the process's memory (``25%``); it replaces ``block_cache_size``.
         write_buffer_ratio: the share of the budget that memtables may take.
         block_cache_size: bytes of the block cache that all states of a worker process share.
         max_background_jobs: threads for flushes and compactions.
         max_open_files: -1 keeps all files open.
         transfer_threads: incremental snapshots: parallel uploads and downloads.
-        inline_threshold: incremental snapshots: files up to so many bytes travel in the handle.
-        state: options by state name, over the ones given here.
+        inline_threshold: incremental snapshots: the handle contains files up to this many bytes.
+        state: options by state name; they override the ones given here.
     """
 
     predefined: str = "default"
@@ -100,14 +99,14 @@ class RocksDBOptions(ColumnOptions):
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """The options for a store of this process; ConfigError for what is wrong."""
+        """The options for a store of this process; ConfigError if one is wrong."""
         made = cls.structured(options)
         arena_block_size(made.write_buffer_size, made.budget)
         return made
 
     @classmethod
     def structured(cls, options: Mapping[str, Any]) -> RocksDBOptions:
-        """Structure what stands under ``backend.rocksdb.``, on whatever machine.
+        """Structure the options under ``backend.rocksdb.``, on any machine.
 
         Raises:
             ConfigError: an option is unknown or wrong.
@@ -133,7 +132,7 @@ class RocksDBOptions(ColumnOptions):
         return memory_budget(memory_bytes(self.memory), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
-        """The options of one state; in keys of the configuration ``_`` has become ``-``."""
+        """The options of one state; configuration keys have ``-`` in place of ``_``."""
         prefix = f"backend.rocksdb.state.{state}"
         own = self.state.get(state.replace("_", "-"), {})
         if not isinstance(own, Mapping):
@@ -157,8 +156,8 @@ def column_options(
     table.set_block_size(chosen.block_size)
     if chosen.bloom_bits:
         table.set_bloom_filter(chosen.bloom_bits, block_based=False)
-    # Filters and indexes stay outside of the block cache: the cache is split into shards, and a
-    # filter larger than a shard would be read anew at every get (measured: 80 µs instead of 5).
+    # Filters and indexes stay outside the block cache: the cache is split into shards, and RocksDB
+    # would reread a filter larger than a shard at every get (measured: 80 µs instead of 5).
     table.set_cache_index_and_filter_blocks(False)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
@@ -168,7 +167,7 @@ def column_options(
     options.set_target_file_size_base(chosen.target_file_size)
     options.set_level_compaction_dynamic_level_bytes(chosen.dynamic_level_bytes)
     options.set_compression_type(getattr(DBCompressionType, chosen.compression)())
-    # A file that is a quarter tombstones is compacted soon, so that removed entries free space.
+    # RocksDB soon compacts a file with a quarter tombstones, so removed entries free space.
     options.add_compact_on_deletion_collector_factory(4096, 1024, 0.25)
     options.set_level_zero_file_num_compaction_trigger(chosen.compaction_trigger)
     return options

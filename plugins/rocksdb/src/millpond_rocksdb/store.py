@@ -32,22 +32,22 @@ _METRICS = {
     "pending_compaction_bytes": "estimate-pending-compaction-bytes",
     "delayed_write_rate": "actual-delayed-write-rate",
 }
-"""Gauges, and RocksDB's own properties that they come from."""
+"""Gauges by name, with the RocksDB property that each reads."""
 
 
 _DAMAGE = ("Corruption", os.strerror(errno.ENOENT))
 _ROOM_TO_OPEN = 128 << 20
 _ROOM_TO_WORK = 64 << 20
-"""Bytes of address space for RocksDB's threads, and for memtables and compactions: less than that
-ends the process, and not with an error (tried: 64 MB too few to open)."""
+"""Bytes of address space for RocksDB's threads, memtables and compactions: with less, the process
+dies without raising an error (tried: opening with 64 MB too few)."""
 _MADE_SINGLY = 8
-"""More new column families than these are made by opening the store anew: all at once."""
+"""To create more column families than this, reopen the store, which creates all at once."""
 
 
 class _RocksDBReader(StoreReader):
-    """An iterator per column family: each sees what was there when it was made.
+    """An iterator per column family: each sees the family as it was when the iterator was made.
 
-    Not RocksDB's snapshots: rocksdict 0.3.29 iterates past them (their gets are right).
+    RocksDB's snapshots are no use here: in rocksdict 0.3.29 iterators ignore them (gets do not).
     """
 
     def __init__(self, store: RocksDBStore, cursors: dict[str, RdictIter | UnmadeFamily]) -> None:
@@ -75,10 +75,10 @@ class _RocksDBReader(StoreReader):
 
 @cache
 def _block_cache(size: int) -> Cache:
-    """One block cache a process for all stores of that size.
+    """One block cache per process for all stores with that cache size.
 
-    Blocks are found in it again after a store was closed and opened anew, as happens in each
-    micro-batch (measured: 120 instead of 198 ms for 50,000 rows).
+    It keeps its blocks when a store is closed and reopened, as happens in each micro-batch
+    (measured: 120 instead of 198 ms for 50,000 rows).
     """
     return Cache(size)
 
@@ -86,8 +86,8 @@ def _block_cache(size: int) -> Cache:
 class RocksDBStore(ByteStore):
     """One RocksDB in one directory.
 
-    What was written reaches the disk when the store is closed or a memtable is full, all
-    column families together; after a kill the store is found at an older write.
+    Writes reach the disk when the store is closed or a memtable is full, for all column families
+    together; after a kill the store reopens at an older write.
     """
 
     def __init__(self, directory: Path, options: RocksDBOptions) -> None:
@@ -114,7 +114,7 @@ class RocksDBStore(ByteStore):
         }
         self._db = Rdict(path, native, column_families=families)
         write = WriteOptions()
-        write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property, whatever the stub says
+        write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property; the stub is wrong
         self._db.set_write_options(write)
         self._columns: dict[str, Rdict | UnmadeFamily] = {
             name: self._db.get_column_family(name) for name in families
@@ -138,7 +138,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def create_family(self, family: str) -> None:
-        """It is made when something is written to it."""
+        """Note the family; the first write creates it."""
         if family not in self._columns:
             self._columns[family] = UnmadeFamily()
             self._unmade.add(family)
@@ -150,7 +150,7 @@ class RocksDBStore(ByteStore):
         self._require_room(_ROOM_TO_WORK)
         names = sorted(self._unmade)
         try:
-            # A cursor keeps the store open, and RocksDB does not tell whether one is left.
+            # An open cursor keeps the store open, and RocksDB does not tell whether there is one.
             if len(names) > _MADE_SINGLY and not self._iterated:
                 self._reopen(names)
                 return
@@ -164,7 +164,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _reopen(self, more: list[str]) -> None:
-        """Open the store anew with more families; where that fails, as it was."""
+        """Reopen the store with more families; if that fails, reopen it without them."""
         self.close()
         try:
             self._open(self._directory, self._options, more)
@@ -200,10 +200,10 @@ class RocksDBStore(ByteStore):
         self.require_end(cursor)
 
     def require_end(self, cursor: RdictIter | UnmadeFamily) -> None:
-        """Whether a cursor is at the end; it stops in the same way where it cannot read on.
+        """Check that a stopped cursor is at the end; it also stops where it cannot read on.
 
         Raises:
-            StoreDamagedError: it could not.
+            StoreDamagedError: the cursor could not read on.
         """
         try:
             cursor.status()
@@ -211,7 +211,7 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """What to raise for an error of rocksdict, which knows them by their texts only."""
+        """The error to raise for one of rocksdict's, which differ only in their texts."""
         reason = str(error)
         if type(error) is not Exception:
             return error
@@ -226,7 +226,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """Sums over all states, but for the shared block cache."""
+        """Return sums over all states, and one value each for what all stores share."""
         columns = self._columns.values()
         summed = {
             name: float(sum(column.property_int_value(f"rocksdb.{key}") or 0 for column in columns))
@@ -239,7 +239,7 @@ class RocksDBStore(ByteStore):
         return {**summed, **shared}
 
     def checkpoint(self, directory: Path) -> None:
-        """Make a native checkpoint, of hard links, in a directory that does not exist yet."""
+        """Make a native checkpoint (hard links) in a directory that does not exist yet."""
         try:
             Checkpoint(self._db).create_checkpoint(str(directory))
         except Exception as error:
@@ -279,7 +279,7 @@ class RocksDBStore(ByteStore):
         self._closed = True
         columns = [column for name, column in self._columns.items() if name != META_FAMILY]
         failed = next(filter(None, [_closing(native) for native in (*columns, self._db)]), None)
-        # A database that could not be closed frees its lock with the last reference to it.
+        # A database that failed to close frees its lock when its last reference goes away.
         columns.clear()
         self._columns, self._handles = {}, {}
         del self._db
@@ -288,16 +288,16 @@ class RocksDBStore(ByteStore):
 
 
 def _closing(native: Rdict | UnmadeFamily) -> Exception | None:
-    """Close a column family or a database; why that failed, without the frames that hold it."""
+    """Close a column family or database; return its error, without frames that refer to it."""
     try:
         native.close()
-    except Exception as error:  # noqa: BLE001 - all are closed before the first failure is told
+    except Exception as error:  # noqa: BLE001 - close all, then raise the first error
         return error.with_traceback(None)
     return None
 
 
 def failure(directory: Path, reason: str) -> MillpondError:
-    """What an error of RocksDB is, by its text; a file that it misses is damage."""
+    """Millpond's error for one of RocksDB's, by its text; a missing file counts as damage."""
     if any(word in reason for word in _DAMAGE):
         return StoreDamagedError("rocksdb", str(directory), reason)
     cure = "RocksDB's own log, LOG in that directory, tells more"

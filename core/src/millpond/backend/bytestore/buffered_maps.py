@@ -94,10 +94,9 @@ class BufferedMapTable(BufferedTable, MapTable):
         """Encoded map keys and objects of buffer and store together, safe against changes.
 
         Invariants, whatever the caller does between two entries: ``buffered`` holds the keys that
-        were buffered at the beginning and that no chunk has shown; they come last, so none comes
-        twice. A chunk's bytes are what the store has as
-        long as ``_maps`` is the same object: a flush puts a new one in its place, and then the
-        entry is read anew. What the buffer holds always counts before what the store has.
+        were buffered at the beginning and that no chunk has contained; they come last, so no key
+        comes twice. A chunk's bytes equal the store's as long as ``_maps`` is the same object: a
+        flush replaces it, and then the entry is read again. The buffer overrides the store.
         """
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
@@ -173,6 +172,6 @@ class BufferedMapTable(BufferedTable, MapTable):
         return changes
 
     def flushed(self) -> None:
-        """The changes are stored: the buffer is empty."""
+        """Empty the buffer: the changes are stored."""
         self._maps = {}
         self._dirty = set()

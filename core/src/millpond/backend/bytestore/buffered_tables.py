@@ -1,8 +1,8 @@
 """The write-back buffer: tables that read each touched entry once and write it once.
 
-Within a bundle entries are kept as objects. At a flush the dirty ones are serialized, once,
-into one atomic batch for the store, which is also what the changelog records. Addresses are
-the physical keys: key group, key, namespace (and map key), each part self-delimiting.
+Within a bundle the tables keep entries as objects. A flush serializes each dirty one once, into
+one atomic batch for the store; the changelog records the same batch. Addresses are the physical
+keys: key group, key, namespace (and map key), each part self-delimiting.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from millpond.types import KeyCodec, TypeSerializer
 __all__ = ["SMALL", "BufferedCellTable", "BufferedTable"]
 
 SMALL = 64
-"""The weight in bytes of an entry that holds next to nothing."""
+"""The weight in bytes of an almost empty entry."""
 
 
 class BufferedTable:
-    """What both tables share: where entries are.
+    """The base of both tables: the addresses of entries.
 
     Attributes:
-        swept: up to where the clean-up has come.
+        swept: the position that the clean-up has reached.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BufferedTable:
         self.swept = b""
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
-        """The table's ``sweep``; buffered changes are newer than what is stored."""
+        """See ``CellTable.sweep``; buffered changes are newer than stored rows."""
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
             rows = list(islice(scan, limit))
         removed = 0
@@ -57,7 +57,7 @@ class BufferedTable:
         return len(rows), removed, ended
 
     def load(self, key: bytes, value: bytes | None) -> None:
-        """Put a portable row or, for None, remove it: a change like any other in the bundle."""
+        """Put a portable row, or remove it for None: a change like any other in the bundle."""
         raise NotImplementedError
 
     def _is_dirty(self, physical: bytes) -> bool:
@@ -152,6 +152,6 @@ class BufferedCellTable(BufferedTable, CellTable):
         return changes
 
     def flushed(self) -> None:
-        """The changes are stored: the buffer is empty."""
+        """Empty the buffer: the changes are stored."""
         self._entries = {}
         self._dirty = set()

@@ -23,7 +23,7 @@ _CHANGE_BYTES = 128
 
 
 class BufferedTimerRows(TimerRows):
-    """Finds the timers that are due by reading at one position per key group."""
+    """Finds due timers by reading at one position per key group."""
 
     def __init__(self, buffer: WriteBuffer, family: str, prefixes: list[bytes]) -> None:
         self._buffer = buffer
@@ -77,5 +77,5 @@ class BufferedTimerRows(TimerRows):
         return [(row, b"" if changed[row] else None) for row in sorted(changed)]
 
     def flushed(self) -> None:
-        """The changes are stored: the buffer is empty."""
+        """Empty the buffer: the changes are stored."""
         self._changed = {}

@@ -41,9 +41,9 @@ _LOAD_BATCH_BYTES = 8 << 20
 class ByteStoreBackend(KeyedStateBackend):
     """A keyed backend over an ordered key-value store.
 
-    A subclass says how a store is opened in a directory and how an unusable one is removed.
-    The store's version is written with each flush, in the same atomic batch; a flush in the
-    middle of a bundle erases it, so a store is never taken for more than it holds.
+    A subclass opens a store in a directory and removes an unusable one. Each flush writes the
+    store's version in the same atomic batch. A flush in the middle of a bundle erases the
+    version, so a store never claims a version that it does not hold.
     """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
@@ -58,14 +58,14 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @property
     def store(self) -> ByteStore:
-        """Where flushes write to."""
+        """The store that flushes write to."""
         return self.buffer.store
 
     # ---------------------------------------------------------------- what a subclass adds
 
     @abstractmethod
     def open_store(self, directory: Path) -> ByteStore:
-        """Open the store in a directory, which exists; made anew where there is none."""
+        """Open the store in an existing directory; create the store if there is none."""
 
     @abstractmethod
     def destroy_store(self, directory: Path) -> None:
@@ -92,16 +92,16 @@ class ByteStoreBackend(KeyedStateBackend):
                 self.version = found.decode()
                 return store
         except (StoreAccessError, StoreFullError):
-            # Not the copy's fault; a new store could not be opened either.
+            # The copy is not at fault: opening a new store would fail too.
             raise
-        except Exception as error:  # noqa: BLE001 - a broken local copy is only a copy: restore instead
+        except Exception as error:  # noqa: BLE001 - a copy only: restore instead
             self.discarded = str(error)
         if store is not None:
             store.close()
         return None
 
     def replace_store(self, store: ByteStore) -> None:
-        """Go on with another store, before any state was requested; the old one is closed."""
+        """Switch to another store before any state is requested; the old one is closed."""
         self.buffer.store = store
 
     # ---------------------------------------------------------------- the buffer
@@ -110,7 +110,7 @@ class ByteStoreBackend(KeyedStateBackend):
         try:
             self.flush()
         except BaseException as error:
-            # The operation that needs the room may be half done, and is not undone.
+            # The operation that needs the space may be half done, and nothing undoes it.
             self.fail(error)
             raise
 
@@ -205,7 +205,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def freeze(self) -> StateView:
-        """Through the store's own snapshot, where it has one."""
+        """Return a view of the store's own snapshot, if it has one."""
         self.current.require_open()
         for meta in self.state_metas():
             self.buffer.family(meta.name)
@@ -213,11 +213,11 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """The version marker goes first, so a half-done store is not used."""
+        """Migrate after erasing the version marker, so that no one uses a half-migrated store."""
         self.flush(None)
         family = self.buffer.family(state_name)
         for _, value in self.buffer.rows(family, b""):
-            migrate(value)  # before anything is written, for a part of them would be of no type
+            migrate(value)  # try all before writing any: a refusal must not leave two types
         try:
             for chunk in self.buffer.chunks(family, b""):
                 changes = [(key, migrate(value)) for key, value in chunk]

@@ -1,4 +1,4 @@
-"""The current key as a byte store's tables want it: encoded, behind its key group."""
+"""The current key as a byte store's tables use it: encoded, after its key group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EncodedKey(CurrentKey):
     """The current key.
 
     Attributes:
-        prefix: what its physical keys begin with; None where there is none.
+        prefix: the prefix of its physical keys; None if no key is set.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:

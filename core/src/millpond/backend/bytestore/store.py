@@ -1,4 +1,4 @@
-"""The small protocol that an ordered key-value store implements to become a backend."""
+"""The small interface that an ordered key-value store implements to become a backend."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Generator, Mapping, Sequence
 __all__ = ["META_FAMILY", "ByteStore", "StoreReader", "WriteBatch"]
 
 META_FAMILY = "default"
-"""The family that every store has from the start; it holds what Millpond notes about the store."""
+"""The family that every store has from the start; it holds Millpond's notes about the store."""
 
 WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
-"""Sorted keys and values by family; None as a value deletes."""
+"""Sorted keys and values by family; the value None deletes a key."""
 
 
 class StoreReader(ABC):
-    """What a store held at one moment, for a thread of its own to read."""
+    """A store's content at one moment, for a thread of its own to read."""
 
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """As ``ByteStore.scan``, unmoved by later writes."""
+        """See ``ByteStore.scan``; later writes have no effect on it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release it; from any thread."""
+        """Release the reader; any thread may call this."""
 
 
 class ByteStore(ABC):
     """Ordered bytes to bytes, in named families (column families, named databases).
 
     Note for implementers: one thread at a time uses a store. Keys and values have any length;
-    a store with a limit hides it. Durability against power loss is not asked for: the files
-    are a local copy. Against a killed process, what a reopened store holds must be one of
-    the states between two writes, in all families together. What the operating system or the
-    native library refuses becomes an error of Millpond (``millpond.backend.failures``).
+    a store with a limit hides it. Writes need not survive a power loss: the files are a local
+    copy. After the process was killed, a reopened store must hold a state between two writes,
+    the same one in all families. Raise Millpond's errors for those of the operating system and
+    the native library (``millpond.backend.failures``).
 
     Attributes:
-        damaged: set once the store has found that it does not hold what was written to it.
+        damaged: whether the store has found that it does not hold what was written to it.
     """
 
     damaged = False
@@ -49,10 +49,10 @@ class ByteStore(ABC):
 
     @abstractmethod
     def create_family(self, family: str) -> None:
-        """Add an empty family; nothing happens where it exists.
+        """Add an empty family, unless it exists.
 
         Raises:
-            TooManyStatesError: there is no room for another one.
+            TooManyStatesError: the store has no room for another family.
         """
 
     @abstractmethod
@@ -60,17 +60,17 @@ class ByteStore(ABC):
         """The value of a key, or None.
 
         Raises:
-            StoreDamagedError: it cannot be read.
+            StoreDamagedError: the value cannot be read.
         """
 
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Keys from ``start`` (inclusive) to ``end`` (exclusive; None: the last), in order.
+        """Rows from ``start`` (inclusive) to ``end`` (exclusive; None: to the last), in key order.
 
-        The caller closes the iterator before it writes. Its end is the end of the rows, never that
-        of what could be read.
+        The caller closes the iterator before it writes. The iterator ends only after the last
+        row; where it cannot read on, it raises.
 
         Raises:
             StoreDamagedError: a row cannot be read.
@@ -82,23 +82,23 @@ class ByteStore(ABC):
 
         Raises:
             StoreFullError: the store cannot grow any further.
-            StoreDamagedError: it does not hold what was written to it.
+            StoreDamagedError: the store does not hold what was written to it.
         """
 
     def reader(self) -> StoreReader | None:
-        """A consistent reader, so that snapshots are taken while writes go on.
+        """A consistent reader, so that a snapshot can be read while writes continue.
 
-        None, the default: snapshots are read before the next write.
+        None, the default: a snapshot is read before the next write.
         """
         return None
 
     def metrics(self) -> Mapping[str, float]:
-        """What the store says of itself, by name; none by default.
+        """The store's own metrics by name; none by default.
 
-        ``live_bytes``, where it is there, is what the stored entries take on disk.
+        ``live_bytes``, if present, is the size of the stored entries on disk.
         """
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Release files and memory; what was written is found at the next opening."""
+        """Release files and memory; the next opening finds all writes."""

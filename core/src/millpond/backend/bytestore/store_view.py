@@ -1,4 +1,4 @@
-"""A consistent picture of a byte store."""
+"""A consistent view of a byte store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 4096
 
 
 class ByteStoreView(StateView):
-    """Reads the store's own snapshot; a store without one is read before the next write."""
+    """Reads the store's own snapshot; without one, reads the store before the next write."""
 
     def __init__(self, shape: StateShape, store: ByteStore) -> None:
         super().__init__(shape)

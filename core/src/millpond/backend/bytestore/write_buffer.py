@@ -19,14 +19,14 @@ _CHUNK = 1024
 
 
 class WriteBuffer:
-    """Accounts for what tables hold back, and reads what the store has.
+    """Accounts for the changes that tables hold back, and reads from the store.
 
     Args:
-        flush: called where there is no room for another entry.
+        flush: called when the buffer has no room for another entry.
 
     Attributes:
-        store: where flushes write to.
-        reads: how many rows tables have read since the store was opened.
+        store: the store that flushes write to.
+        reads: the number of rows that tables have read since the store was opened.
     """
 
     def __init__(
@@ -46,28 +46,28 @@ class WriteBuffer:
         self._room: int = self._max_bytes
 
     def make_room(self, weight: int) -> None:
-        """Account for a buffered entry of so many bytes; flush early where the limit is hit."""
+        """Account for a buffered entry of ``weight`` bytes; flush early at the limit."""
         self._room -= max(self._entry_cost, weight)
         if self._room < 0:
             self._flush()
 
     def emptied(self) -> None:
-        """All changes are stored."""
+        """Note that all changes are stored."""
         self._room = self._max_bytes
 
     def family(self, name: str) -> str:
-        """The family of a state, made where there is none."""
+        """The family of a state, created if it is missing."""
         if name not in self.store.families():
             self.store.create_family(name)
         return name
 
     def rows(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Scan a prefix; no store iterator is open while the caller works, so it may write."""
+        """Scan a prefix; no store iterator stays open between rows, so the caller may write."""
         for chunk in self.chunks(family, prefix):
             yield from chunk
 
     def chunks(self, family: str, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The same, in lists of what was read at once."""
+        """Scan a prefix in lists, each read at once."""
         start, end = prefix, end_of_prefix(prefix)
         while True:
             self._current.require_open()
@@ -80,7 +80,7 @@ class WriteBuffer:
             start = rows[-1][0] + b"\0"
 
     def split(self, physical: bytes, namespaces: KeyCodec) -> tuple[bytes, bytes]:
-        """The address of a map and the encoded map key, of a physical key."""
+        """Split a physical key into the address of a map and the encoded map key."""
         current = self._current
         try:
             end = current.layout.parse(physical, current.codec, namespaces).namespace_end

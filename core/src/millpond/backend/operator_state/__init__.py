@@ -1,8 +1,8 @@
 """Operator state: lists and maps of a subtask, not of a key; always in memory.
 
-A split list is cut anew when the parallelism changes, of a union list every subtask gets all,
-a broadcast map is the same in every subtask. Values are stored as they are and copied on their
-way in and out, as keyed state is.
+When the parallelism changes, a split list is divided among the subtasks anew. Every subtask gets
+all elements of a union list. A broadcast map is the same in every subtask. Values are stored as
+objects and copied on their way in and out, as keyed state is.
 """
 
 from millpond.backend.operator_state.frozen_state import (

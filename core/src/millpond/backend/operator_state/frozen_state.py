@@ -1,4 +1,4 @@
-"""What snapshots know of operator state: its states' forms, and their bytes."""
+"""Operator state in snapshots: the descriptions of its states, and their bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FrozenState", "Mode", "OperatorStateMeta", "RestoredState"]
 
 
 class Mode(enum.Enum):
-    """How a state is given out when the parallelism changes."""
+    """How a state is distributed when the parallelism changes."""
 
     SPLIT = "split"
     UNION = "union"
@@ -21,7 +21,7 @@ class Mode(enum.Enum):
 
 @attrs.frozen
 class OperatorStateMeta:
-    """What a snapshot says of an operator state; ``map_key`` is of broadcast states."""
+    """A snapshot's description of an operator state; only broadcast states have ``map_key``."""
 
     name: str
     mode: Mode
@@ -38,4 +38,4 @@ class FrozenState:
 
 
 RestoredState = FrozenState
-"""A state as a snapshot gives it back, not requested yet."""
+"""A state restored from a snapshot and not requested yet."""

@@ -1,6 +1,6 @@
 """The two kinds of operator state: lists, and broadcast maps.
 
-Values are stored as they are and copied on their way in and out, as keyed state is.
+Values are stored as objects and copied on their way in and out, as keyed state is.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class OperatorListState(ListState[T]):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """Operator state has no namespaces."""
+        """Refuse: operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Operator state has no namespaces."""
+        """Refuse: operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")
 
 
@@ -160,5 +160,5 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        """Operator state has no namespaces."""
+        """Refuse: operator state has no namespaces."""
         raise UnsupportedCapabilityError("operator state", "namespaces")

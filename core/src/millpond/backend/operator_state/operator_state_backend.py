@@ -1,4 +1,4 @@
-"""The operator state of one subtask: made, restored and frozen."""
+"""Makes, restores and freezes the operator state of one subtask."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ V = TypeVar("V", default=Any)
 T = TypeVar("T", default=Any)
 
 SnapshotWriter = Callable[[int, CheckpointStorage, Sequence[FrozenState]], "Future[SnapshotResult]"]
-"""Writes frozen states to a storage: checkpoint id, storage, states; gives a result's future."""
+"""Writes frozen states: takes checkpoint id, storage, states; returns the result's future."""
 
 
 def _check_plain(descriptor: StateDescriptor) -> None:
-    """Refuse what operator state does not have, where it would do nothing."""
+    """Refuse settings that would have no effect on operator state."""
     for what, setting in (("TTL", descriptor.ttl_config), ("queryable", descriptor.query_name)):
         if setting is not None:
             raise ConfigError(descriptor.name, f"operator state has no {what}", "descriptor")
@@ -58,9 +58,9 @@ class OperatorStateBackend(Closeable):
     """The operator state of one subtask; a context manager.
 
     Args:
-        restored: what snapshots hold, the parts of one state joined.
-        write: what writes a snapshot.
-        find: gives the serializers that the job's plugins provide.
+        restored: the states from snapshots, with the parts of each state joined.
+        write: writes a snapshot.
+        find: looks up the serializers that the job's plugins provide.
         allow_pickle: whether restored state may be decoded with pickle.
     """
 
@@ -80,7 +80,7 @@ class OperatorStateBackend(Closeable):
         self._closed = False
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The split list of a descriptor: at another parallelism its elements are divided anew.
+        """The split list of a descriptor: a new parallelism divides its elements anew.
 
         Raises:
             StateConflictError: the name is used in another mode.
@@ -90,11 +90,11 @@ class OperatorStateBackend(Closeable):
         return self._list(descriptor, Mode.SPLIT)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """The union list of a descriptor: at a restore every subtask gets all elements."""
+        """The union list of a descriptor: after a restore every subtask has all elements."""
         return self._list(descriptor, Mode.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """The broadcast map of a descriptor, which is to be the same in every subtask."""
+        """The broadcast map of a descriptor; the job keeps it the same in every subtask."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
@@ -155,21 +155,21 @@ class OperatorStateBackend(Closeable):
         return state
 
     def registered_state_names(self) -> frozenset[str]:
-        """All states, broadcast ones among them, restored ones that nobody asked for as well."""
+        """The names of all states, including broadcast states and restored unrequested ones."""
         return frozenset(self._states) | frozenset(self._restored)
 
     def snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
-        """Take a snapshot of everything, restored states that nobody asked for as well.
+        """Take a snapshot of all states, including restored ones that no one has requested.
 
         Returns:
-            A future whose result has a ``handle``, None where there is no state.
+            A future of the result; its ``handle`` is None if there is no state.
         """
         check_within("checkpoint_id", checkpoint_id, *INT64)
         check_type("storage", storage, CheckpointStorage)
         return self._write(checkpoint_id, storage, self.freeze())
 
     def freeze(self) -> list[FrozenState]:
-        """Everything as it is now, by name; later changes do not touch it."""
+        """All states as they are now, sorted by name; later changes do not touch them."""
         if self._closed:
             raise BackendClosedError("operator state")
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
@@ -190,7 +190,7 @@ def _same(data: bytes) -> bytes:
 def _conversion(
     stored: OperatorStateMeta, declared: OperatorStateMeta, serializer: TypeSerializer[Any]
 ) -> Callable[[bytes], bytes]:
-    """What brings stored values to the declared type; StateMigrationError where nothing does."""
+    """The function from stored values to the declared type; else StateMigrationError."""
     if stored.map_key != declared.map_key:
         old, new = str(stored.map_key), str(declared.map_key)
         raise StateMigrationError(stored.name, "map key", old, new)

@@ -58,7 +58,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
         if values:
             stored = self._table.get_for_update(self._namespace)
             if stored is not None:
-                # The table's own list, shared with nobody: growing it in place keeps an add O(1).
+                # The table owns this list alone: growing it in place keeps an add O(1).
                 stored.extend(values)
             self._table.put(self._namespace, values if stored is None else stored)
 
@@ -68,4 +68,4 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
 
     @override
     def _moved(self, stored: Any) -> Any:
-        return list(stored)  # since a list is grown in place
+        return list(stored)  # a copy: lists grow in place

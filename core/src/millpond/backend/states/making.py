@@ -1,8 +1,8 @@
 """The six raw states, written once against tables.
 
-They check types, keep the isolation rule and know their namespace; they hold no key. What a
-table returns is the stored object itself, so everything mutable is copied on its way out;
-``check`` returns a copy of what comes in.
+They check types, keep the isolation rule and know their namespace; they hold no key. A table
+returns the stored object itself, so the states copy everything mutable on its way out; ``check``
+returns a copy of what comes in.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STATES: dict[StateKind, Any] = {
 def make_state(
     descriptor: StateDescriptor, namespace_codec: KeyCodec, table: CellTable | MapTable
 ) -> State:
-    """The raw state of a descriptor over a table, set to no namespace yet."""
+    """The raw state of a descriptor over a table, with no namespace set yet."""
     state: State = _STATES[descriptor.kind](descriptor, namespace_codec, table)
     if namespace_codec.snapshot().id == "void":
         state.set_current_namespace(VOID_NAMESPACE)

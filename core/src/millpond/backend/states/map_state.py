@@ -1,4 +1,4 @@
-"""The raw state of maps, and iterations that keep the key they were begun with."""
+"""The raw state of maps, and iterations that keep the key they began with."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MapWalk:
         self._copy_of, self._prepare_key, self._check = copy_of, prepare_key, check
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        """The entries, copied where they can be changed."""
+        """Iterate over the entries; copy mutable ones."""
         return _copied(self._table.items_at(self._place), self._copy_of)
 
     def put(self, key: Any, value: Any) -> None:
@@ -117,7 +117,7 @@ class RawMapState(RawState, MapState[Any, Any]):
         return _copied(table.items_at(table.place(self._namespace)), copy_of)
 
     def walk(self) -> MapWalk:
-        """An iteration that can write to the map it goes through."""
+        """An iteration that can write to its own map."""
         copy_of = None if self._immutable else self._copy
         return MapWalk(self._table, self._namespace, copy_of, self._key, self._value)
 

@@ -16,27 +16,27 @@ __all__ = ["MergesNamespaces"]
 
 
 class MergesNamespaces(MergingState[Any, Any]):
-    """Merging of namespaces, over how two stored values combine; stands beside ``RawState``."""
+    """Merges namespaces by combining stored values; a mixin for subclasses of ``RawState``."""
 
     _table: CellTable
     _place: str
     _prepare: Callable[[Any], Any]
 
     def _combine(self, stored: list[Any]) -> Any:
-        """What stored values become together; None where, with TTL, all of them have expired.
+        """Combine stored values into one; None if, with TTL, all of them have expired.
 
-        They are the table's own, and a running snapshot may read them: users' functions, which
-        may change both their arguments, get copies.
+        The table owns the values, and a running snapshot may read them. Users' functions may
+        change both their arguments, so they get copies.
         """
         raise NotImplementedError
 
     def _moved(self, stored: Any) -> Any:
-        """A stored value in the form in which another namespace takes it over."""
+        """The form of a stored value in which another namespace takes it over."""
         return stored
 
     @override
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Nothing changes before the users' functions are done."""
+        """Merge namespaces; change nothing before the users' functions have returned."""
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
         check_type("sources", sources, Iterable)

@@ -53,7 +53,7 @@ class RawState(State):
             raise
 
     def _check(self, value: Any, what: str = "an element") -> Any:
-        if value is None or (self._expires and value[0] is None):  # with TTL values are stamped
+        if value is None or (self._expires and value[0] is None):  # with TTL, values carry a stamp
             raise NullValueError(what, self._place)
         return self._checked(self._serializer.check, value)
 

@@ -49,7 +49,7 @@ def millpond_restore_operation(
 
 @hookimpl
 def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:
-    """Provide memory, local directories, what pyarrow knows, and fsspec where it is installed."""
+    """Provide memory, local directories, pyarrow's file systems, and fsspec's if installed."""
     return {
         **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
         **dict.fromkeys(PYARROW_SCHEMES, open_file_storage),

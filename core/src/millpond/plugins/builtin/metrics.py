@@ -1,4 +1,4 @@
-"""State metrics as a built-in plugin: the outermost wrapper. Off, no wrapper is made."""
+"""State metrics as a built-in plugin: the outermost wrapper, made only if they are on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MILLPOND_API = 1
 def millpond_wrap_state(
     state: State, descriptor: StateDescriptor, context: StateContext
 ) -> State | None:
-    """Wrap every state where latencies or sizes are tracked."""
+    """Wrap every state if the backend tracks latencies or sizes."""
     config = context.config.state
     if not config.latency_track.enabled and not config.size_track.enabled:
         return None
