@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -72,7 +73,10 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     for part in range(PARTS):
         numbered = enumerate(rows[part * step : (part + 1) * step], part * step)
         text = "\n".join(json.dumps({**row, "arrival": at}) for at, row in numbered)
-        (source / f"{part}.json").write_text(text)
+        file = source / f"{part}.json"
+        file.write_text(text)
+        # Spark takes files by their time, of which two that are written at once have the same.
+        os.utime(file, times=(part + 1, part + 1))
     if hasattr(job, "RULES"):
         (rules / "0.json").write_text("\n".join(map(json.dumps, job.RULES)))
         job.RULES_FOLDER = str(rules)
