@@ -5,13 +5,11 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
-from millpond.plugins import get_registry
 from millpond.spark import create_savepoint, key_by
-from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.driver.layout import Layout, current_layout, write_layout
-from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.worker.committed_state import own_pointer
+from operator_plans import plan_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 from streaming import RUNNING, Running, output, run
@@ -163,19 +161,8 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     write_layout(storage, OperatorId("q", "mine"), Layout(2, 1, 128))
     write_layout(storage, OperatorId("q", "theirs"), Layout(5, 1, 128))
-    plan = OperatorPlan(
-        uid="mine",
-        function=Running(),
-        rows=RowCodec.of(SCHEMA),
-        output=RowCodec.of(SCHEMA),
-        key_positions=(0,),
-        key_fields=(StringType(),),
-        event_time=None,
-        order_by=(),
-        parallelism=1,
-        config=mp.Config({"checkpoint.dir": storage.uri}),
-        resolution=get_registry().resolve("heap"),
-    )
+    config = mp.Config({"checkpoint.dir": storage.uri})
+    plan = plan_of("mine", Running(), SCHEMA, config, "heap")
     mine = current_layout(storage, OperatorId("q", "mine"))
     pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
 

@@ -7,11 +7,9 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import restore_keyed
-from millpond.plugins import get_registry
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.backend_source import acquire_backend
 from millpond.spark.worker.committed_state import CommittedState
+from operator_plans import plan_of
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -39,19 +37,7 @@ def get(tmp_path, storage, monkeypatch):
 
     def run(backend, handle, checkpoint_id, *, max_deltas=100):
         config = mp.Config({"checkpoint.dir": storage.uri, "state.snapshot.max-deltas": max_deltas})
-        plan = OperatorPlan(
-            uid="totals",
-            function=Nothing(),
-            rows=RowCodec.of(SCHEMA),
-            output=RowCodec.of(SCHEMA),
-            key_positions=(0,),
-            key_fields=(StringType(),),
-            event_time=None,
-            order_by=(),
-            parallelism=1,
-            config=config,
-            resolution=get_registry().resolve(backend),
-        )
+        plan = plan_of("totals", Nothing(), SCHEMA, config, backend)
         query = f"query-{tmp_path.name}"
         with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
             state = acquired.backend.get_partitioned_state(TOTAL)
@@ -168,19 +154,8 @@ def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch,
 
     def once(field, key, handle):
         schema = StructType().add("k", field)
-        plan = OperatorPlan(
-            uid="op",
-            function=Nothing(),
-            rows=RowCodec.of(schema),
-            output=RowCodec.of(schema),
-            key_positions=(0,),
-            key_fields=(field,),
-            event_time=None,
-            order_by=(),
-            parallelism=1,
-            config=mp.Config({"checkpoint.dir": storage.uri}),
-            resolution=get_registry().resolve(backend),
-        )
+        config = mp.Config({"checkpoint.dir": storage.uri})
+        plan = plan_of("op", Nothing(), schema, config, backend)
         query = f"query-{tmp_path.name}"
         with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
             state = acquired.backend.get_partitioned_state(TOTAL)

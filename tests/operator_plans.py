@@ -1,0 +1,22 @@
+"""The plan of a plain operator on Spark: rows in, rows out, the first column as the key."""
+
+from millpond.plugins import get_registry
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.driver.plan import OperatorPlan
+
+
+def plan_of(uid, function, schema, config, backend):
+    """An operator of one subtask, of rows of a schema whose first column is the key."""
+    return OperatorPlan(
+        uid=uid,
+        function=function,
+        rows=RowCodec.of(schema),
+        output=RowCodec.of(schema),
+        key_positions=(0,),
+        key_fields=(schema[0].dataType,),
+        event_time=None,
+        order_by=(),
+        parallelism=1,
+        config=config,
+        resolution=get_registry().resolve(backend),
+    )
