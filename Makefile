@@ -2,7 +2,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
+# Files go to two processes in the order of tests/conftest.py, those that take long first.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 DEMO ?= --days 6 --lines 20000
+# Compiled modules are kept, beside no source: processes start in half the time.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.tools/pycache
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/.venv/bin/python
 
@@ -13,10 +18,10 @@ demo: setup ## the main job on every installed backend, checked against Spark SQ
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
 test: setup browser ## all tests but the long ones
-	$(PY) -m pytest -m "not soak" -n 2 --dist loadgroup
+	$(PYTEST) -m "not soak"
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
-	$(PY) -m pytest -q -m "not soak and not slow and not spark" -n 2 --dist loadgroup
+	$(PYTEST) -q -m "not soak and not slow and not spark"
 
 soak: setup ## the long tests
 	$(PY) -m pytest -m soak
@@ -38,10 +43,21 @@ bench: setup ## throughput and checkpoints side by side: tables, JSON and plots 
 	$(PY) benchmarks/ttl.py --output out/bench
 	$(PY) benchmarks/wrappers.py --output out/bench
 	$(PY) benchmarks/queries.py --output out/bench
+	$(PY) benchmarks/storage_requests.py --output out/bench
+	$(PY) benchmarks/columns.py --output out/bench
+	$(PY) benchmarks/worker.py --output out/bench
+	$(PY) benchmarks/by_hand.py --output out/bench
+	$(PY) benchmarks/breakdown.py --output out/bench
 
 FUZZ ?= --count 5000 --jobs 2
 fuzz: setup ## mutated files and odd calls, within limits; FUZZ="--seconds 600 --first 7"; writes docs/fuzz.md
 	cd tests && ../$(PY) -m fuzz $(FUZZ) --markdown ../docs/fuzz.md
+
+mutation: setup ## automatic mutants of the backends, against the kit; MUTATION="--target heap --sample 20"; hours
+	cd conformance/tests/mutation && ../../../$(PY) mutation.py $(MUTATION)
+
+gallery: setup ## which of the subtly wrong backends of the gallery the kit catches; GALLERY="--profile quick NAME"
+	cd conformance/tests/gallery && ../../../$(PY) survey.py $(GALLERY)
 
 crash-matrix: setup ## faults at every point of a snapshot's life; writes docs/crash-matrix.md
 	$(PY) tests/crash/crash_matrix.py --markdown docs/crash-matrix.md
@@ -54,6 +70,10 @@ conformance: setup ## the specification on every backend; a page of reports unde
 
 kill-matrix: setup ## the kit against backends that are wrong on purpose; writes docs/kill-matrix.md
 	cd conformance/tests/mutants && ../../../$(PY) sabotage.py --all-clauses --markdown ../../../docs/kill-matrix.md
+
+MATRIX ?=
+matrix: setup ## the Spark tests on every version of pyspark, and all on the lowest versions; MATRIX="--short 4.0"
+	$(PY) tools/matrix.py $(MATRIX)
 
 examples: setup ## the classic jobs, locally and on Spark, checked; RETAIL=folder for the real data
 	cd examples/classics && ../../$(PY) run.py $(if $(RETAIL),--retail $(RETAIL))
@@ -74,6 +94,6 @@ browser:
 	@touch $@
 
 clean: ## remove what was built
-	rm -rf .venv .tools dist out .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix conformance kill-matrix wheels setup java browser clean
+.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser clean

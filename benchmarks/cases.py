@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import millpond as mp
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from millpond.spark import key_by
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -34,9 +36,29 @@ class Totals(mp.KeyedProcessFunction):
         yield row.customer, total
 
 
+class VectorizedTotals(mp.VectorizedProcessFunction):
+    """The same with a frame of rows at once, and a row per key, as the aggregation's."""
+
+    def open(self, context: mp.RuntimeContext) -> None:
+        """Get the state."""
+        self.total = context.get_state(mp.ValueStateDescriptor("total", float))
+
+    def process_batch(self, rows: pa.RecordBatch, context: mp.VectorizedContext) -> Any:
+        """Add each key's amounts."""
+        added = np.add.reduceat(rows["amount"].to_numpy(), context.offsets[:-1])
+        totals = self.total.get_many(context.keys).fill_null(0.0).to_numpy() + added
+        self.total.update_many(context.keys, totals)
+        return pa.record_batch({"customer": context.keys, "total": totals})
+
+
 def millpond_job(rows: DataFrame) -> DataFrame:
     """Millpond, with the backend that the session names."""
     return key_by(rows, "customer").process(Totals(), output=OUTPUT_SCHEMA, uid="totals")
+
+
+def vectorized_job(rows: DataFrame) -> DataFrame:
+    """The same by frames."""
+    return key_by(rows, "customer").process(VectorizedTotals(), output=OUTPUT_SCHEMA, uid="totals")
 
 
 def repartition(rows: DataFrame) -> DataFrame:
@@ -128,6 +150,9 @@ CASES: dict[str, tuple[Job, dict[str, str]]] = {
     "millpond-heap": (millpond_job, {"spark.millpond.state.backend": "heap"}),
     "millpond-rocksdb": (millpond_job, {"spark.millpond.state.backend": "rocksdb"}),
     "millpond-lmdb": (millpond_job, {"spark.millpond.state.backend": "lmdb"}),
+    "vectorized-heap": (vectorized_job, {"spark.millpond.state.backend": "heap"}),
+    "vectorized-rocksdb": (vectorized_job, {"spark.millpond.state.backend": "rocksdb"}),
+    "vectorized-lmdb": (vectorized_job, {"spark.millpond.state.backend": "lmdb"}),
     "spark-tws-row": (
         transform_with_state,
         {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},

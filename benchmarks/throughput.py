@@ -29,6 +29,9 @@ CASES = [
     "millpond-heap",
     "millpond-rocksdb",
     "millpond-lmdb",
+    "vectorized-heap",
+    "vectorized-rocksdb",
+    "vectorized-lmdb",
     "spark-tws-row",
     *SLOW_ROWS,
 ]
@@ -122,7 +125,9 @@ def plot_comparison(reports: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(9, 4.5))
     names = [report["case"] for report in reports]
     rates = [report["rows_per_s"] for report in reports]
-    colours = ["tab:blue" if name.startswith("millpond") else "tab:gray" for name in names]
+    colours = [
+        "tab:blue" if name.startswith(("millpond", "vectorized")) else "tab:gray" for name in names
+    ]
     bars = axes.barh(names[::-1], rates[::-1], color=colours[::-1])
     axes.bar_label(bars, fmt="{:,.0f}", padding=3)
     axes.set_xlabel("rows/s, median batch, two cores")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,16 +14,35 @@ import streaming
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+# The tests start hundreds of processes, and import time is most of what they cost: twice as much
+# where Python was told to keep no compiled modules. They are kept beside no source.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "pycache"))
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
+
+# Half of what short queries cost is the second compiler, for code that then runs a few times; a
+# tenth is a heap that begins small.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms700m -Xmn300m -XX:MetaspaceSize=300m",
+)
+
 SLOW = (
     # Clauses of the kit that start processes, or draw programs.
     "test_generated.py",
     "test_ownership.py",
     "test_resources.py",
+    "test_sizes.py",
+    "test_wide.py",
     # Runs of the kit in processes of their own, and its page in a browser.
     "conformance/tests/mutants/test_sabotage.py::test_every_mutant_is_caught",
+    "conformance/tests/test_child.py",
+    "conformance/tests/test_foreign_projects.py",
     "conformance/tests/test_judging.py",
     "conformance/tests/test_kit.py::test_wrappers_change_nothing",
     "conformance/tests/test_page.py",
+    "conformance/tests/test_wide_programs.py",
     # Processes of the command line and of jobs, one after the other.
     "tests/plugins/test_plugin_rules.py",
     "tests/tools/test_cli.py::test_wrong_job_files",
@@ -47,6 +68,10 @@ RETAIL = Path(__file__).resolve().parents[2] / "shared" / "data" / "online-retai
 
 def pytest_configure(config):
     """Workers and children import what the tests share, as this process does."""
+    if version("pyspark").startswith(("4.0.", "4.1.")):
+        # They leave the sockets by which they collect to be closed when those are collected.
+        unclosed = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+        config.addinivalue_line("filterwarnings", unclosed)
     paths = [str(path) for path in config.getini("pythonpath")]
     os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *_inherited(paths)])
 
@@ -57,18 +82,51 @@ def _inherited(paths):
     return [path for path in given if path and path not in paths]
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what needs the session, which runs in one process, and what takes long without it."""
+    """Mark what needs the session and what takes long without it; two processes begin with these.
+
+    What is begun last ought to be short, lest one process waits for the other at the end.
+    """
     clauses = "conformance/src/millpond_conformance/clauses/"
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
         if item.nodeid.removeprefix(clauses).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: has another name in each process")
+    yield
+    if hasattr(config, "workerinput"):
+        first = {item.path: _rank(item) for item in sorted(items, key=_rank, reverse=True)}
+        items.sort(key=lambda item: first[item.path])
+
+
+def pytest_collection_finish():
+    """What is loaded by now is no garbage; who looks for some need not look at it each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def _rank(item):
+    """When a test's file is begun, if it were for this test alone."""
+    return 0 if item.get_closest_marker("slow") else 1 if item.get_closest_marker("spark") else 2
+
+
+def quick_settings():
+    """What saves the session of the tests processes; other sessions are as Spark makes them.
+
+    Spark starts readlink eight times for each small file of a checkpoint that it renames, and
+    chmod for each that it writes, checksums beside them. Workers come loaded.
+    """
+    streaming = "org.apache.spark.sql.execution.streaming"
+    package = streaming if version("pyspark").startswith("4.0.") else f"{streaming}.checkpointing"
+    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    return {
+        manager: f"{package}.FileSystemBasedCheckpointFileManager",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.python.daemon.module": "warm_daemon",
+    }
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +147,8 @@ def spark(tmp_path_factory):
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.log.level", "FATAL")
     )
+    for key, value in quick_settings().items():
+        builder = builder.config(key, value)
     configure(builder, parallelism=2)
     session = builder.getOrCreate()
     yield session

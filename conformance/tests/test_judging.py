@@ -11,6 +11,7 @@ from millpond_conformance import Verdict, run, specification
 from millpond_conformance.judging import Judge
 from millpond_conformance.report import read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest
+from millpond_conformance.wide import FLOORS
 from reports import report
 
 OPTIONS = "millpond_conformance.clauses.test_options"
@@ -19,7 +20,7 @@ OPTIONS = "millpond_conformance.clauses.test_options"
 def plain_pytest(folder, conftest, *arguments):
     """A plain pytest run of a chapter, in a folder with a conftest of somebody's own."""
     (folder / "conftest.py").write_text(conftest)
-    command = [sys.executable, "-m", "pytest", "--pyargs", OPTIONS, "--backend", "heap"]
+    command = [sys.executable, "-m", "pytest", "--pyargs", OPTIONS, "--millpond-backend", "heap"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -53,7 +54,7 @@ def test_a_plain_run_tells_how_much_it_was(tmp_path):
 
 def test_a_choice_within_a_clause_is_partial():
     """Where all clauses have passed, but a case of one was left out, there is no certificate."""
-    judge, lines = Judge(), []
+    judge, lines = Judge(coverage=dict(FLOORS)), []
     for clause in all_clauses():
         case = [("millpond-clause", ("heap", clause.number))]
         passed = pytest.TestReport("x", ("x", 0, "x"), {}, "passed", None, "call", (), 0.1)

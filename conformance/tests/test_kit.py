@@ -78,7 +78,7 @@ LEDGER = """
 [[failure]]
 clause = "K3"
 reason = "maps are being rewritten, issue 12"
-expires = 2100-01-01
+expires = 2026-12-31
 """
 
 
@@ -96,7 +96,8 @@ def test_known_failures_cap_the_verdict(tmp_path):
     ("change", "message"),
     [
         (("K3", "Z1"), "no clause of this number"),
-        (("2100", "2020"), "has expired"),
+        (("2026", "2020"), "has expired"),
+        (("2026", "2027"), "for a year at the most"),
         (("maps are being rewritten, issue 12", " "), "give a reason"),
         (("reason", "because"), "not a ledger"),
         (("[[failure]]", "[[failure"), "is not TOML"),
@@ -127,13 +128,17 @@ def test_a_broken_opening_is_the_harness_error(monkeypatch):
 
 
 def test_the_last_verdict_is_shown(tmp_path, monkeypatch):
-    """``millpond backends`` tells what the kit has found last; nothing where it has not run."""
+    """``millpond backends`` tells what the kit has found last, of the backend as it is now."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
     assert {row["conformance"] for row in rows} == {""}
     remember_verdict("heap", report(K3=Verdict.FAIL).to_json())
     rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
     assert {row["name"]: row["conformance"] for row in rows}["heap"] == "FAIL (quick)"
+    (kept,) = tmp_path.rglob("heap.json")
+    kept.write_text(kept.read_text().replace('"backend": "', '"backend": "0', 1))
+    rows = json.loads(CliRunner().invoke(commands, ["backends", "--json"]).output)
+    assert {row["name"]: row["conformance"] for row in rows}["heap"] == ""
 
 
 def run(*arguments):

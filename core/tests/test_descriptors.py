@@ -55,6 +55,80 @@ def test_ttl_builder():
     assert built.ttl_ms == 1500
 
 
+def test_ttl_in_pyflinks_spelling():
+    """PyFlink's spellings of enums, settings and getters give the same settings."""
+    built = (
+        mp.StateTtlConfig.new_builder(timedelta(seconds=1))
+        .set_update_type(mp.StateTtlConfig.UpdateType.OnReadAndWrite)
+        .set_state_visibility(mp.StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
+        .set_ttl_time_characteristic(mp.StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
+        .use_processing_time()
+        .cleanup_incrementally(7, True)
+        .build()
+    )
+    assert built.get_ttl() == timedelta(seconds=1)
+    assert built.get_update_type() is mp.UpdateType.ON_READ_AND_WRITE
+    assert built.get_state_visibility() is mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+    assert built.get_ttl_time_characteristic() is mp.TtlTimeCharacteristic.PROCESSING_TIME
+    assert built.get_cleanup_strategies().incremental_size == 7
+    assert mp.UpdateType.OnCreateAndWrite is mp.UpdateType.ON_CREATE_AND_WRITE
+    assert mp.StateVisibility.NeverReturnExpired is mp.StateVisibility.NEVER_RETURN_EXPIRED
+
+
+def test_cleanup_in_compactions_is_cleanup_in_the_background():
+    """The setting for RocksDB's compactions switches the background on, and checks arguments."""
+    builder = mp.StateTtlConfig.new_builder(timedelta(seconds=1)).disable_cleanup_in_background()
+    assert not builder.build().cleanup.in_background
+    assert builder.cleanup_in_rocksdb_compact_filter(1000).build().cleanup.in_background
+    with pytest.raises(errors.ArgumentTypeError):
+        builder.cleanup_in_rocksdb_compact_filter(1000, 5)
+
+
+def test_disabled_ttl_takes_ttl_back():
+    """Under UpdateType.DISABLED nothing expires, so a default value goes with it."""
+    disabled = mp.StateTtlConfig(timedelta(seconds=1), mp.UpdateType.Disabled)
+    assert not disabled.is_enabled()
+    expiring = mp.ValueStateDescriptor("x", int).enable_time_to_live(
+        mp.StateTtlConfig(timedelta(seconds=1))
+    )
+    assert expiring.enable_time_to_live(disabled).ttl_config is None
+    with_default = mp.ValueStateDescriptor("x", int, default=1)
+    assert with_default.enable_time_to_live(disabled).ttl_config is None
+
+
+def test_descriptors_are_equal_by_class_and_name():
+    """As in Flink: class and name decide, and a descriptor can be looked up in a dictionary."""
+    assert mp.ValueStateDescriptor("x", int) == mp.ValueStateDescriptor("x", str)
+    assert mp.ValueStateDescriptor("x", int) != mp.ValueStateDescriptor("y", int)
+    assert mp.ValueStateDescriptor("x", int) != mp.ListStateDescriptor("x", int)
+    assert {mp.ValueStateDescriptor("x", int): 1}[mp.ValueStateDescriptor("x", str)] == 1
+
+
+def test_getters_of_descriptors():
+    """PyFlink's getters give the name and the functions."""
+    add, mean = max, Mean()
+    assert mp.ReducingStateDescriptor("x", add, int).get_reduce_function() is add
+    described = mp.AggregatingStateDescriptor("y", mean, tuple[float, int])
+    assert described.get_agg_function() is mean
+    assert described.get_name() == "y"
+
+
+class Mean(mp.AggregateFunction):
+    """The mean of numbers."""
+
+    def create_accumulator(self):
+        return 0.0, 0
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, a, b):
+        return a[0] + b[0], a[1] + b[1]
+
+
 @pytest.mark.parametrize("ttl", [timedelta(0), timedelta(seconds=-1), 5])
 def test_wrong_ttl(ttl):
     """A TTL is a timedelta of at least a millisecond."""

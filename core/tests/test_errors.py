@@ -36,7 +36,7 @@ def test_errors_survive_pickling(cls):
 def test_all_errors_are_listed():
     """__all__ holds every error class."""
     assert sorted(errors.__all__) == sorted(
-        ["brief", "printable", *(cls.__name__ for cls in CLASSES)]
+        ["brief", "printable", "shown", *(cls.__name__ for cls in CLASSES)]
     )
 
 

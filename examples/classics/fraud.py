@@ -10,13 +10,13 @@ from data import Row
 
 TITLE = "Fraud rules by broadcast"
 OUTPUT = "customer string, country string, line string, beyond bigint"
-RULES = [
+SECOND = [
     {"seq": 1, "country": "FR", "limit": 12_000},
     {"seq": 2, "country": "DE", "limit": 90_000},
     {"seq": 3, "country": "DE", "limit": 15_000},
     {"seq": 4, "country": "United Kingdom", "limit": 100_000},
 ]
-RULE_SCHEMA = "seq int, country string, limit bigint"
+SECOND_SCHEMA = "seq int, country string, limit bigint"
 LIMITS = mp.MapStateDescriptor("limits", str, int)
 
 
@@ -41,23 +41,23 @@ class Limits(mp.KeyedBroadcastProcessFunction):
 
 def local(rows: list[Row]) -> list[Any]:
     """The job in this process."""
-    return mp.local.run(Limits(), rows, key="customer", broadcast=RULES)
+    return mp.local.run(Limits(), rows, key="customer", broadcast=SECOND)
 
 
 def spark(lines: Any, key_by: Any) -> Any:
     """The same job; the rules are a stream of their own."""
-    rules = lines.sparkSession.readStream.schema(RULE_SCHEMA).json(RULES_FOLDER)
+    rules = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
     connected = key_by(lines, "customer").connect(rules, order_by="seq")
     return connected.process(Limits(), output=OUTPUT, uid="limits", order_by="arrival")
 
 
-RULES_FOLDER = ""
+SECOND_FOLDER = ""
 """Where the rules' stream reads; the runner sets it."""
 
 
 def expected(rows: list[Row]) -> list[Any]:
     """The same by running totals."""
-    limits = {rule["country"]: rule["limit"] for rule in RULES}
+    limits = {rule["country"]: rule["limit"] for rule in SECOND}
     spent: dict[str, int] = {}
     found = []
     for row in rows:

@@ -25,7 +25,9 @@ from pyspark.sql import SparkSession
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-NAMES = ("sessions", "hot_items", "fraud", "dedup", "buffering")
+NAMES = (
+    "sessions", "hot_items", "fraud", "dedup", "buffering", "enrichment", "interval_join",
+)  # fmt: skip
 PARTS = 3
 
 
@@ -65,8 +67,8 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     # The workers do not know this folder, so the job travels by value.
     cloudpickle.register_pickle_by_value(job)
     spark.conf.set("spark.millpond.checkpoint.dir", (folder / "snapshots").as_uri())
-    source, rules = folder / "lines", folder / "rules"
-    for target in (source, rules):
+    source, second = folder / "lines", folder / "second"
+    for target in (source, second):
         target.mkdir(parents=True)
     rows = [*getattr(job, "repeated", list)(rows), END]
     step = -(-len(rows) // PARTS)
@@ -77,9 +79,9 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
         file.write_text(text)
         # Spark takes files by their time, of which two that are written at once have the same.
         os.utime(file, times=(part + 1, part + 1))
-    if hasattr(job, "RULES"):
-        (rules / "0.json").write_text("\n".join(map(json.dumps, job.RULES)))
-        job.RULES_FOLDER = str(rules)
+    if hasattr(job, "SECOND"):
+        (second / "0.json").write_text("\n".join(map(json.dumps, job.SECOND)))
+        job.SECOND_FOLDER = str(second)
     reader = spark.readStream.schema(f"{SCHEMA}, arrival bigint").option("maxFilesPerTrigger", 1)
     lines = reader.json(str(source)).selectExpr("*", "timestamp_millis(ms) as t")
     out = job.spark(lines.withWatermark("t", "14 days"), key_by)
@@ -87,7 +89,11 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     writer.option("path", str(folder / "out")).start().awaitTermination()
     found = map(tuple, spark.read.parquet(str(folder / "out")).collect())
-    return [row for row in found if END["customer"] not in row]
+    found = [row for row in found if END["customer"] not in row]
+    if hasattr(job, "beside"):
+        theirs = job.beside(spark.read.schema(SCHEMA).json(str(source))).collect()
+        assert sorted(found) == sorted(map(tuple, theirs)), "Spark's own join gives something else"
+    return found
 
 
 def draw(job: Any, result: list[Any], path: Path) -> None:

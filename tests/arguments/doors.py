@@ -74,8 +74,10 @@ TARGETS = {
         {"handles_by_subtask": lambda: [None], "new_parallelism": lambda: 2},
     ),
     "Config": (
-        lambda place, options, origins: mp.Config(options, place=place, origins=origins),
-        {"options": dict, "place": lambda: "here", "origins": lambda: mp.Config().origins},
+        lambda place, options, origins, hadoop: mp.Config(
+            options, place=place, origins=origins, hadoop=hadoop),
+        {"options": dict, "place": lambda: "here", "origins": lambda: mp.Config().origins,
+         "hadoop": dict},
     ),
     "Config [sections]": (
         mp.Config,
@@ -124,15 +126,25 @@ TARGETS = {
     "StateTtlConfig.new_builder": (mp.StateTtlConfig.new_builder, {"ttl": lambda: timedelta(1)}),
     **{
         f"StateTtlConfigBuilder.{method}": (
-            call(lambda: mp.StateTtlConfig.new_builder(timedelta(1)), method), {name: good},
+            call(lambda: mp.StateTtlConfig.new_builder(timedelta(1)), method), arguments,
         )
-        for method, name, good in (
-            ("set_ttl", "ttl", lambda: timedelta(1)),
-            ("set_update_type", "update_type", lambda: mp.UpdateType.ON_READ_AND_WRITE),
-            ("set_state_visibility", "visibility",
-             lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED),
-            ("cleanup_incrementally", "cleanup_size", lambda: 5),
-        )
+        for method, arguments in {
+            "set_ttl": {"ttl": lambda: timedelta(1)},
+            "set_update_type": {"update_type": lambda: mp.UpdateType.ON_READ_AND_WRITE},
+            "set_state_visibility": {
+                "visibility": lambda: mp.StateVisibility.NEVER_RETURN_EXPIRED,
+            },
+            "set_ttl_time_characteristic": {
+                "ttl_time_characteristic": lambda: mp.TtlTimeCharacteristic.PROCESSING_TIME,
+            },
+            "cleanup_incrementally": {
+                "cleanup_size": lambda: 5, "run_cleanup_for_every_record": lambda: False,
+            },
+            "cleanup_in_rocksdb_compact_filter": {
+                "query_time_after_num_entries": lambda: 5,
+                "periodic_compaction_time": lambda: timedelta(1),
+            },
+        }.items()
     },
     "CleanupStrategies": (
         mp.CleanupStrategies, {"in_background": lambda: True, "incremental_size": lambda: 5},

@@ -1,6 +1,7 @@
 """Targets: local runs, the harness, and what functions are given: contexts, timers, raw output."""
 
 import millpond as mp
+from millpond.runtime import MetricGroup
 from millpond.runtime.functions import ReadOnlyBroadcastState
 
 from arguments.calling import call, kept
@@ -11,6 +12,7 @@ from arguments.making import (
     MAP,
     REDUCING,
     VALUE,
+    Pair,
     Rules,
     Total,
     fresh,
@@ -22,6 +24,41 @@ __all__ = ["TARGETS"]
 
 TIME = {"timestamp": lambda: 5}
 ROW = {"row": lambda: {"k": "a"}, **TIME}
+
+
+class KeepFrame(mp.VectorizedProcessFunction):
+    """Keeps the context of a frame, whose keys are then still those of the frame."""
+
+    @classmethod
+    def idle(cls):
+        """One that does nothing."""
+        function = cls()
+        function.call = lambda context: None
+        return function
+
+    def process_batch(self, rows, context):
+        """Call with what the test gives, within the frame."""
+        self.call(context)
+
+
+def in_frame(method):
+    """A method of a frame's context, called within the frame."""
+
+    def run(**given):
+        function = KeepFrame()
+        function.call = lambda context: getattr(context, method)(**given)
+        with mp.testing.KeyedOperatorHarness(function, key="k") as running:
+            try:
+                running.process({"k": "a"})
+            except mp.errors.UserFunctionError as error:
+                raise error.__cause__ from None
+
+    return run
+
+
+def batch_harness():
+    """A harness of a vectorized function."""
+    return kept(mp.testing.KeyedOperatorHarness(KeepFrame.idle(), key="k")).__enter__()
 
 
 class Keep(mp.KeyedBroadcastProcessFunction, mp.CheckpointedFunction):
@@ -94,18 +131,36 @@ TARGETS = {
          "clock": lambda: mp.ManualClock(0), "event_time": lambda: "t",
          "watermark_delay": lambda: 0},
     ),
+    "run [vectorized]": (
+        mp.local.run,
+        {"function": KeepFrame.idle, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
+         "event_time": lambda: "t", "watermark_delay": lambda: 0, "frame_rows": lambda: 5},
+    ),
     "run [broadcast]": (
         mp.local.run,
         {"function": Rules, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
          "broadcast": lambda: [{"k": "b", "t": 1}], "broadcast_event_time": lambda: "t"},
     ),
+    "run [two inputs]": (
+        mp.local.run,
+        {"function": Pair, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
+         "second": lambda: [{"k": "b", "t": 1}], "second_key": lambda: "k",
+         "second_event_time": lambda: "t"},
+    ),
     "KeyedOperatorHarness": (
         lambda **given: mp.testing.KeyedOperatorHarness(**given).close(),
         {"function": Total, **FUNCTION, "max_parallelism": lambda: 128,
          "key_group_range": lambda: mp.KeyGroupRange(0, 127), "subtask": lambda: 0,
-         "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0},
+         "second_key": lambda: "k", "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0},
     ),
     "KeyedOperatorHarness.process": (call(harness, "process"), ROW),
+    "KeyedOperatorHarness.process_batch": (
+        call(batch_harness, "process_batch"),
+        {"rows": lambda: [{"k": "a"}], "timestamps": lambda: [5]},
+    ),
+    "VectorizedContext.timer_service": (in_frame("timer_service"), {"key": lambda: "a"}),
+    **{f"KeyedOperatorHarness.{method}": (call(lambda: harness(Pair), method), ROW)
+       for method in ("process1", "process2")},
     "KeyedOperatorHarness.process_broadcast": (
         call(lambda: harness(Rules), "process_broadcast"), ROW,
     ),
@@ -134,5 +189,10 @@ TARGETS = {
     **of("RawOperatorOutput", {"write": {"data": lambda: b"a"}}),
     **of("RawKeyedOutput", {"write": {"data": lambda: b"a"},
                             "start_new_key_group": {"key_group": lambda: 1}}),
+    **{f"MetricGroup.{method}": (call(MetricGroup, method), {"name": lambda: "n"})
+       for method in ("add_group", "counter", "distribution")},
+    "MetricGroup.gauge": (call(MetricGroup, "gauge"),
+                          {"name": lambda: "n", "function": lambda: print}),
+    "OutputTag": (mp.OutputTag, {"tag_id": lambda: "late", "type_info": lambda: "k string"}),
     "ReadOnlyBroadcastState.contains": (call(readable, "contains"), {"key": lambda: "a"}),
 }  # fmt: skip

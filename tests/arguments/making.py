@@ -40,6 +40,18 @@ class Rules(mp.KeyedBroadcastProcessFunction):
         yield row
 
 
+class Pair(mp.KeyedCoProcessFunction):
+    """A function of two inputs."""
+
+    def process_element1(self, row, context):
+        """Give the key."""
+        yield context.current_key
+
+    def process_element2(self, row, context):
+        """Give the row."""
+        yield row
+
+
 class Last(mp.AggregateFunction):
     """The last value, whatever it is, as its own accumulator."""
 

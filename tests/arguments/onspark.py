@@ -2,8 +2,16 @@
 
 from pathlib import Path
 
+import millpond as mp
 from millpond import windows
-from millpond.spark import MetricsListener, configure, create_savepoint, key_by, subtask_metrics
+from millpond.spark import (
+    MetricsListener,
+    configure,
+    create_savepoint,
+    key_by,
+    rescale,
+    subtask_metrics,
+)
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructType
 
@@ -42,6 +50,11 @@ def keyed():
 def connected():
     """The same with rules."""
     return keyed().connect(rows())
+
+
+def outputs():
+    """What side outputs are taken of."""
+    return keyed().process(Total(), output="k string", uid="odd")
 
 
 def windowed():
@@ -122,9 +135,16 @@ TARGETS = {
     "KeyedStream.window": (
         call(keyed, "window"), {"assigner": lambda: windows.TumblingEventTimeWindows.of(10)},
     ),
+    "KeyedStream.count_window": (
+        call(keyed, "count_window"), {"size": lambda: 5, "slide": lambda: 2},
+    ),
     "KeyedStream.connect": (
         call(keyed, "connect"),
-        {"broadcast": rows, "order_by": lambda: "n", "event_time": lambda: None},
+        {"other": rows, "order_by": lambda: "n", "event_time": lambda: None,
+         "in_time_order": lambda: False},
+    ),
+    "KeyedStream.connect [keyed]": (
+        call(keyed, "connect"), {"other": keyed, "order_by": lambda: "n"},
     ),
     "KeyedStream.process": (call(keyed, "process"), PROCESS),
     "KeyedStream.process [columns]": (
@@ -138,6 +158,29 @@ TARGETS = {
     "KeyedStream.process [broadcast]": (
         call(connected, "process"), {**OUT, "function": Rules},
     ),
+    **{
+        f"OperatorOutput.{method}": (
+            lambda method=method, **given: getattr(outputs(), method)(*given.values()),
+            {given: lambda: mp.OutputTag("late")},
+        )
+        for method, given in (("side_output", "tag"), ("with_side_outputs", "tags"))
+    },
+    **{
+        f"KeyedStream.{method}": (call(keyed, method), {"function": lambda: print, **OUT})
+        for method in ("map", "flat_map")
+    },
+    **{
+        f"KeyedStream.{method}": (
+            call(keyed, method), {"function": lambda: print, "uid": lambda: "odd"},
+        )
+        for method in ("filter", "reduce")
+    },
+    **{
+        f"KeyedStream.{method}": (
+            call(keyed, method), {"field": lambda: "n", "uid": lambda: "odd"},
+        )
+        for method in ("sum", "min", "max", "min_by", "max_by")
+    },
     "WindowedStream.trigger": (call(windowed, "trigger"), {"trigger": windows.EventTimeTrigger}),
     "WindowedStream.allowed_lateness": (call(windowed, "allowed_lateness"), {"lateness": lambda: 5}),
     "WindowedStream.side_output_late_data": (
@@ -151,7 +194,11 @@ TARGETS = {
     "WindowedStream.aggregate": (
         call(windowed, "aggregate"),
         {"aggregate_function": Last, "accumulator_type": lambda: int,
-         "window_function": lambda: print, **OUT},
+         "window_function": lambda: print, "element_type": lambda: int,
+         "value": lambda: "value", **OUT},
+    ),
+    "WindowedStream.evictor": (
+        call(windowed, "evictor"), {"evictor": lambda: windows.CountEvictor.of(2)},
     ),
     "WindowedStream.process": (
         call(windowed, "process"),
@@ -163,5 +210,6 @@ TARGETS = {
         create_savepoint,
         {**READ, "target": lambda: fresh("saved"), "snapshots": lambda: None},
     ),
+    "rescale": (rescale, {"spark": session, "checkpoint": checkpoint, "parallelism": lambda: 2, "snapshots": lambda: None}),
     "MetricsListener": (MetricsListener, {"spark": session, "report": lambda: print}),
 }  # fmt: skip

@@ -28,7 +28,8 @@ DESCRIPTORS = {"ValueState": VALUE, "ListState": LIST, "MapState": MAP, "Reducin
                "AggregatingState": AGGREGATING, "FoldingState": FOLDING}  # fmt: skip
 GOOD = {"value": lambda: 1, "values": lambda: [1], "entries": lambda: {"a": 1}, "key": lambda: "a",
         "default": lambda: 1, "namespace": lambda: "v", "target": lambda: "w",
-        "sources": lambda: ["v"]}  # fmt: skip
+        "sources": lambda: ["v"], "keys": lambda: ["a"],
+        "positions": lambda: [0]}  # fmt: skip
 METERS = {"state.latency-track.enabled": True, "state.latency-track.sample-interval": 1,
           "state.size-track.enabled": True, "state.size-track.sample-interval": 1}  # fmt: skip
 VARIANTS = {"": (False, {}), " [ttl]": (True, {}), " [metered]": (False, METERS),
@@ -52,7 +53,7 @@ def methods(kind):
     """The methods of an interface that take something, with good values by parameter."""
     interface = getattr(interfaces, kind)
     for name in dir(interface):
-        if not name.startswith("_"):
+        if not name.startswith("_") and name not in interfaces.BETWEEN_LAYERS - {"at"}:
             parameters = [*inspect.signature(getattr(interface, name)).parameters][1:]
             if parameters:
                 yield name, {each: GOOD[each] for each in parameters}
@@ -63,6 +64,8 @@ def state_targets():
     for kind, descriptor in DESCRIPTORS.items():
         for variant, how in VARIANTS.items():
             for name, good in methods(kind):
+                if (name.endswith("_many") or name == "at") and variant in (" [ttl]", " [metered]"):
+                    continue  # the calls for many keys have both wrappings at once, or none
                 yield f"{kind}.{name}{variant}", (call(maker(descriptor, how), name), good)
 
 

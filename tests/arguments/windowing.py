@@ -35,8 +35,8 @@ class Keep(windows.Trigger):
 
     given = None
 
-    def on_element(self, element, timestamp, context):
-        type(self).given = context
+    def on_element(self, element, timestamp, window, ctx):
+        type(self).given = ctx
         return windows.TriggerResult.FIRE
 
 
@@ -55,8 +55,16 @@ def contexts():
     return kept_contexts[0], Keep.given
 
 
-TIMES = {"domain": lambda: mp.TimeDomain.EVENT_TIME, "timestamp": lambda: 5}
 DESCRIPTOR = {"descriptor": lambda: VALUE}
+STATE_DESCRIPTOR = {"state_descriptor": lambda: VALUE}
+DELTA = {
+    "threshold": lambda: 1.5, "delta_function": lambda: second, "element_type": lambda: int,
+    "value": lambda: "t",
+}  # fmt: skip
+TIMEOUT = {
+    "inner": windows.EventTimeTrigger, "timeout": lambda: 5,
+    "reset_timer_on_new_record": lambda: True, "should_clear_on_timeout": lambda: True,
+}  # fmt: skip
 SIZE = {"size": lambda: 10, "offset": lambda: 1}
 SLIDE = {"size": lambda: 10, "slide": lambda: 5, "offset": lambda: 1}
 BOTH = ("EventTimeWindows", "ProcessingTimeWindows")
@@ -66,7 +74,8 @@ FUNCTION = {"window_function": lambda: print}
 
 def assigners():
     """Both ways to make each assigner."""
-    for start, good in (("Tumbling", SIZE), ("Sliding", SLIDE)):
+    zoned = {**SIZE, "time_zone": lambda: "Europe/Berlin"}
+    for start, good in (("Tumbling", zoned), ("Sliding", SLIDE)):
         for end in BOTH:
             cls = getattr(windows, start + end)
             yield cls.__name__, (used(cls), good)
@@ -82,9 +91,35 @@ TARGETS = {
     **dict(assigners()),
     "CountTrigger": (windows.CountTrigger, {"max_count": lambda: 2}),
     "CountTrigger.of": (windows.CountTrigger.of, {"max_count": lambda: 2}),
+    **{
+        f"{cls.__name__}{door}": (make, {"interval": lambda: 5})
+        for cls in (windows.ContinuousEventTimeTrigger, windows.ContinuousProcessingTimeTrigger)
+        for door, make in (("", cls), (".of", cls.of))
+    },
+    "DeltaTrigger": (windows.DeltaTrigger, DELTA),
+    "DeltaTrigger.of": (windows.DeltaTrigger.of, DELTA),
+    "ProcessingTimeoutTrigger": (windows.ProcessingTimeoutTrigger, TIMEOUT),
+    "ProcessingTimeoutTrigger.of": (windows.ProcessingTimeoutTrigger.of, TIMEOUT),
     "PurgingTrigger": (windows.PurgingTrigger, {"inner": windows.EventTimeTrigger}),
     "PurgingTrigger.of": (windows.PurgingTrigger.of, {"inner": windows.EventTimeTrigger}),
     "window": (windows.window, {"assigner": tumbling}),
+    "count_window": (windows.count_window, {"size": lambda: 5, "slide": lambda: 2}),
+    **{
+        f"{cls.__name__}{door}": (make, {**good, "do_evict_after": lambda: True})
+        for cls, good in (
+            (windows.CountEvictor, {"max_count": lambda: 5}),
+            (windows.TimeEvictor, {"size": lambda: 5}),
+            (windows.DeltaEvictor,
+             {"threshold": lambda: 1.5, "delta_function": lambda: second}),
+        )
+        for door, make in (("", cls), (".of", cls.of))
+    },
+    "TimestampedValue": (
+        windows.TimestampedValue, {"timestamp": lambda: 5, "value": lambda: 1},
+    ),
+    "Windowing.evictor": (
+        call(windowing, "evictor"), {"evictor": lambda: windows.CountEvictor.of(2)},
+    ),
     "Windowing.trigger": (call(windowing, "trigger"), {"trigger": windows.EventTimeTrigger}),
     "Windowing.allowed_lateness": (call(windowing, "allowed_lateness"), {"lateness": lambda: 5}),
     "Windowing.reduce": (
@@ -94,7 +129,8 @@ TARGETS = {
     ),
     "Windowing.aggregate": (
         call(windowing, "aggregate"),
-        {"aggregate_function": Last, "accumulator_type": lambda: int, **FUNCTION},
+        {"aggregate_function": Last, "accumulator_type": lambda: int, **FUNCTION,
+         "element_type": lambda: int, "value": lambda: "t"},
     ),
     "Windowing.process": (
         call(windowing, "process"),
@@ -105,9 +141,21 @@ TARGETS = {
     ),
     "WindowContext.window_state": (call(lambda: contexts()[0], "window_state"), DESCRIPTOR),
     "WindowContext.global_state": (call(lambda: contexts()[0], "global_state"), DESCRIPTOR),
-    "TriggerContext.state": (call(lambda: contexts()[1], "state"), DESCRIPTOR),
-    "TriggerContext.register": (call(lambda: contexts()[1], "register"), TIMES),
-    "TriggerContext.delete": (call(lambda: contexts()[1], "delete"), TIMES),
+    "OnMergeContext.merge_partitioned_state": (
+        call(lambda: contexts()[1], "merge_partitioned_state"),
+        {"state_descriptor": lambda: mp.ReducingStateDescriptor("merged", max, int)},
+    ),
+    **{
+        f"{context}.{method}": (call(lambda: contexts()[1], method), arguments)
+        for context in ("TriggerContext", "OnMergeContext")
+        for method, arguments in {
+            "register_event_time_timer": {"time": lambda: 5},
+            "register_processing_time_timer": {"time": lambda: 5},
+            "delete_event_time_timer": {"time": lambda: 5},
+            "delete_processing_time_timer": {"time": lambda: 5},
+            "get_partitioned_state": STATE_DESCRIPTOR,
+        }.items()
+    },
     "TimeWindow.cover": (
         call(lambda: windows.TimeWindow(0, 5), "cover"),
         {"other": lambda: windows.TimeWindow(1, 2)},

@@ -144,7 +144,7 @@ def test_a_store_that_does_not_answer_is_given_up(monkeypatch):
     release = threading.Event()
     monkeypatch.setattr(file_systems, "_ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(
-        file_systems, "_named_filesystem", lambda uri: release.wait(60) and (uri, "")
+        file_systems, "_named_filesystem", lambda uri, s3: release.wait(60) and (uri, "")
     )
     with pytest.raises(errors.ConfigError, match="has not answered within"):
         mp.checkpoint_storage("gs://bucket/silent")

@@ -22,7 +22,7 @@ def server(monkeypatch):
     started.root = f"http://{host}:{port}"
     urllib.request.urlopen(urllib.request.Request(f"{started.root}/{BUCKET}", method="PUT")).close()
 
-    def impatient(uri):
+    def impatient(uri, _):
         rest = uri.partition("@")[2].partition("?")[0]
         return fs.S3FileSystem(
             access_key="key", secret_key="secret", region="us-east-1", scheme="http",

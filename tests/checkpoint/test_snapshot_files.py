@@ -179,7 +179,7 @@ def forged(handle, tmp_path, change):
     [
         ("stream_bytes", 1 << 40, "absurd size"),
         ("stream_bytes", -1, "absurd size"),
-        ("stream_bytes", 10, "no Arrow stream"),
+        ("stream_bytes", 10, "not an Arrow stream"),
         ("offset", -5, "outside of the file"),
         ("length", 1 << 50, "outside of the file"),
         ("rows", 7, "unexpected columns or rows"),

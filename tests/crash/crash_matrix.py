@@ -24,7 +24,6 @@ from pathlib import Path
 
 import attrs
 import millpond as mp
-import pyarrow as pa
 from crash_faults import FaultyStorage, damage_metadata, fill_up, make_room, small_disk, take
 from crash_model import (
     COPY,
@@ -38,6 +37,7 @@ from crash_model import (
     require,
 )
 from crash_tasks import work_in_tasks
+from millpond_conformance.elsewhere import prepare
 
 POINTS = (
     "serializer",
@@ -226,7 +226,12 @@ def main():
     parser.add_argument("--point", choices=POINTS)
     options = parser.parse_args()
     results = {}
-    pa.array([""])  # loads pandas once, before the forks
+    if Path(
+        "/dev/shm"
+    ).is_dir():  # killed processes lose nothing there, and nobody waits for a disk
+        tempfile.tempdir = "/dev/shm"
+    for backend in STRATEGIES:
+        prepare(backend)  # once, before the forks
     logging.getLogger("millpond.restore").setLevel(logging.ERROR)
     for case in cases():
         if options.point not in (None, case.point):

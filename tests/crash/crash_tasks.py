@@ -49,7 +49,7 @@ def plan_of(case):
 
 def attempt(plan, storage, number, handle, fault=""):
     """One attempt at a round: its handle, and the way in which the backend was got."""
-    with acquire_backend(plan, "query", WHOLE, CommittedState(0, handle), 0) as acquired:
+    with acquire_backend(plan, "query", "run", WHOLE, CommittedState(0, handle), 0) as acquired:
         require(acquired.backend, number - 1)
         if number <= ROUNDS:
             change(acquired.backend, number)

@@ -23,9 +23,15 @@ print(mp.local.run(Count(), [{"k": "a"}, {"k": "b"}, {"k": "a"}], key="k", backe
 """
 
 
+OURS = ("PYTHONPATH", "PYTHONPYCACHEPREFIX")
+CLEAN = {key: value for key, value in os.environ.items() if key not in OURS}
+
+
 def run(*command, **options):
-    """Run a command; its output, or its complaint as the failure."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    """Run a command as outside of the tests; its output, or its complaint as the failure."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=CLEAN, **options
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -61,8 +67,7 @@ def test_it_runs_from_the_wheels_alone(wheels, tmp_path, name):
     python = str(environment / "bin" / "python")
     run(UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels),
         f"millpond-{name}")  # fmt: skip
-    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    out = run(python, "-c", JOB.replace("NAME", name), env=clean, cwd=tmp_path)
+    out = run(python, "-c", JOB.replace("NAME", name), cwd=tmp_path)
     where, result = out.strip().splitlines()
     assert where.startswith(str(environment))
     assert result == "[('a', 1), ('b', 1), ('a', 2)]"
@@ -76,7 +81,14 @@ def test_the_kit_runs_from_the_wheels_alone(wheels, tmp_path):
     install = [UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels)]
     run(*install, "millpond-conformance", "millpond-heap")
     pytest_command = [python, "-m", "pytest", "--pyargs", "millpond_conformance", "-q"]
-    out = run(*pytest_command, "--backend", "heap", cwd=tmp_path)
+    out = run(
+        *pytest_command,
+        "--millpond-backend",
+        "heap",
+        "-o",
+        "millpond_conformance=profile=quick",
+        cwd=tmp_path,
+    )
     assert " passed" in out
     assert "skipped" not in out
 
@@ -89,7 +101,11 @@ def test_the_core_alone_explains_what_is_missing(wheels, tmp_path):
     install = [UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels)]
     run(*install, "millpond[cli]")
     done = subprocess.run(
-        [python, "-c", JOB.replace("NAME", "rocksdb")], capture_output=True, text=True, check=False
+        [python, "-c", JOB.replace("NAME", "rocksdb")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=CLEAN,
     )
     assert "pip install millpond-rocksdb" in done.stderr
     listing = run(str(environment / "bin" / "millpond"), "backends")

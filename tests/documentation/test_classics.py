@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("sessions", "hot_items", "fraud", "dedup", "buffering")
+NAMES = (
+    "sessions", "hot_items", "fraud", "dedup", "buffering", "enrichment", "interval_join",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,19 @@ def test_collections_of_rows(value):
     assert isinstance(mp.local.run(returning(value), ROWS, key="k"), list)
 
 
+def test_an_iterator_that_is_empty():
+    """What ``next`` raises in a generator is told with the file and line of the ``next``."""
+
+    class Taking(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield next(iter(()))
+
+    with pytest.raises(errors.UserFunctionError) as caught:
+        mp.local.run(Taking(), ROWS, key="k")
+    line = Taking.process_element.__code__.co_firstlineno + 1
+    assert (caught.value.file, caught.value.line) == (__file__, line)
+
+
 def test_on_timer_and_windows_keep_the_same_rule():
     """A row that a timer's or a window's function returns is refused, too."""
 
@@ -60,7 +73,7 @@ def test_on_timer_and_windows_keep_the_same_rule():
     counting = window(TumblingEventTimeWindows.of(10)).process(
         lambda key, window, rows: (key, len(list(rows))), element_type=int, value="n"
     )
-    with pytest.raises(errors.UserFunctionError, match=r"returned tuple \('a', 1\).*test_results"):
+    with pytest.raises(errors.UserFunctionError, match=r"test_results.*returned tuple \('a', 1\)"):
         mp.local.run(counting, ROWS, key="k", event_time="n")
 
 
@@ -83,7 +96,7 @@ def test_errors_where_no_key_is_current(method):
 
     function = returning(None)
     setattr(type(function), method, fail)
-    expected = rf"^Operator 'local', subtask 0: Returning\.{method} failed: ValueError: no network"
+    expected = rf"^Operator 'local', subtask 0: Returning\.{method} failed \(.*: ValueError: no net"
     with pytest.raises(errors.UserFunctionError, match=expected):
         mp.local.run(function, ROWS, key="k")
 

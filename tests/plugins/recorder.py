@@ -204,7 +204,7 @@ class Walk:
         """A command."""
         rules = ["--config", str(self.toml)] if self.toml else []
         done = CliRunner().invoke(commands, [*rules, *words], catch_exceptions=False)
-        if done.exit_code and "checkpoint.dir: 'recorded:y'" in done.output:
+        if done.exit_code and "'recorded:y' is neither" in done.output:
             raise mp.errors.ConfigError("checkpoint.dir", done.output)
         assert done.exit_code == 0, done.output
 

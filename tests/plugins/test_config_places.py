@@ -16,7 +16,15 @@ from millpond_heap import HeapStateBackend
 from millpond_lmdb.options import LmdbOptions
 from millpond_rocksdb.options import ColumnOptions, RocksDBOptions
 
-FREE = {"state.snapshot.strategy", "metrics.directory"}
+FREE = {
+    "state.snapshot.strategy",
+    "metrics.directory",
+    "checkpoint.s3.endpoint",
+    "checkpoint.s3.region",
+    "checkpoint.s3.access-key",
+    "checkpoint.s3.secret-key",
+    "checkpoint.s3.session-token",
+}
 """Any text is a name there; what is none is told where it is looked for, as below."""
 
 TEXTS = {"plugins.allow", "plugins.block"}

@@ -194,7 +194,11 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
         millpond_serializers=millpond_serializers,
         millpond_metric_reporters=millpond_metric_reporters,
     )
-    assert set(registry.gather("millpond_checkpoint_storages")) > {"vault", "file", "memory"}
+    assert set(registry.gather("millpond_checkpoint_storages", config=mp.Config())) > {
+        "vault",
+        "file",
+        "memory",
+    }
     assert registry.gather("millpond_serializers") == {Path: Blank}
     config = mp.Config({"metrics.reporters": "broken,quiet"})
     found = registry.gather("millpond_metric_reporters", config=config)

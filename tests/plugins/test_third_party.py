@@ -82,7 +82,7 @@ def test_it_is_found_by_its_entry_point(installed):
 def test_it_passes_the_contract_tests(installed):
     """A chapter of the kit runs against it under plain pytest by its name, and passes."""
     chapter = "millpond_conformance.clauses.test_kinds"
-    out = run(installed, "-m", "pytest", "--pyargs", chapter, "--backend", "sqlite",
+    out = run(installed, "-m", "pytest", "--pyargs", chapter, "--millpond-backend", "sqlite",
               "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT / "conformance"))  # fmt: skip
     assert " passed" in out
     assert "sqlite: 15/" in out
@@ -105,8 +105,11 @@ def test_the_command_proves_it(installed):
     assert report["environment"]["plugin"].startswith("millpond-sqlite ")
 
 
-def test_the_example_is_what_the_template_makes(tmp_path):
+def test_the_example_is_what_the_template_makes(tmp_path, monkeypatch):
     """``millpond new-backend sqlite`` writes the example, file by file."""
+    # Other tests of this process may have put the example itself within reach.
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if "sqlite-backend" not in each])
+    monkeypatch.delitem(sys.modules, "millpond_sqlite", raising=False)
     written = write_tree("sqlite", tmp_path / "made")
     example = ROOT / "examples/sqlite-backend"
     for path in written:

@@ -121,7 +121,7 @@ def test_streams_and_unknown_modes_are_refused(spark, job_conf, files):
 
 
 def test_another_key_empties_the_state():
-    """Nothing of a key is left when the next one comes, and there are no snapshots."""
+    """Nothing of a key is left when the next one comes."""
     with open_batch_backend(key_type=str) as backend:
         value = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
@@ -134,7 +134,3 @@ def test_another_key_empties_the_state():
         assert dict(entries.items()) == {"y": 2}
         backend.set_current_key("b")
         assert (value.value(), entries.is_empty(), backend.num_state_entries()) == (None, True, 0)
-        with pytest.raises(errors.UnsupportedCapabilityError):
-            backend.freeze()
-        with pytest.raises(errors.UnsupportedCapabilityError):
-            backend.load_rows("v", [(b"", b"")])

@@ -6,7 +6,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by, subtask_metrics
+from millpond.spark import key_by, several_operators, subtask_metrics
 from streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark
@@ -94,7 +94,8 @@ def test_several_operators_and_a_union_in_one_query(spark, job_conf, files, tmp_
     renamed = first.selectExpr("k", "sum as n")
     second = key_by(renamed, "k").process(Running(), output=RUNNING, uid="second")
     side = key_by(rows, "k").process(Running(), output=RUNNING, uid="side")
-    run(second.union(side), tmp_path)
+    with several_operators():
+        run(second.union(side), tmp_path)
     chained = [("a", 1, 1), ("a", 2, 5), ("b", 1, 2)]
     beside = [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
     assert output(spark, tmp_path) == sorted(chained + beside)
@@ -168,8 +169,8 @@ def test_errors_of_the_function_say_where(spark, job_conf, files, tmp_path):
     with pytest.raises(Exception, match="user's own trouble") as caught:
         run(out, tmp_path)
     expected = (
-        f"Operator 'failing', subtask {subtask}, key str 'bad': Failing.process_element failed: "
-        "ZeroDivisionError: user's own trouble"
+        f"Operator 'failing', subtask {subtask}, key 'bad', row Row(k='bad', n=2): "
+        f"Failing.process_element failed ({__file__}, line "
     )
     assert expected in str(caught.value)
 
@@ -235,6 +236,7 @@ def test_any_number_of_state_partitions_is_correct(spark, job_conf, files, tmp_p
         (lambda df: process(df, order_by="x"), "no such column"),
         (lambda df: process(df, event_time="n"), "not a timestamp"),
         (lambda df: process(df, function=object()), "expected a KeyedProcessFunction"),
+        (lambda df: process(df, function=Running), "got the class Running: pass an instance"),
     ],
 )
 def test_wrong_arguments(spark, build, message):

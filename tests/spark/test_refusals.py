@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by
+from millpond.spark import key_by, subtask_metrics
 from millpond.testing import KeyedOperatorHarness
 from pyspark.errors import StreamingQueryException
 from streaming import RUNNING, Running, run
@@ -56,6 +56,18 @@ def test_a_directory_that_is_a_file(stream, job_conf, tmp_path):
 
 
 @pytest.mark.spark
+def test_more_subtasks_than_key_groups(spark, stream, job_conf):
+    """The error says which setting is too high, where it stands and how high it may be."""
+    job_conf(parallelism=8)
+    spark.conf.set("spark.millpond.max-parallelism", "4")
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"^Spark configuration: spark\.millpond\.parallelism: 8 .*max-parallelism, 4: take at",
+    ):
+        operator(stream)
+
+
+@pytest.mark.spark
 def test_a_wrong_uid_at_a_restore_without_input(stream, job_conf, tmp_path):
     """The start is refused though no task ever runs, once, in the error's own words."""
     with KeyedOperatorHarness(Running(), key="k") as harness:
@@ -102,8 +114,23 @@ def test_what_functions_do_wrong(spark, job_conf):
     """Errors of open name no key, and a returned row is refused as it is locally."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     for function, message in (
-        (Failing, r"Operator 'totals', subtask \d: Failing.open failed: ValueError: no network"),
-        (Tuples, r"returned tuple \('a', 1, 1\) where rows are .*Tuples.*test_refusals.py, line"),
+        (
+            Failing,
+            r"Operator 'totals', subtask \d: Failing.open failed \(.*: ValueError: no network",
+        ),
+        (Tuples, r"test_refusals.py, line .*returned tuple \('a', 1, 1\) where rows are .*Tuples"),
     ):
         with pytest.raises(Exception, match=message):
             operator(df, function=function).collect()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("there", [False, True])
+def test_a_checkpoint_without_a_query(spark, tmp_path, there):
+    """Metrics of a place where no query is are refused, and nothing is made there."""
+    place = tmp_path / "mistyped"
+    if there:
+        place.mkdir()
+    with pytest.raises(errors.ConfigError, match=r"Spark cannot read it as that of a query"):
+        subtask_metrics(spark, str(place))
+    assert [*tmp_path.rglob("*")] == [place] * there

@@ -5,7 +5,7 @@ import json
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by, subtask_metrics
+from millpond.spark import key_by, rescale, subtask_metrics
 from pyspark.errors import StreamingQueryException
 from streaming import RUNNING, Running, output, run
 
@@ -108,3 +108,17 @@ def test_a_damaged_layout_is_named(spark, job_conf, files, tmp_path):
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     with pytest.raises(errors.CorruptSnapshotError, match=r"00000000\.json"):
         current_layout(storage, OperatorId(query.id, "running"))
+
+
+def test_a_directory_that_the_query_did_not_begin_with_is_named(spark, tmp_path):
+    """A query that has committed nothing, and of which the directory has nothing either."""
+    checkpoint, snapshots = tmp_path / "checkpoint", tmp_path / "snapshots"
+    checkpoint.mkdir()
+    snapshots.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "5f0f9a3e"}')
+    with pytest.raises(errors.ConfigError) as caught:
+        rescale(spark, str(checkpoint), 3, snapshots=snapshots.as_uri())
+    assert str(caught.value) == (
+        f"rescale(...): snapshots: the query 5f0f9a3e has left nothing in {snapshots.as_uri()}: "
+        "name the directory that it began with, as spark.millpond.checkpoint.dir had it."
+    )

@@ -11,11 +11,11 @@ from millpond import errors, windows
 from millpond.runtime.windows import ProcessWindowFunction
 from millpond.spark import key_by
 from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.named_rows import row_type
+from millpond.spark.carriers.side_rows import SideRows
 from millpond.spark.schemas import output_schema
-from millpond.spark.windowed import _BesideLateRows
+from millpond.types.rows import row_type
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructType
 
 COLUMNS = ("k", "n", "with space")
 SCHEMA = StructType().add("k", StringType()).add("n", LongType()).add("with space", LongType())
@@ -32,7 +32,7 @@ NAMED = {
     "row of a row": lambda names, values: Row(*names)(*values),
     "dict": lambda names, values: dict(zip(names, values, strict=True)),
     "ordered dict": lambda names, values: OrderedDict(zip(names, values, strict=True)),
-    "input row": lambda names, values: row_type(list(names))(*values),
+    "input row": lambda names, values: row_type(names)(*values),
 }
 IDENTIFIERS = {
     "named tuple": lambda names, values: namedtuple("Out", names)(*values),  # noqa: PYI024
@@ -132,6 +132,45 @@ def test_half_a_surrogate_pair_is_refused(kind, value):
             codec.pack(rows, "op")
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (LongType(), [1, None, 2]),
+        (StringType(), ["ab", "", None]),
+        (DoubleType(), [1.5, 2]),
+        (BinaryType(), [b"ab", bytearray(b"c")]),
+    ],
+)
+def test_a_value_alone_is_a_row_of_one(kind, values):
+    """Where there is a single column; rows of it may stand between them."""
+    codec = RowCodec.of(StructType().add("v", kind))
+    whole = [(value,) for value in values]
+    assert packed(codec, values) == packed(codec, whole)
+    mixed = [*values, whole[0], [values[0]], {"v": values[0]}]
+    assert packed(codec, mixed) == packed(codec, [*whole, *3 * whole[:1]])
+    with pytest.raises(errors.OutputTypeError, match="'op': output column 'v'"):
+        codec.pack([object()], "op")
+    with pytest.raises(errors.OutputTypeError, match="2 values for 1 columns"):
+        codec.pack([*values, (values[0], values[0])], "op")
+
+
+def test_a_value_alone_is_not_a_struct():
+    """A struct of a single field takes a row, even where the column is the only one."""
+    codec = RowCodec.of(StructType().add("s", StructType().add("x", LongType())))
+    assert packed(codec, [((1,),), {"s": {"x": 1}}]) == packed(codec, [((1,),), ((1,),)])
+    with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
+        codec.pack([(1,)], "op")
+
+
+def test_wrong_names_are_told_with_the_nearest():
+    """What is like a column is told with that column; what is like none is not."""
+    for wrong, hint in (("with_space", "; did you mean with space by with_space"), ("q", "")):
+        with pytest.raises(errors.OutputTypeError) as caught:
+            CODEC.pack([{"k": "a", "n": 1, wrong: 2}], "op")
+        missing = f"missing: with space; not a column: {wrong}"
+        assert caught.value.reason == missing + (hint and hint + "?")
+
+
 @pytest.mark.parametrize("row", ["abc", b"abc", 7, {1, 2, 3}, object(), None])
 def test_what_is_no_row_is_refused(row):
     """A value that is neither a tuple nor has names is no row, even if it has the right length."""
@@ -158,29 +197,26 @@ def test_structs_are_matched_by_name_too(form):
         codec.pack([(make(("x", "z"), (1, 2)),)], "op")
 
 
-class Yields(ProcessWindowFunction):
-    """Yields what it is made with."""
-
-    def __init__(self, row):
-        self.row = row
-
-    def process(self, key, context, elements):
-        yield self.row
-
-
 @pytest.mark.parametrize("row", ["ab", {1, 2}, None, 7])
 def test_what_is_no_row_is_refused_beside_late_rows(row):
     """The column of late rows makes no row of a text, a set or a number."""
-    codec = RowCodec.of(StructType([*SCHEMA.fields]).add("late", SCHEMA))
-    (given,) = _BesideLateRows(Yields(row), "late").process("k", None, [])
+    codec = SideRows.of(SCHEMA, [mp.OutputTag("late")], SCHEMA)
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
-        codec.pack([given], "op")
+        codec.packed([row], "op")
+
+
+@pytest.mark.parametrize("row", [2.5, (2.5,), [2.5], {"v": 2.5}, Row(v=2.5)])
+def test_a_value_alone_beside_late_rows(row):
+    """It is that of the single other column."""
+    codec = SideRows.of(StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA)
+    (frame,) = codec.packed([row], "op")
+    assert [list(frame[name]) for name in ("c0", "c1")] == [[2.5], [None]]
 
 
 @pytest.mark.parametrize("odd", [None, 7, ["k", "n"], StringType()])
 def test_columns_are_named_by_text(odd):
     """Keys and output of another type, as a Column or a list, are refused by argument."""
-    with pytest.raises(errors.ConfigError, match="keys: name columns by text"):
+    with pytest.raises(errors.ConfigError, match="expected a column.s name or a Column"):
         key_by(object.__new__(DataFrame), odd)
     with pytest.raises(errors.ConfigError, match="output: expected DDL text or a StructType"):
         output_schema(odd)
@@ -230,7 +266,9 @@ def test_names_on_spark(spark, job_conf, mode):
     windowed = key_by(moments, "k").window(windows.TumblingEventTimeWindows.of(60_000))
     late = windowed.side_output_late_data("total")
     with pytest.raises(errors.ConfigError, match="total.*has a column of that name"):
-        late.reduce(int.__add__, int, "n", output="k string, total int", uid="windowed")
+        late.reduce(
+            int.__add__, int, "n", output="k string, total int", uid="windowed", event_time="t"
+        )
     sums = windowed.side_output_late_data().reduce(
         int.__add__,
         int,

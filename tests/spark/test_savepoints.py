@@ -1,8 +1,11 @@
 """Savepoints of Spark queries, starting from them, and the data source."""
 
+import shutil
+
 import millpond as mp
 import pytest
 from millpond.spark import create_savepoint, key_by
+from millpond.spark.metrics.batch_metrics import id_of_query
 from pyspark.errors import AnalysisException, StreamingQueryException
 from streaming import RUNNING, Running, output, run
 
@@ -58,6 +61,47 @@ def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_con
     go_on(files, tmp_path, name="second")
     expected = sorted((key, n, total) for key in KEYS for n, total in ((2, 3), (3, 6)))
     assert output(spark, tmp_path, name="second") == expected
+
+
+def test_another_query_starts_from_a_retained_checkpoint(spark, job_conf, files, tmp_path):
+    """A batch of a query is a new one's start; once begun, it does without the other's files."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((key, 1) for key in KEYS))
+    files.add(*((key, 5) for key in KEYS))
+    go_on(files, tmp_path)
+    checkpoint = tmp_path / "query" / "checkpoint"
+    for path in files.folder.iterdir():
+        path.unlink()
+    job_conf(state_backend="rocksdb", parallelism=3, checkpoint_restore=f"{checkpoint}@0")
+    spark.conf.set("spark.millpond.state.snapshot.strategy", "incremental")
+    files.add((KEYS[0], 2))
+    go_on(files, tmp_path, name="second")
+    assert output(spark, tmp_path, name="second") == [(KEYS[0], 2, 3)]
+    shutil.rmtree(tmp_path / "snapshots" / id_of_query(spark, str(checkpoint)))
+    shutil.rmtree(checkpoint)
+    job_conf(parallelism=2)
+    files.add(*((key, 3) for key in KEYS))
+    go_on(files, tmp_path, name="second")
+    expected = [(KEYS[0], 2, 3), (KEYS[0], 3, 6), *((key, 2, 4) for key in KEYS[1:])]
+    assert output(spark, tmp_path, name="second") == sorted(expected)
+
+
+def test_retained_checkpoints_that_cannot_be_used(spark, job_conf, files, tmp_path):
+    """A batch that is not there, another directory of snapshots, another operator's: refused."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    go_on(files, tmp_path)
+    checkpoint = tmp_path / "query" / "checkpoint"
+    job_conf(checkpoint_restore=f"{checkpoint}@7")
+    with pytest.raises(StreamingQueryException, match=f"the checkpoint {checkpoint}@7 of spark.m"):
+        go_on(files, tmp_path, name="second")
+    job_conf(checkpoint_restore=f"{checkpoint}@0")
+    misspelt = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="runing")
+    with pytest.raises(StreamingQueryException, match="@0 holds state of 'running', but"):
+        run(misspelt, tmp_path, name="third")
+    job_conf(checkpoint_dir=tmp_path / "elsewhere", checkpoint_restore=f"{checkpoint}@0")
+    with pytest.raises(StreamingQueryException, match="must have the same spark.millpond.check"):
+        go_on(files, tmp_path, name="fourth")
 
 
 def test_a_savepoint_of_another_operator(spark, job_conf, files, tmp_path):

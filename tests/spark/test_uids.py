@@ -5,7 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
-from millpond.spark import create_savepoint, key_by
+from millpond.spark import create_savepoint, key_by, several_operators
 from millpond.spark.driver.layout import Layout, current_layout, write_layout
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.worker.committed_state import own_pointer
@@ -14,6 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 from streaming import RUNNING, Running, output, run
 
+REFUSED = (
+    r"state of 'old', but.* are 'new'.* or set spark\.millpond\.checkpoint\.ignore-unclaimed-state"
+)
 KEYS = [f"k{number}" for number in range(10)]
 
 
@@ -36,7 +39,8 @@ def start(stream, tmp_path, *uids, function=Running):
     united = outs[0]
     for out in outs[1:]:
         united = united.union(out)
-    return run(united, tmp_path)
+    with several_operators():
+        return run(united, tmp_path)
 
 
 def saved(spark, tmp_path, name):
@@ -83,7 +87,7 @@ def test_a_changed_uid(spark, job_conf, files, tmp_path):
     files.add((KEYS[0], 1))
     for parallelism in (2, 3):
         job_conf(parallelism=parallelism)
-        with pytest.raises(StreamingQueryException, match="state of 'old', but.* are 'new'"):
+        with pytest.raises(StreamingQueryException, match=REFUSED):
             start(files.stream(), tmp_path, "new")
     job_conf(parallelism=2)
     spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
@@ -117,7 +121,8 @@ def test_a_uid_stands_once_in_a_query(job_conf, files, tmp_path):
     with pytest.raises(StreamingQueryException, match="uid 'same': stands more than once"):
         start(files.stream(), tmp_path, "same", "same")
     out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="twice")
-    with pytest.raises(StreamingQueryException, match="uid 'twice': stands more than once"):
+    refused = pytest.raises(StreamingQueryException, match="uid 'twice': stands more than once")
+    with several_operators(), refused:
         run(out.union(out), tmp_path, name="other")
 
 
@@ -128,17 +133,6 @@ def test_a_claim_is_refused(spark, job_conf):
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
     with pytest.raises(errors.ConfigError, match=r"checkpoint\.claim: cannot be on Spark"):
         key_by(df, "k").process(Running(), output=RUNNING, uid="x")
-
-
-@attrs.frozen
-class State:
-    """What Spark hands to a task: a row or none."""
-
-    get: tuple
-
-    @property
-    def exists(self):
-        return bool(self.get)
 
 
 SCHEMA = StructType().add("k", StringType())
@@ -153,7 +147,7 @@ SCHEMA = StructType().add("k", StringType())
         ("theirs", 4, None),
         ("theirs", 5, "hands it the state of operator 'theirs'"),
         ("theirs", 6, "names layout 6, but the last one is 5"),
-        ("unknown", 0, "has not written a layout"),
+        ("unknown", 0, "what the driver has settled for run .* is not in"),
     ],
 )
 def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
@@ -167,14 +161,14 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
     pointer = Pointer(uid, "v", 1, 0, 127, "", "{}", layout)
 
     def look():
-        return own_pointer(plan, "q", f"run-{tmp_path}", mine, State(attrs.astuple(pointer)))
+        return own_pointer(plan, "q", f"run-{tmp_path}", mine, pointer)
 
     if outcome in ("own", None):
         assert look() == (pointer if outcome else None)
     else:
         with pytest.raises(errors.RestoreError, match=outcome):
             look()
-    assert own_pointer(plan, "q", "run", mine, State(())) is None
+    assert own_pointer(plan, "q", "run", mine, None) is None
 
 
 def test_an_earlier_layout_is_read(tmp_path):

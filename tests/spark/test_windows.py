@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from millpond import windows
+from millpond import errors, windows
 from millpond.spark import key_by
 from pyspark.sql import functions as F
 from streaming import Files, output, run
@@ -122,3 +122,33 @@ def test_windows_in_a_plain_batch(spark, job_conf):
     windowed = key_by(rows, "k").window(windows.TumblingEventTimeWindows.of(MINUTE))
     out = windowed.reduce(add, int, "n", output=SUMS, uid="plain", event_time="t")
     assert sorted(map(tuple, out.collect())) == [("a", 0, 60_000, 4), ("a", 60_000, 120_000, 2)]
+
+
+def test_windows_of_event_time_need_a_time(spark):
+    """Without a watermark and without a column of event time they are refused as they are made."""
+    keyed = key_by(spark.createDataFrame([("a", 1)], "k string, n long"), "k")
+    windowed = keyed.window(windows.TumblingEventTimeWindows.of(10))
+    with pytest.raises(errors.ConfigError, match="event_time: windows of event time need it: name"):
+        windowed.reduce(add, int, "n", output=SUMS, uid="untimed")
+    clock = keyed.window(windows.TumblingProcessingTimeWindows.of(10))
+    assert clock.reduce(add, int, "n", output=SUMS, uid="clock").columns == [
+        "k",
+        "start",
+        "end",
+        "n",
+    ]
+
+
+def test_windows_of_rows_on_spark(spark):
+    """``count_window`` with and without a slide, whose evictor keeps the last rows."""
+    keyed = key_by(spark.createDataFrame([("a", n) for n in range(1, 7)], "k string, n long"), "k")
+    each = keyed.count_window(2).reduce(
+        add, int, "n", lambda key, window, total: [(key, total)],
+        output="k string, n bigint", uid="pairs", order_by="n",
+    )  # fmt: skip
+    assert [row.n for row in each.collect()] == [3, 7, 11]
+    sliding = keyed.count_window(3, 2).reduce(
+        add, int, "n", lambda key, window, total: [(key, total)],
+        output="k string, n bigint", uid="triples", order_by="n",
+    )  # fmt: skip
+    assert [row.n for row in sliding.collect()] == [3, 9, 15]

@@ -9,6 +9,7 @@ import pytest
 from millpond import errors
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.runtime.opening import open_batch_backend
+from millpond_conformance.bulk_programs import BulkProgram
 from millpond_conformance.opening import open_at
 from millpond_conformance.programs import SemanticsProgram
 
@@ -50,6 +51,15 @@ def test_programs_with_a_small_buffer(name, tmp_path):
     clock = mp.ManualClock(0)
     storage = mp.checkpoint_storage(f"memory:small-{name}")
     run_programs(range(1000, 1008), small(name, tmp_path, clock), clock, storage)
+
+
+@BYTE_STORES
+def test_programs_of_many_keys_with_a_small_buffer(name, tmp_path):
+    """Nor do they where calls read and write many keys at once."""
+    clock = mp.ManualClock(0)
+    storage = mp.checkpoint_storage(f"memory:small-many-{name}")
+    for seed in range(3000, 3008):
+        BulkProgram(seed, small(name, tmp_path / str(seed), clock), clock, storage).run()
 
 
 @pytest.mark.soak

@@ -35,12 +35,12 @@ def get(tmp_path, storage, monkeypatch):
     """Gets the backend for a committed handle, adds one to a total, and takes a snapshot."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
 
-    def run(backend, handle, checkpoint_id, *, max_deltas=100):
+    def run(backend, handle, checkpoint_id, *, max_deltas=100, run="run", declared=TOTAL):
         config = mp.Config({"checkpoint.dir": storage.uri, "state.snapshot.max-deltas": max_deltas})
         plan = plan_of("totals", Nothing(), SCHEMA, config, backend)
         query = f"query-{tmp_path.name}"
-        with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
-            state = acquired.backend.get_partitioned_state(TOTAL)
+        with acquire_backend(plan, query, run, WHOLE, CommittedState(0, handle), 0) as acquired:
+            state = acquired.backend.get_partitioned_state(declared)
             acquired.backend.set_current_key("k")
             state.update((state.value() or 0) + 1)
             result = acquired.backend.snapshot(checkpoint_id, storage).result()
@@ -157,7 +157,7 @@ def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch,
         config = mp.Config({"checkpoint.dir": storage.uri})
         plan = plan_of("op", Nothing(), schema, config, backend)
         query = f"query-{tmp_path.name}"
-        with acquire_backend(plan, query, WHOLE, CommittedState(0, handle), 0) as acquired:
+        with acquire_backend(plan, query, "run", WHOLE, CommittedState(0, handle), 0) as acquired:
             state = acquired.backend.get_partitioned_state(TOTAL)
             acquired.backend.set_current_key(key)
             state.update((state.value() or 0) + 1)
@@ -170,3 +170,16 @@ def test_a_key_column_of_another_type_is_refused(tmp_path, storage, monkeypatch,
     with pytest.raises(errors.MillpondError, match="key"):
         once(kind, key, handle)
     once(StringType(), "k", handle)
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+def test_what_is_kept_serves_its_own_run(get, backend):
+    """A run with changed code restores, so that a type that was widened is migrated."""
+    _, handle = get(backend, None, 1)
+    source, handle = get(backend, handle, 2)
+    assert source in {"worker", "local"}
+    wider = mp.ValueStateDescriptor("total", float)
+    source, handle = get(backend, handle, 3, run="another", declared=wider)
+    assert source != "worker"
+    source, _ = get(backend, handle, 4, run="another", declared=wider)
+    assert source in {"worker", "local"}

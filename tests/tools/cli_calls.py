@@ -328,7 +328,12 @@ class Calls:
         if verb[0] == "savepoint" and name == "path":
             return self.places.paths["savepoint"]
         sound = {"name": "total", "key": "k1", "operator": "totals", "first": "1", "second": "2"}
-        sound |= {"max_parallelism": "64", "against": self.files["job:Job"], "backend": "heap"}
+        sound |= {
+            "max_parallelism": "64",
+            "parallelism": "2",
+            "against": self.files["job:Job"],
+            "backend": "heap",
+        }
         sound |= {"clauses": "no such clause", "file": self.files["job.toml"]}
         sound |= dict.fromkeys(("before", "after", "reports"), _REPORT)
         return sound.get(name, self.places.paths["sound"])

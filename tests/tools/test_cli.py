@@ -49,7 +49,7 @@ def millpond(*arguments):
 
 @pytest.mark.spark
 def test_run_a_job_file_twice(spark, tmp_path):
-    """`millpond run` takes all input there is, and goes on with what has come since."""
+    """`millpond run` goes on with what has come since; a process that runs nothing saves its state."""
     import shutil
 
     for name in ("job.py", "job.toml"):
@@ -65,6 +65,12 @@ def test_run_a_job_file_twice(spark, tmp_path):
     assert second.returncode == 0, second.stderr
     assert re.search(r"batch 1: \d+ rows in", second.stdout)
     assert "batch 0:" not in second.stdout
+    checkpoint, saved, snapshots = (
+        str(tmp_path / name) for name in ("checkpoint", "s", "snapshots")
+    )
+    created = millpond("savepoint", "create", checkpoint, saved, "--snapshots", snapshots)
+    assert created.returncode == 0, created.stderr
+    assert (tmp_path / "s" / "customer-summary").is_dir()
     summaries = spark.read.json(str(tmp_path / "output"))
     per_customer = summaries.groupBy("customer").agg({"lines": "max", "*": "count"}).collect()
     assert all(row["max(lines)"] == row["count(1)"] for row in per_customer)

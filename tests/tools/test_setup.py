@@ -149,3 +149,11 @@ def test_a_run_says_what_it_has_skipped_for_want_of_data(tmp_path):
     assert len(titles) == 1, done.stdout + done.stderr
     assert lines[titles[0] + 1].endswith("test_some.py::test_of_data")
     assert "1 passed, 1 skipped" in lines[-1]
+
+
+def test_each_target_of_make_stands_once():
+    """Make has nothing to complain of: of two targets with one name it would drop the first."""
+    done = subprocess.run(
+        ["make", "-n", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""

@@ -248,6 +248,19 @@ def test_what_is_no_checkpoint_directory(tmp_path, verb, place, message):
     assert place in said
 
 
+@pytest.mark.parametrize(
+    "call", [("checkpoint", "list"), ("rescale", "query", "--parallelism", 2, "--snapshots")]
+)
+def test_a_place_that_no_storage_knows(tmp_path, monkeypatch, call):
+    """It is told as it was given, not as a setting that the call does not have."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "query" / "offsets").mkdir(parents=True)
+    (tmp_path / "query" / "metadata").write_text("{}")
+    said = refused(*call, "nowhere://there")
+    assert "nowhere://there: expected one of the schemes" in said
+    assert "checkpoint.dir" not in said
+
+
 def test_an_empty_directory_is_listed_and_not_verified(tmp_path):
     """There is nothing to list, which is an answer; there is nothing to verify, which is none."""
     assert "holds no snapshots" in millpond("checkpoint", "list", tmp_path)

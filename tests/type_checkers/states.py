@@ -17,6 +17,7 @@ import attrs
 import millpond as mp
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
+from millpond.runtime import Output
 from millpond.runtime.functions import ReadOnlyBroadcastState
 from millpond.state import (
     AggregatingState,
@@ -352,12 +353,12 @@ class Buffered(mp.ListCheckpointed[tuple[str, int]]):
 
 
 def runs(orders: list[Order]) -> None:
-    assert_type(mp.local.run(Priced(), orders, key="item"), list[tuple[str, float]])
-    assert_type(mp.local.run(Spent(), orders, key="item", key_type=str), list[Any])
+    assert_type(mp.local.run(Priced(), orders, key="item"), Output[tuple[str, float]])
+    assert_type(mp.local.run(Spent(), orders, key="item", key_type=str), Output[Any])
     with mp.testing.KeyedOperatorHarness(Priced(), key="item", key_type=tuple[str, int]) as harness:
-        assert_type(harness.output, list[tuple[str, float]])
+        assert_type(harness.output, Output[tuple[str, float]])
     with mp.testing.KeyedOperatorHarness(Spent(), key=lambda row: row.item) as plain:
-        assert_type(plain.output, list[Any])
+        assert_type(plain.output, Output[Any])
 
 
 def windows() -> None:

@@ -13,6 +13,8 @@ import type_language as tl
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
+HAS_TIME = hasattr(st, "TimeType")
+"""Spark has it from 4.1 on."""
 FLOAT_MAX = 3.4028234663852886e38
 FIRST, LAST = dt.datetime(1, 1, 2, 0, 0, 0, 1), dt.datetime(9999, 12, 30, 23, 59, 59, 999999)
 _US = dt.timedelta(microseconds=1)
@@ -133,7 +135,7 @@ SCALARS = [
     _of(st.DateType(), [dt.date.min, dt.date.max, dt.date(1969, 12, 31), dt.date(2024, 2, 29)]),
     _of(st.TimestampType(), [moment.replace(tzinfo=dt.UTC) for moment in _MOMENTS]),
     _of(st.TimestampNTZType(), [*_MOMENTS, dt.datetime.min, dt.datetime.max]),  # noqa: DTZ901
-    _decimal, _decimal, _text, _collated, _time, _days, _months,
+    _decimal, _decimal, _text, _collated, _days, _months, *([_time] if HAS_TIME else []),
 ]  # fmt: skip
 _KEPT = [*SCALARS[:8], SCALARS[9], _decimal]
 
@@ -238,7 +240,7 @@ def seen(declared, value):
         }
     if isinstance(declared, st.StructType):
         assert isinstance(value, tuple), type(value)
-        assert list(value._columns) == declared.names
+        assert list(value._fields) == declared.names
         pairs = zip(declared.fields, value, strict=True)
         return tuple(seen(field.dataType, item) for field, item in pairs)
     return value

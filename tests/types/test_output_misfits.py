@@ -10,6 +10,7 @@ import pytest
 from millpond import errors
 from millpond.spark.carriers.frames import RowCodec
 from pyspark.sql import types as st
+from spark_type_language import HAS_TIME
 
 US = dt.timedelta(microseconds=1)
 DAY = dt.timedelta(days=1)
@@ -48,8 +49,6 @@ MISFITS = {
     "interval hour to minute": (st.DayTimeIntervalType(1, 2), [US, dt.timedelta(seconds=59)]),
     "interval year": (st.YearMonthIntervalType(0, 0), [1, -13, 2**31, True]),
     "interval month": (st.YearMonthIntervalType(1, 1), [2**31, -(2**31) - 1, DAY]),
-    "time(3)": (st.TimeType(3), [dt.time(0, 0, 0, 1), dt.time(1, tzinfo=dt.UTC), DAY]),
-    "time(0)": (st.TimeType(0), [dt.time(23, 59, 59, 999999)]),
     "void": (st.NullType(), [0, ""]),
     "array": (st.ArrayType(st.LongType()), ["ab", 1, {1: 2}, {1}]),
     "map": (st.MapType(st.LongType(), st.LongType()), [{None: 1}, [(1, 2)], "a", {"1": 1}]),
@@ -66,6 +65,21 @@ MISFITS = {
         [(1,), (1, 2, 3), {"a": 1}, (1, None), 7, "ab"],
     ),
 }  # fmt: skip
+JUST_FITTING = [
+    (st.FloatType(), [3.4028234663852886e38, -math.inf, 1e-50, 0.1]),
+    (st.DecimalType(38, 0), [10**38 - 1, Decimal("1E+37"), Decimal("-0.0")]),
+    (st.DecimalType(3, 1), [99, Decimal("99.90"), Decimal("1E+1")]),
+    (st.VarcharType(3), ["", "😀😀😀"]),
+    (st.CharType(3), ["a"]),
+    (st.TimestampType(), [pd.Timestamp("2024-01-01", tz="UTC"), dt.datetime(2024, 1, 1)]),
+    (st.DayTimeIntervalType(0, 0), [DAY, -DAY, pd.Timedelta(days=1)]),
+]
+if HAS_TIME:
+    MISFITS |= {
+        "time(3)": (st.TimeType(3), [dt.time(0, 0, 0, 1), dt.time(1, tzinfo=dt.UTC), DAY]),
+        "time(0)": (st.TimeType(0), [dt.time(23, 59, 59, 999999)]),
+    }
+    JUST_FITTING.append((st.TimeType(3), [dt.time(0, 0, 0, 1000)]))
 FORMS = {
     "column": (lambda part: part, lambda value: value),
     "element": (st.ArrayType, lambda value: [None, value]),
@@ -111,19 +125,7 @@ def test_null_in_a_column_without_nulls_is_refused(kind):
         assert "no nulls" in refused(place, value, nullable=False).reason
 
 
-@pytest.mark.parametrize(
-    ("declared", "values"),
-    [
-        (st.FloatType(), [3.4028234663852886e38, -math.inf, 1e-50, 0.1]),
-        (st.DecimalType(38, 0), [10**38 - 1, Decimal("1E+37"), Decimal("-0.0")]),
-        (st.DecimalType(3, 1), [99, Decimal("99.90"), Decimal("1E+1")]),
-        (st.VarcharType(3), ["", "😀😀😀"]),
-        (st.CharType(3), ["a"]),
-        (st.TimestampType(), [pd.Timestamp("2024-01-01", tz="UTC"), dt.datetime(2024, 1, 1)]),
-        (st.DayTimeIntervalType(0, 0), [DAY, -DAY, pd.Timedelta(days=1)]),
-        (st.TimeType(3), [dt.time(0, 0, 0, 1000)]),
-    ],
-)
+@pytest.mark.parametrize(("declared", "values"), JUST_FITTING)
 def test_what_just_fits_is_taken(declared, values):
     """The last values before those that are refused pass, alone and in parts."""
     for make, hold in FORMS.values():

@@ -173,6 +173,66 @@ class ContinuousProcessingTime(Trigger):
             self.forget(context)
 
 
+class Delta(Trigger):
+    """``DeltaTrigger`` over the rows' numbers."""
+
+    def __init__(self, threshold):
+        self.threshold = threshold
+
+    def on_element(self, row, timestamp, context):
+        last = self.values(context)
+        if not last:
+            self.keep(context, row["n"])
+            return CONTINUE
+        if row["n"] - last[0] > self.threshold:
+            self.forget(context)
+            self.keep(context, row["n"])
+            return FIRE
+        return CONTINUE
+
+    def clear(self, context):
+        self.forget(context)
+
+
+class ProcessingTimeout(Trigger):
+    """``ProcessingTimeoutTrigger``; its own state lies beside the inner trigger's."""
+
+    def __init__(self, inner, timeout, reset, clears):
+        self.inner, self.timeout, self.reset, self.clears = inner, timeout, reset, clears
+
+    def place(self, context):
+        return context.key, ("timeout", context.window)
+
+    def on_element(self, row, timestamp, context):
+        result = self.inner.on_element(row, timestamp, context)
+        if result in (FIRE, FIRE_AND_PURGE):
+            self.clear(context)
+            return result
+        state, place = context.trigger_state, self.place(context)
+        following = context.timers.now + self.timeout
+        waiting = state.get(place)
+        if waiting is not None and self.reset:
+            context.delete(PROCESSING, waiting)
+            del state[place]
+            waiting = None
+        if waiting is None:
+            state[place] = following
+            context.register(PROCESSING, following)
+        return result
+
+    def on_time(self, domain, time, context):
+        result = self.inner.on_time(domain, time, context)
+        if self.clears:
+            self.clear(context)
+        return FIRE_AND_PURGE if result in (PURGE, FIRE_AND_PURGE) else FIRE
+
+    def clear(self, context):
+        waiting = context.trigger_state.pop(self.place(context), None)
+        if waiting is not None:
+            context.delete(PROCESSING, waiting)
+        self.inner.clear(context)
+
+
 class Wild(Trigger):
     """Does what the row's number says; leaves timers behind that nobody wants any more."""
 
@@ -214,7 +274,7 @@ class Wild(Trigger):
 
     def on_merge(self, parts, context):
         self.merge_state(parts, context)
-        self.keep(context, len(parts))
+        self.keep(context, 1)
 
     def clear(self, context):
         self.forget(context)

@@ -3,7 +3,8 @@
 It follows the Java sources name by name (``WindowOperator``, ``MergingWindowSet``, ``TimeWindow``,
 ``InternalTimerServiceImpl`` over a ``SystemProcessingTimeService``) and shares no code with
 Millpond. Where Flink leaves an order open, it takes the one it is given: timers of the same time
-by ``rank``. In one point it mends Flink, see ``MergingWindowSet.add_window``.
+by ``rank``. In two points it mends Flink, see ``MergingWindowSet.add_window`` and
+``WindowOperator.delete``.
 """
 
 from typing import NamedTuple
@@ -115,6 +116,36 @@ def all_in_one(row, timestamp):
     return [GLOBAL]
 
 
+# ---------------------------------------------------------------- evictors, as before and after
+
+
+def none_evicted(rows):
+    return rows
+
+
+def evict_by_count(most):
+    def stay(rows):
+        gone = len(rows) - most
+        return [row for index, row in enumerate(rows) if index >= gone]
+
+    return stay
+
+
+def evict_by_time(size):
+    def stay(rows):
+        cutoff = max((row["at"] for row in rows), default=0) - size
+        return [row for row in rows if not row["at"] <= cutoff]
+
+    return stay
+
+
+def evict_by_delta(threshold, delta):
+    def stay(rows):
+        return [row for row in rows if not delta(row, rows[-1]) >= threshold]
+
+    return stay
+
+
 # ---------------------------------------------------------------- merging
 
 
@@ -181,7 +212,10 @@ class WindowOperator:
         of_window, of_key: the state of the window function.
     """
 
-    def __init__(self, assign, trigger, emit, late, *, is_event, is_merging, lateness, timers):
+    def __init__(
+        self, assign, trigger, emit, late, evictor, *, is_event, is_merging, lateness, timers
+    ):
+        self.evictor = evictor
         self.assign, self.trigger, self.emit, self.late = assign, trigger, emit, late
         self.is_event, self.is_merging, self.lateness = is_event, is_merging, lateness
         self.domain = EVENT if is_event else PROCESSING
@@ -201,7 +235,10 @@ class WindowOperator:
         self.timers.register(domain, time, self.window)
 
     def delete(self, domain, time):
-        self.timers.delete(domain, time, self.window)
+        # In Flink a trigger that takes back a timer for the time at which the window is dropped
+        # takes that with it, and the window's state stays for good.
+        if (domain, time) != (self.domain, self.cleanup_time(self.window)):
+            self.timers.delete(domain, time, self.window)
 
     # elements
 
@@ -238,7 +275,7 @@ class WindowOperator:
         self.contents.merge(self.key, state_window, sources)
 
     def added(self, window, state_window, row, timestamp):
-        self.contents.append(self.key, state_window, row)
+        self.contents.append(self.key, state_window, {**row, "at": timestamp})
         self.window = window
         result = self.trigger.on_element(row, MIN if timestamp is None else timestamp, self)
         self.act(result, window, state_window)
@@ -249,7 +286,12 @@ class WindowOperator:
     def act(self, result, window, state_window):
         held = self.contents.get((self.key, state_window))
         if result in (FIRE, FIRE_AND_PURGE) and held is not None:
+            before, after = self.evictor
+            held = before(held)
             self.output += self.emit(self, self.key, window, held)
+            self.contents.clear_at(self.key, state_window)
+            for row in after(held):
+                self.contents.append(self.key, state_window, row)
         if result in (PURGE, FIRE_AND_PURGE):
             self.contents.clear_at(self.key, state_window)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from flink_windows import EVENT, PROCESSING
+from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
 from millpond.runtime.timer_service import TimerService
 from millpond.windows import (
@@ -157,15 +158,23 @@ def nothing(*_):
 
 
 def late_at_the_end_only(self, window, at):
-    return self._event_time and self._cleanup_time(window) < at.current_watermark()
+    return self.is_event_time and self._cleanup_time(window) < at.get_current_watermark()
 
 
-def fires_at_its_last_moment(self, element, timestamp, context):
-    end = context.window.max_timestamp()
-    if end <= context.current_processing_time():
+def fires_at_its_last_moment(self, element, timestamp, window, ctx):
+    end = window.max_timestamp()
+    if end <= ctx.get_current_processing_time():
         return TriggerResult.FIRE
-    context.register(mp.TimeDomain.PROCESSING_TIME, end)
+    ctx.register_processing_time_timer(end)
     return TriggerResult.CONTINUE
+
+
+def from_the_first(self, element, timestamp, window, ctx):
+    last = ctx.get_partitioned_state(self._last)
+    first, new = last.value(), element.n
+    last.update(new if first is None else first)
+    fires = first is not None and new - first > self.threshold
+    return TriggerResult.FIRE if fires else TriggerResult.CONTINUE
 
 
 DEFECTS = {
@@ -182,6 +191,38 @@ DEFECTS = {
     "timers of merged windows stay": (EventTimeTrigger, "clear", nothing),
     "counts of merged windows stay apart": (CountTrigger, "on_merge", nothing),
     "a purging trigger forgets to clear": (PurgingTrigger, "clear", nothing),
+    "a continuous trigger forgets the time when windows merge": (
+        windows.ContinuousEventTimeTrigger,
+        "on_merge",
+        nothing,
+    ),
+    "a continuous trigger by the clock fires once": (
+        windows.ContinuousProcessingTimeTrigger,
+        "_register_next",
+        nothing,
+    ),
+    "the timeout stays when the window fires": (
+        windows.ProcessingTimeoutTrigger,
+        "clear",
+        nothing,
+    ),
+    "a difference counts from the first element": (
+        windows.DeltaTrigger,
+        "on_element",
+        from_the_first,
+    ),
+    "an evictor evicts too late": (
+        windows.CountEvictor,
+        "evict_before",
+        lambda self, elements, window, ctx: elements,
+    ),
+    "what is evicted stays in the window": (
+        windows.TimeEvictor,
+        "_stay",
+        lambda self, elements: [
+            e for e in elements if e.timestamp >= elements[-1].timestamp - self.size
+        ],
+    ),
     "windows are open for one more watermark": (WindowOperator, "_is_over", late_at_the_end_only),
     "what triggers keep of windows is not dropped": (WindowOperator, "_forget", nothing),
     "windows that touch do not merge": (
@@ -199,7 +240,7 @@ DEFECTS = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_planted_defects_are_found(monkeypatch, defect):
-    """The first hundred programs show each of them."""
+    """The first three hundred programs show each of them."""
     monkeypatch.setattr(*DEFECTS[defect])
     with pytest.raises(AssertionError, match="seed"):
-        run(range(100), ("heap",))
+        run(range(300), ("heap",))

@@ -4,7 +4,9 @@ import operator
 
 import millpond as mp
 import pytest
+from arguments.making import Last
 from millpond import errors, windows
+from millpond.spark.windowed import WindowedStream
 
 MERGING = pytest.mark.parametrize(
     "assigner",
@@ -88,7 +90,7 @@ class Recording(windows.Trigger):
     def __init__(self):
         self.told = []
 
-    def on_element(self, element, timestamp, context):
+    def on_element(self, element, timestamp, window, ctx):
         self.told.append(timestamp)
         return windows.TriggerResult.FIRE
 
@@ -96,7 +98,7 @@ class Recording(windows.Trigger):
 class Merging(Recording):
     """The same for windows that merge."""
 
-    def on_merge(self, merged, context):
+    def on_merge(self, window, ctx):
         pass
 
 
@@ -122,3 +124,66 @@ def test_triggers_are_told_the_event_time_of_rows(assigner):
         operator.process({"k": "a", "n": 1}, 77)
         operator.process({"k": "a", "n": 1})
     assert trigger.told == [77, mp.MIN_TIMESTAMP]
+
+
+class Opened(windows.ProcessWindowFunction):
+    """Says when it is opened and closed."""
+
+    def __init__(self):
+        self.told = []
+
+    def open(self, context):
+        self.told.append(("open", context.info.index))
+
+    def process(self, key, context, elements):
+        self.told.append(elements)
+        return []
+
+    def close(self):
+        self.told.append("close")
+
+
+def test_the_function_of_windows_is_opened_and_closed():
+    """Before the first row and after the last one, each once."""
+    function = Opened()
+    with harness(windows.count_window(2).process(function, int, "n")) as operator:
+        for n in range(4):
+            operator.process({"k": "a", "n": n})
+    assert function.told == [("open", 0), [0, 1], [2, 3], "close"]
+
+
+def test_an_evictor_needs_the_elements_of_an_aggregation():
+    """``aggregate`` of windows with an evictor wants the type and the value of elements."""
+    windowing = windows.count_window(2, 1)
+    with pytest.raises(errors.ConfigError, match="give element_type= and value="):
+        windowing.aggregate(Last(), int)
+
+
+def test_a_trigger_merges_only_states_that_can_be_merged():
+    """``merge_partitioned_state`` of a value state says which state it is."""
+
+    class Wrong(Merging):
+        def on_merge(self, window, ctx):
+            ctx.merge_partitioned_state(mp.ValueStateDescriptor("mine", int))
+
+    with harness(summed(windows.EventTimeSessionWindows.with_gap(10), Wrong())) as operator:
+        operator.process({"k": "a", "n": 1}, 0)
+        with pytest.raises(errors.MillpondError, match="value state 'mine' cannot be merged"):
+            operator.process({"k": "a", "n": 1}, 5)
+
+
+@pytest.mark.parametrize("call", ["reduce", "aggregate", "process"])
+def test_a_misspelt_value_is_refused_with_the_nearest_column(call):
+    """Where the job is built, before anything is made of the function."""
+
+    def make(*_, **__):
+        pytest.fail("an operator was made")
+
+    windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
+    stream = WindowedStream(make, ["k", "price"], windowing)
+    with pytest.raises(errors.ConfigError, match=r"'price'\?$") as caught:
+        getattr(stream, call)(Last(), int, value="prise", output="k string, n bigint", uid="w")
+    assert str(caught.value) == (
+        f"{call}(value=...): prise: there is no such column; there are: k, price. "
+        "Did you mean 'price'?"
+    )

@@ -14,7 +14,7 @@ import flink_triggers
 import flink_windows
 import millpond as mp
 from millpond import windows
-from window_triggers import EVENT, PROCESSING, Continuous, Wild
+from window_triggers import Wild
 
 KEYS = "abcde"
 GROUPS = 8
@@ -67,12 +67,22 @@ def triggers(rng, assigner):
         by_clock,
         (windows.CountTrigger.of(number), flink_triggers.Count(number)),
         (Wild(), flink_triggers.Wild()),
-        (Continuous(number, EVENT), flink_triggers.ContinuousEventTime(number)),
+        (
+            windows.ContinuousEventTimeTrigger.of(number),
+            flink_triggers.ContinuousEventTime(number),
+        ),
     ]
     if not event:  # by the clock on windows of event time, Flink's would never end
         continuous = flink_triggers.ContinuousProcessingTime(number)
-        pairs.append((Continuous(number, PROCESSING), continuous))
+        pairs.append((windows.ContinuousProcessingTimeTrigger.of(number), continuous))
+    if not assigner.is_merging:
+        delta = windows.DeltaTrigger.of(number, lambda last, new: new - last, int, "n")
+        pairs.append((delta, flink_triggers.Delta(number)))
     ours, theirs = rng.choice(pairs)
+    if ours is not None and not assigner.is_merging and rng.random() < 0.2:
+        reset, clears = rng.random() < 0.5, rng.random() < 0.5
+        ours = windows.ProcessingTimeoutTrigger.of(ours, number, reset, clears)
+        theirs = flink_triggers.ProcessingTimeout(theirs, number, reset, clears)
     if ours is not None and rng.random() < 0.3:
         return windows.PurgingTrigger.of(ours), flink_triggers.Purging(theirs)
     return ours, theirs
@@ -85,7 +95,7 @@ class Mean(mp.AggregateFunction):
         return (0, 0)
 
     def add(self, value, accumulator):
-        return accumulator[0] + 1, accumulator[1] + value.n
+        return accumulator[0] + 1, accumulator[1] + value
 
     def get_result(self, accumulator):
         return accumulator
@@ -132,17 +142,40 @@ def whole(at, key, window, rows):
     return [(key, *window, fired, at.of_key[key], *times, shown)]
 
 
+def evictors(rng, *, merging):
+    """An evictor of Millpond (None for none), and the port's rules before and after, by chance."""
+    none = flink_windows.none_evicted
+    if rng.random() < 0.6:
+        return None, (none, none)
+    number, after = rng.randint(0, 6), rng.random() < 0.5
+    pairs = [(windows.TimeEvictor.of, (number,), flink_windows.evict_by_time(number))]
+    if not merging:  # the order of a merged window's elements is nobody's promise
+        far = flink_windows.evict_by_delta(number, lambda row, last: abs(row["n"] - last["n"]) / 9)
+        delta = (number, lambda n, last: abs(n - last) / 9)
+        pairs.append((windows.CountEvictor.of, (number,), flink_windows.evict_by_count(number)))
+        pairs.append((windows.DeltaEvictor.of, delta, far))
+    make, arguments, rule = rng.choice(pairs)
+    return make(*arguments, do_evict_after=after), ((none, rule) if after else (rule, none))
+
+
+def summed(at, key, window, rows):
+    """The port's sum."""
+    return [(key, *window, sum(row["n"] for row in rows))] if rows else []
+
+
+def mean(at, key, window, rows):
+    """The port's ``Mean``."""
+    return [(key, *window, len(rows), sum(row["n"] for row in rows))]
+
+
 def contents(rng, windowing, *, merging):
     """The function of Millpond, and the port's window function, by chance."""
     match rng.randrange(3):
         case 0:
-            emit = lambda at, key, window, rows: [(key, *window, sum(r["n"] for r in rows))]  # noqa: E731
-            return windowing.reduce(operator.add, int, "n"), emit
+            return windowing.reduce(operator.add, int, "n"), summed
         case 1:
-            emit = lambda at, key, window, rows: [  # noqa: E731
-                (key, *window, len(rows), sum(r["n"] for r in rows))
-            ]
-            return windowing.aggregate(Mean(), tuple[int, int]), emit
+            types = {"accumulator_type": tuple[int, int], "element_type": int}
+            return windowing.aggregate(Mean(), **types, value="n"), mean
     return windowing.process(Whole(merging=merging), int, "n"), whole
 
 
@@ -189,6 +222,13 @@ def steps(rng, lateness):
     return [*found, ("watermark", FAR), ("clock", FAR), ("watermark", FAR + 9), ("clock", FAR + 9)]
 
 
+def innermost(port):
+    """The trigger of the port inside all others."""
+    while hasattr(port, "inner"):
+        port = port.inner
+    return port
+
+
 def program(seed, backends):
     """The program of a seed, on one of the backends."""
     rng = random.Random(seed)
@@ -203,21 +243,22 @@ def program(seed, backends):
         windowing = windowing.side_output_late_data(lambda row: (row.k, "late", row.n))
         late = lambda row: (row["k"], "late", row["n"])  # noqa: E731
     merging = assigner.is_merging
+    evictor, rules = evictors(rng, merging=merging)
+    windowing = windowing if evictor is None else windowing.evictor(evictor)
     function, emit = contents(rng, windowing, merging=merging)
     reference = flink_windows.WindowOperator(
         assign,
         port,
         emit,
         late,
+        rules,
         is_event=assigner.is_event_time,
         is_merging=merging,
         lateness=lateness,
         timers=flink_windows.TimerService(lambda key: (group_of(key), key), 0),
     )
-    shown = (assigner, trigger or type(port), lateness, late is not None, type(function).__name__)
-    wild = isinstance(port, flink_triggers.Wild) or isinstance(
-        getattr(port, "inner", None), flink_triggers.Wild
-    )
+    shown = (assigner, trigger or type(port), lateness, late is not None, evictor, emit.__name__)
+    wild = isinstance(innermost(port), flink_triggers.Wild)
     return Program(
         function=function,
         reference=reference,

@@ -1,4 +1,4 @@
-"""The check, before any clause runs, that backends open as every clause needs them."""
+"""Check, before any clause runs, that backends open the way every clause needs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import millpond as mp
+from millpond.backend import KeyedStateBackend
+from millpond.errors import PluginError
 
-from millpond_conformance.errors import HarnessError
+from millpond_conformance.errors import HarnessError, UnopenableBackendError
 
 __all__ = ["audit"]
 
@@ -19,16 +21,13 @@ def audit(backend: str) -> None:
     """Check that backends open empty, and that two of them share nothing.
 
     Raises:
-        HarnessError: they do not, so the clauses could show nothing.
+        UnopenableBackendError: one cannot be opened at all.
+        HarnessError: the clauses could prove nothing.
     """
     with tempfile.TemporaryDirectory(prefix="millpond-audit-") as temporary, ExitStack() as stack:
         states = []
         for number in range(2):
-            opened = stack.enter_context(
-                mp.open_keyed_backend(
-                    backend, key_type=str, directory=Path(temporary) / str(number)
-                )
-            )
+            opened = stack.enter_context(_opened(backend, Path(temporary) / str(number)))
             opened.set_current_key("k")
             states.append(opened.get_partitioned_state(_DESCRIPTOR))
         if any(state.value() is not None for state in states):
@@ -38,3 +37,12 @@ def audit(backend: str) -> None:
             raise HarnessError(backend, "what was written cannot be read back at once")
         if states[1].value() is not None:
             raise HarnessError(backend, "two backends in two directories share their entries")
+
+
+def _opened(backend: str, directory: Path) -> KeyedStateBackend:
+    try:
+        return mp.open_keyed_backend(backend, key_type=str, directory=directory)
+    except PluginError:
+        raise
+    except Exception as error:
+        raise UnopenableBackendError(backend, f"{type(error).__name__}: {error}") from error

@@ -15,9 +15,9 @@ from millpond.errors import PlaceError
 from typing_extensions import override
 
 from millpond_conformance.engine import run
+from millpond_conformance.fixtures import PROFILES
 from millpond_conformance.ledger import read_ledger
 from millpond_conformance.page import write_page
-from millpond_conformance.plugin import PROFILES
 from millpond_conformance.report import Verdict, difference, read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest, page
 from millpond_conformance.wrapping import WRAPPERS

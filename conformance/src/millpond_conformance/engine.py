@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import pytest
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
-from millpond_conformance.audit import audit
-from millpond_conformance.errors import HarnessError
+from millpond_conformance.child import Order, judged_by_a_child
+from millpond_conformance.fixtures import PROFILES
 from millpond_conformance.judging import Judge
 from millpond_conformance.ledger import KnownFailure, judged
-from millpond_conformance.plugin import PROFILES
-from millpond_conformance.report import Environment, Report
-from millpond_conformance.specification import all_clauses, seal
+from millpond_conformance.report import Report
+from millpond_conformance.specification import all_clauses, changed_files, seal
 
 __all__ = ["run"]
 
@@ -32,8 +27,12 @@ def run(
     ledger: Mapping[str, KnownFailure] | None = None,
     wrapped: str = "none",
     seed: int | None = None,
+    *,
+    until_failure: bool = False,
 ) -> Report:
-    """Run the specification's clauses against a backend.
+    """Run the specification's clauses against a backend, in a process of its own.
+
+    No plugin, conftest, configuration or variable of pytest's that stands around is heeded.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
@@ -45,9 +44,11 @@ def run(
         wrapped: ``ttl``, ``metrics`` or ``both``: the core's wrappers around every state.
         seed: of the generated programs, to run those of another report; a random one by default.
             The profile ``quick`` always runs the same ones.
+        until_failure: whether to stop at the first failure; the rest is INCOMPLETE then.
 
     Raises:
         PluginError: the backend cannot be used.
+        UnopenableBackendError: the backend cannot be opened, or not the way every clause needs.
         HarnessError: the kit itself could not run; this says nothing of the backend.
         ConfigError: there is no such profile or clause.
     """
@@ -55,45 +56,32 @@ def run(
         raise ConfigError(
             "profile", f"expected one of {', '.join(PROFILES)}, got {profile!r}", "conformance"
         )
-    get_registry().load(get_registry().resolve(backend))
+    get_registry().resolve(backend)
     only = _chosen(clauses)
-    audit(backend)
     chosen_seed = _seed(profile) if seed is None else seed
     judge = Judge(only, report)
     started = time.perf_counter()
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        status = pytest.main(_arguments(backend, profile, wrapped, chosen_seed), plugins=[judge])
-    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise HarnessError(backend, " ".join(output.getvalue().split())[-600:])
+    order = Order(backend, profile, wrapped, chosen_seed, sorted(only), until_failure)
+    place = judged_by_a_child(order, judge)
     seconds = time.perf_counter() - started
     results = tuple(judged(result, ledger or {}) for result in judge.results(backend))
-    place = Environment.of(backend)
     return Report(
-        backend, profile, bool(only), seconds, place, results, wrapped, chosen_seed, seal()
+        backend,
+        profile,
+        bool(only),
+        seconds,
+        place,
+        results,
+        wrapped,
+        chosen_seed,
+        seal(),
+        coverage=judge.coverage,
+        changed_files=changed_files(),
     )
 
 
 def _seed(profile: str) -> int:
     return 0 if profile == "quick" else secrets.randbits(32)
-
-
-def _arguments(backend: str, profile: str, wrapped: str, seed: int) -> list[str]:
-    """What pytest is called with; no configuration and no conftest of the caller's is read."""
-    return [
-        "--pyargs",
-        "millpond_conformance.clauses",
-        "-q",
-        "-c",
-        os.devnull,
-        "--noconftest",
-        "-p",
-        "no:cacheprovider",
-        "--import-mode=importlib",
-        f"--backend={backend}",
-        f"--conformance-profile={profile}",
-        f"--conformance-wrapped={wrapped}",
-        f"--hypothesis-seed={seed}",
-    ]
 
 
 def _chosen(wanted: Sequence[str]) -> frozenset[str]:

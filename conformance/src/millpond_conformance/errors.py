@@ -6,7 +6,7 @@ import attrs
 from millpond.errors import MillpondError
 from typing_extensions import override
 
-__all__ = ["HarnessError"]
+__all__ = ["HarnessError", "UnopenableBackendError"]
 
 
 @attrs.define(eq=False, slots=False)
@@ -20,3 +20,21 @@ class HarnessError(MillpondError):
     def sentence(self) -> str:
         """The message."""
         return f"The kit could not run against {self.backend!r}: {self.reason}"
+
+
+@attrs.define(eq=False, slots=False)
+class UnopenableBackendError(MillpondError):
+    """A backend cannot even be opened, so no clause was run.
+
+    Attributes:
+        backend: its name.
+        reason: the class and the sentence of what it raised.
+    """
+
+    backend: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        """The message."""
+        return f"The backend {self.backend!r} cannot be opened, so no clause was run: {self.reason}"

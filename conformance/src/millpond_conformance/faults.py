@@ -67,5 +67,5 @@ class FaultySerializer(TypeSerializer[Any]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        """The plain type's, so that a restored state can be declared with it."""
+        """Return the plain type's snapshot, so that a restored state can be declared with it."""
         return self._inner.snapshot()

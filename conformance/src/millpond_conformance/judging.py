@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,18 +12,24 @@ import pytest
 
 from millpond_conformance.report import ClauseResult, Verdict
 from millpond_conformance.specification import all_clauses, unsealed
+from millpond_conformance.wide.coverage import FLOORS
 
-__all__ = ["Judge"]
+__all__ = ["COVERAGE", "PROGRAM", "Case", "Judge", "case_of"]
 
 _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _PROPERTY = "millpond-clause"
-_OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped")
+_OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed")
+PROGRAM = "millpond-program"
+COVERAGE = "millpond-coverage"
+"""Under these names a test records its shrunk program, and what its programs have done."""
 
 
 @attrs.frozen
-class _Case:
+class Case:
+    """One case of a clause."""
+
     backend: str
     number: str
     verdict: Verdict
@@ -38,12 +45,16 @@ class Judge:
     Attributes:
         only: numbers of clauses to run; all that pytest has selected where it is empty.
         report: called with the clause's number, how many cases are done, and of how many.
+        coverage: what generated programs have done, and how often.
+        told: called with each case as it ends.
     """
 
     only: frozenset[str] = frozenset()
     report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
     expected: int = 0
-    _cases: list[_Case] = attrs.field(factory=list)
+    coverage: dict[str, int] = attrs.field(factory=dict)
+    told: Callable[[Case], None] = lambda case: None  # noqa: ARG005
+    _cases: list[Case] = attrs.field(factory=list)
     _left_out: bool = False
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -62,14 +73,14 @@ class Judge:
                 # With the report, since pytest-xdist collects and reports in different processes.
                 item.user_properties.append((_PROPERTY, case))
         if self.only:
-            items[:] = [item for item in items if _case_of(item)[1] in self.only]
+            items[:] = [item for item in items if case_of(item)[1] in self.only]
         self.expected = len(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a phase's outcome; what is skipped or expected to fail is not a pass."""
         failed = report.outcome == "failed"
         ends = report.when == "call" or failed or report.outcome == "skipped"
-        backend, number = _case_of(report)
+        backend, number = case_of(report)
         if not number or not ends:
             return
         verdict = Verdict.PASS
@@ -80,11 +91,17 @@ class Judge:
         elif hasattr(report, "wasxfail"):
             verdict = Verdict.XPASS
         told = (_message(report), _program(report)) if verdict is not Verdict.PASS else ("", "")
-        self._cases.append(_Case(backend, number, verdict, report.duration, *told))
-        self.report(number, len(self._cases), self.expected)
+        self.note(Case(backend, number, verdict, report.duration, *told))
+        self.coverage.update(dict(report.user_properties).get(COVERAGE, {}))  # type: ignore[call-overload]
+
+    def note(self, case: Case) -> None:
+        """Note how a case has ended."""
+        self._cases.append(case)
+        self.told(case)
+        self.report(case.number, len(self._cases), self.expected)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say for each backend how many clauses have run, and to what verdict."""
+        """Print for each backend how many clauses have run, and the verdict."""
         for backend in self.backends():
             results = list(self.results(backend))
             verdict = Verdict.worst(result.verdict for result in results)
@@ -95,37 +112,45 @@ class Judge:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A clause that was skipped or expected to fail is a failure of the run."""
+        """Fail the run if a clause was skipped or expected to fail."""
         spoiled = any(case.verdict is not Verdict.PASS for case in self._cases)
         if spoiled and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def backends(self) -> list[str]:
-        """The backends of which a case has run, in the order of their names."""
+        """The backends for which a case has run, ordered by name."""
         return sorted({case.backend for case in self._cases})
 
     def results(self, backend: str) -> Iterator[ClauseResult]:
-        """A verdict for each clause of a backend; one of which no case has run is incomplete."""
+        """A verdict for each clause of a backend; one is incomplete if no case of it has run."""
         changed = unsealed()
         for clause in all_clauses():
             if self.only and clause.number not in self.only:
                 continue
             mine = [c for c in self._cases if (c.backend, c.number) == (backend, clause.number)]
-            found = _summed(clause.number, mine)
+            found = self._covered(_summed(clause.number, mine))
             if clause.number in changed and found.verdict is Verdict.PASS:
                 message = "its test is not the one that this version of the kit was sealed with"
                 found = attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
             yield found
 
+    def _covered(self, found: ClauseResult) -> ClauseResult:
+        """Programs that did too little prove too little."""
+        short = [what for what, floor in FLOORS.items() if self.coverage.get(what, 0) < floor]
+        if found.number != "G4" or found.verdict is not Verdict.PASS or not short:
+            return found
+        message = f"its programs did these things too rarely: {', '.join(short)}"
+        return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
-def _case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
-    """Backend and clause; both empty where the case belongs to no clause."""
+
+def case_of(item: pytest.Item | pytest.TestReport) -> tuple[str, str]:
+    """Backend and clause; both are empty if the case does not belong to a clause."""
     known: dict[str, Any] = dict(item.user_properties)
     backend, number = known.get(_PROPERTY, ("", ""))
     return backend, number
 
 
-def _summed(number: str, cases: Sequence[_Case]) -> ClauseResult:
+def _summed(number: str, cases: Sequence[Case]) -> ClauseResult:
     verdict = Verdict.worst(case.verdict for case in cases)
     worst = next((case for case in cases if case.verdict is verdict), None)
     seconds = round(sum(case.seconds for case in cases), 3)
@@ -138,7 +163,7 @@ def _require_own_fixtures(item: pytest.Item) -> None:
     known: Any = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest has no other way
     for name in _OWN_FIXTURES:
         for definition in known.get(name, ())[-1:]:
-            if definition.func.__module__ != "millpond_conformance.plugin":
+            if definition.func.__module__ != "millpond_conformance.fixtures":
                 place = definition.func.__module__
                 raise pytest.UsageError(
                     f"{place} overrides the fixture {name!r}: clauses run with the kit's own"
@@ -146,13 +171,20 @@ def _require_own_fixtures(item: pytest.Item) -> None:
 
 
 def _message(report: pytest.TestReport) -> str:
-    """The last lines of a failure that say what was wrong."""
-    text = str(getattr(report.longrepr, "reprcrash", None) or report.longrepr or "")
-    return f"{report.nodeid.rpartition('::')[2]}: {' '.join(text.split())[:400]}"
+    """What was wrong: where, and the values on both sides."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr or "")
+    told = [line[1:].strip() for line in text.splitlines() if re.match(r"E( |$)", line)]
+    where = f" ({Path(crash.path).name}:{crash.lineno})" if crash else ""
+    what = "\n".join(told) or text.strip()
+    return f"{report.nodeid.rpartition('::')[2]}{where}: {what}"[:2000]
 
 
 def _program(report: pytest.TestReport) -> str:
-    """The shrunk program of a generated test, as hypothesis has noted it."""
+    """The shrunk program of a generated test, as its test or hypothesis has noted it."""
+    known = dict(report.user_properties).get(PROGRAM)
+    if known:
+        return str(known)
     found = _PROGRAM.search(str(report.longrepr or ""))
     lines = found[1].splitlines() if found else []
     return "\n".join(line.removeprefix("E").strip() for line in lines)[:4000]

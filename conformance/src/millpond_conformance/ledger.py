@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import attrs
@@ -17,6 +17,9 @@ from millpond_conformance.specification import all_clauses
 __all__ = ["KnownFailure", "judged", "read_ledger"]
 
 
+_LONGEST = timedelta(days=366)
+
+
 @attrs.frozen
 class KnownFailure:
     """One entry.
@@ -24,7 +27,7 @@ class KnownFailure:
     Attributes:
         clause: its number.
         reason: why it fails, with the issue where there is one.
-        expires: the day from which on it counts as a failure again.
+        expires: the day from which it counts as a failure again.
     """
 
     clause: str
@@ -36,7 +39,8 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
     """The entries of a TOML file, ``[[failure]]`` each, by clause.
 
     Raises:
-        ConfigError: the file cannot be read, names no clause, gives no reason, or is out of date.
+        ConfigError: the file cannot be read, names no clause, gives no reason, is out of
+            date, or is to last for more than a year.
     """
     place = str(path)
     try:
@@ -57,11 +61,16 @@ def read_ledger(path: str | Path, today: date) -> dict[str, KnownFailure]:
         if type(entry.expires) is not date or entry.expires <= today:
             reason = f"the entry has expired on {entry.expires}: mend the backend"
             raise ConfigError(entry.clause, reason, place)
+        if entry.expires - today > _LONGEST:
+            reason = (
+                f"the entry expires on {entry.expires}: a failure is known for a year at the most"
+            )
+            raise ConfigError(entry.clause, reason, place)
     return {entry.clause: entry for entry in entries}
 
 
 def judged(result: ClauseResult, ledger: Mapping[str, KnownFailure]) -> ClauseResult:
-    """A clause's result in the light of the ledger.
+    """A clause's result after the ledger is applied.
 
     A known failure makes the run CONDITIONAL; a known failure that passes is an XPASS, so that the
     entry is taken out.

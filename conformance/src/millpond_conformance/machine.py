@@ -143,10 +143,16 @@ class BackendMachine(RuleBasedStateMachine):
         self._state("sums", key, space).add(value)
         self._model.sums[key, space] = self._model.sums.get((key, space), 0) + value
 
-    @rule(key=keys, name=st.sampled_from(("lists", "sums")))
-    def merge(self, key: str, name: str) -> None:
-        """Move a namespace into the other."""
+    @rule(key=keys, name=st.sampled_from(("lists", "sums")), value=st.none() | numbers)
+    def merge(self, key: str, name: str, value: int | None) -> None:
+        """Move a namespace into the other, often after both were filled."""
         target, source = SPACES
+        if value is not None:
+            for space in SPACES:
+                if name == "lists":
+                    self.extend(key, space, [value])
+                else:
+                    self.add(key, space, value)
         self._state(name, key, target).merge_namespaces(target, [source])
         held: dict[Any, Any] = getattr(self._model, name)
         moved = held.pop((key, source), None)
@@ -235,7 +241,7 @@ class BackendMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """Close the backend, and find its directory again: at the same version, or empty."""
+        """Close the backend and reopen its directory: it is at the same version, or empty."""
         version = f"v{self._next()}"
         self._backend.flush(version)
         directory = self._backend.parameters.directory
@@ -296,16 +302,19 @@ class BackendMachine(RuleBasedStateMachine):
         self._replace(parts, model)
         self._confirmed = []
 
+    @rule(name=st.sampled_from(("values", "lists", "sums")))
+    def enumerate(self, name: str) -> None:
+        """The keys and namespaces are those of the model; a backend may flush for this."""
+        found = sorted(self._backend.keys_and_namespaces(name))
+        assert found == sorted(getattr(self._model, name))
+
     # ---------------------------------------------------------------- what must hold
 
     @invariant()
     def agrees(self) -> None:
-        """Every state of every key and namespace is what the model says, and so are the keys."""
+        """Every state of every key and namespace is what the model says, flushed or not."""
         self._model.expire(self._clock.now_ms)
         assert observations(self._backend) == self._model.observations()
-        for name in ("values", "sums"):
-            found = sorted(self._backend.keys_and_namespaces(name))
-            assert found == sorted(getattr(self._model, name))
 
     @override
     def teardown(self) -> None:

@@ -1,4 +1,4 @@
-"""What the stateful machine compares a backend with: plain dictionaries, and how both are read.
+"""The plain dictionaries that the stateful machine compares with a backend, and how to read both.
 
 The model shares no code with the core or a plugin.
 """

@@ -30,8 +30,11 @@ def open_at(
     clock: mp.ManualClock | None = None,
     max_parallelism: int = 128,
     wrapped: str = "none",
+    *,
+    key_type: Any = str,
+    config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """A backend of string keys that may take over some versions, found in the directory.
+    """A backend that may take over some versions, found in the directory.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
@@ -40,14 +43,16 @@ def open_at(
         clock: the source of processing time; by default one that stands at 0.
         max_parallelism: the number of key groups, all of which the backend owns.
         wrapped: the core's wrappers around every state.
+        key_type: the type of the keys.
+        config: its configuration; the default one where there is none.
     """
     registry = get_registry()
     parameters = KeyedBackendParameters(
-        key_codec=key_codec_for(str),
+        key_codec=key_codec_for(key_type),
         max_parallelism=max_parallelism,
         key_group_range=mp.KeyGroupRange(0, max_parallelism - 1),
         clock=clock or mp.ManualClock(0),
-        config=config_for(wrapped, mp.Config()),
+        config=config_for(wrapped, config or mp.Config()),
         registry=registry,
         directory=directory,
         reuse_versions=frozenset(versions),

@@ -86,7 +86,7 @@ def _failure(result: ClauseResult) -> str:
     program = f"<pre>{escape(result.program)}</pre>" if result.program else ""
     return (
         f'<li><b class="{result.verdict.value}">{result.number} {result.verdict.value}</b> '
-        f"<code>{escape(result.message)}</code>{program}</li>"
+        f"<pre>{escape(result.message)}</pre>{program}</li>"
     )
 
 
@@ -98,7 +98,9 @@ def _run(report: Report) -> str:
     place = escape(f"{versions}; Python {about.python} on {about.platform}; {run}")
     failed = [_failure(result) for result in report.results if result.verdict is not Verdict.PASS]
     text = "".join(failed) or "<li>Every clause that ran has passed.</li>"
-    return f"<h2>{escape(report.backend)}</h2><p>{place}</p><ul>{text}</ul>"
+    done = f"<p>Generated programs: {escape(report.covered())}.</p>" if report.coverage else ""
+    warning = f"<p><b>{escape(report.warning())}</b></p>" if report.changed_files else ""
+    return f"{warning}<h2>{escape(report.backend)}</h2><p>{place}</p>{done}<ul>{text}</ul>"
 
 
 _OPEN_TARGET = """

@@ -1,116 +1,42 @@
-"""The pytest plugin: runs the clauses against every usable backend, or the named ones."""
+"""What pytest loads wherever the kit is installed: one option, one ini key, and nothing else.
+
+The fixtures, markers and parametrization of the clauses stand in ``millpond_conformance.fixtures``,
+which is loaded where somebody asks for the clauses: by ``--millpond-backend``, or by naming
+``millpond_conformance`` among what is to be run.
+"""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import millpond as mp
-import pytest
-from hypothesis import settings
-from millpond.backend import KeyedStateBackend
-from millpond.checkpoint import CheckpointStorage
-from millpond.plugins import get_registry
+if TYPE_CHECKING:
+    import pytest
 
-from millpond_conformance.judging import Judge
-from millpond_conformance.opening import open_wrapped
-from millpond_conformance.wrapping import WRAPPERS
+__all__ = ["INI", "OPTION"]
 
-__all__ = ["PROFILES", "BackendOpener"]
-
-PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
-"""How many examples a generated test gets, by profile."""
-
-BackendOpener = Callable[..., KeyedStateBackend]
-"""Opens a fresh backend under test; keyword arguments as for ``mp.open_keyed_backend``."""
+OPTION = "--millpond-backend"
+INI = "millpond_conformance"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--backend``."""
+    """Add the option and the ini key."""
     parser.addoption(
-        "--backend",
+        OPTION,
         action="append",
         default=[],
         metavar="NAME",
         help="run Millpond's contract tests against this backend (default: all that are usable)",
     )
-    parser.addoption(
-        "--conformance-profile",
-        choices=list(PROFILES),
-        help="how many examples Millpond's generated contract tests get",
-    )
-
-    parser.addoption(
-        "--conformance-wrapped",
-        choices=WRAPPERS,
-        default="none",
-        help="run the contract tests with every state inside these wrappers",
+    parser.addini(
+        INI,
+        "how Millpond's contract tests run: profile=quick, wrapped=both, seed=7",
+        type="args",
+        default=[],
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of clauses, and how many examples generated tests get."""
-    config.addinivalue_line("markers", "clause(number): the promise that a test checks")
-    config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
-    if not any(isinstance(plugin, Judge) for plugin in config.pluginmanager.get_plugins()):
-        config.pluginmanager.register(Judge())
-    profile = config.getoption("--conformance-profile")
-    if profile:
-        name = f"millpond-{profile}"
-        settings.register_profile(
-            name, max_examples=PROFILES[profile], derandomize=profile == "quick", deadline=None
-        )
-        settings.load_profile(name)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each backend, if it asks for one."""
-    if "backend_name" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--backend") or get_registry().backend_names()
-        metafunc.parametrize("backend_name", chosen, scope="session")
-
-
-@pytest.fixture
-def clock() -> mp.ManualClock:
-    """The processing time of the backends that a test opens."""
-    return mp.ManualClock(0)
-
-
-@pytest.fixture
-def storage() -> CheckpointStorage:
-    """A checkpoint storage in memory, empty."""
-    return mp.checkpoint_storage(f"memory:{uuid.uuid4().hex}")
-
-
-@pytest.fixture
-def wrapped(request: pytest.FixtureRequest) -> str:
-    """What stands around every state; no TTL in a clause that switches TTL itself."""
-    wanted = str(request.config.getoption("--conformance-wrapped"))
-    if request.node.get_closest_marker("switches_ttl") is None:
-        return wanted
-    return {"ttl": "none", "both": "metrics"}.get(wanted, wanted)
-
-
-@pytest.fixture
-def open_backend(
-    backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
-) -> Iterator[BackendOpener]:
-    """Opens backends under test in directories of their own; they are closed at the end."""
-    with ExitStack() as stack:
-        count = 0
-
-        def open_one(**options: Any) -> KeyedStateBackend:
-            nonlocal count
-            count += 1
-            arguments = {
-                "key_type": str,
-                "directory": tmp_path / f"backend-{count}",
-                "clock": clock,
-                **options,
-            }
-            return stack.enter_context(open_wrapped(backend_name, wrapped, **arguments))
-
-        yield open_one
+    """Load the rest where it is asked for."""
+    asked = [*map(str, config.args), *map(str, config.invocation_params.args)]
+    if config.getoption(OPTION) or any("millpond_conformance" in word for word in asked):
+        config.pluginmanager.import_plugin("millpond_conformance.fixtures")

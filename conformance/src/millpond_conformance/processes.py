@@ -30,7 +30,7 @@ def in_a_child(
     timeout: float = 120,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh process, and wait for it so many seconds.
+    """Run code in a fresh process, and wait for it, up to a timeout.
 
     Args:
         code: Python source; it finds its arguments in ``sys.argv``.
@@ -94,7 +94,7 @@ class FreshProcesses(Closeable):
         )
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of a module returns there.
+        """Call a function of a module there, and return its result.
 
         Raises:
             ChildProcessError: the process has died; its argument is the exit status, or the

@@ -39,7 +39,7 @@ class SemanticsProgram:
         open_backend: opens a backend, restored from handles.
         clock: of all of them.
         storage: for snapshots.
-        keys: fewer than the usual ones for a backend that holds but one.
+        keys: fewer than the usual ones for a backend that holds only one.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class SemanticsProgram:
         if action == "put":
             under_way = any(each.at == at for each in self._iterations)
             if under_way and not model.lives(at, entry, now):
-                return  # whether an iteration gives an entry that is new is no promise
+                return  # the specification does not promise that an iteration gives a new entry
             state.put(entry, [number])
             model.put(at, entry, number, now)
         elif action == "get":

@@ -114,7 +114,9 @@ class Report:
         results: by clause, in the specification's order.
         wrapped: which of the core's wrappers stood around every state.
         seed: of the generated programs.
-        seal: SHA-256 of the kit's manifest, by which reports of changed kits are told.
+        seal: SHA-256 of the kit's manifest, which shows whether a changed kit made the report.
+        coverage: what generated programs have done, and how often.
+        changed_files: the kit's files that are not as its manifest says.
     """
 
     backend: str
@@ -126,6 +128,8 @@ class Report:
     wrapped: str = "none"
     seed: int = 0
     seal: str = ""
+    coverage: dict[str, int] = attrs.field(factory=dict)
+    changed_files: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
     @property
@@ -154,19 +158,37 @@ class Report:
             f"{self.verdict.value}{partial}"
         )
 
+    def covered(self) -> str:
+        """What generated programs have done, as words."""
+        return ", ".join(f"{what} {count:,}" for what, count in self.coverage.items())
+
+    def warning(self) -> str:
+        """That the kit is not the released one; empty where it is."""
+        if not self.changed_files:
+            return ""
+        shown = ", ".join(self.changed_files[:5])
+        return f"NOT THE RELEASED KIT: {len(self.changed_files)} changed files ({shown})"
+
     def to_json(self) -> str:
         """The whole report."""
-        tree = {"verdict": self.verdict.value, **_CONVERTER.unstructure(self)}
+        warning = {"warning": self.warning()} if self.changed_files else {}
+        tree = {**warning, "verdict": self.verdict.value, **_CONVERTER.unstructure(self)}
         return json.dumps(tree, indent=1)
 
     def to_text(self) -> str:
         """A page for a terminal: what did not pass, then the sum."""
-        lines = [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
+        lines = [self.warning()] if self.changed_files else []
+        lines += [_told(result) for result in self.results if result.verdict is not Verdict.PASS]
         environment = self.environment
         about = (
             f"{self.backend} ({environment.plugin}; {environment.native or 'no native library'})"
         )
-        lines.append(f"{about}: {self.badge()} in {self.seconds:.0f} s, profile {self.profile}")
+        lines.append(
+            f"{about}: {self.badge()} in {self.seconds:.0f} s, profile {self.profile}, "
+            f"seed {self.seed}, seal {self.seal[:12]}"
+        )
+        if self.coverage:
+            lines.append("generated programs: " + self.covered())
         return "\n".join(lines)
 
 
@@ -183,7 +205,11 @@ def _told(result: ClauseResult) -> str:
     )
     note = " (provisional)" if clause and clause.provisional else ""
     lines = [f"{result.number:4} {result.verdict.value}{note}: {promise}"]
-    lines += [f"     {line}" for line in [result.message, *result.program.splitlines()] if line]
+    lines += [
+        f"     {line}"
+        for line in [*result.message.splitlines(), *result.program.splitlines()]
+        if line
+    ]
     return "\n".join(lines)
 
 
@@ -207,6 +233,7 @@ def read_report(path: str | Path) -> Report:
     try:
         tree: dict[str, Any] = json.loads(read_text(path))
         tree.pop("verdict")
+        tree.pop("warning", None)
         return _CONVERTER.structure(tree, Report)
     except ConfigError:
         raise

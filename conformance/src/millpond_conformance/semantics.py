@@ -6,6 +6,7 @@ return what has expired; nothing is cleaned up in the background, so only reads 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import attrs
 import millpond as mp
 from typing_extensions import override
 
-__all__ = ["KINDS", "MODES", "TTL_MS", "Mode", "StateModel", "descriptor_of"]
+__all__ = ["FUSE", "KINDS", "MODES", "TTL_MS", "BlownError", "Mode", "StateModel", "descriptor_of"]
 
 TTL_MS = 10
 KINDS = ("value", "list", "map", "reducing", "aggregating", "folding")
@@ -27,6 +28,7 @@ class Mode:
     expires: bool = True
     renews: bool = False
     shows: bool = False
+    swept: bool = False
 
 
 MODES = (
@@ -38,11 +40,37 @@ MODES = (
 )
 
 
+class BlownError(Exception):
+    """Raised by a function of the kit's, half-way."""
+
+
+class Fuse:
+    """Makes the kit's functions raise, after they have changed what they got."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def set(self, calls: int) -> None:
+        """Raise at that many calls from now; 0 for never."""
+        self._left = calls
+
+    def burn(self) -> None:
+        """Note a call."""
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                raise BlownError
+
+
+FUSE = Fuse()
+
+
 def _reduce(a: list[int], b: list[int]) -> list[int]:
     """A reduction that shows the order of its calls, and changes both arguments."""
     a.append(-1)
     a.extend(b)
     b.clear()
+    FUSE.burn()
     return a
 
 
@@ -54,6 +82,7 @@ class _Gather(mp.AggregateFunction[int, list[int], list[int]]):
     @override
     def add(self, value: int, accumulator: list[int]) -> list[int]:
         accumulator.append(value)
+        FUSE.burn()
         return accumulator
 
     @override
@@ -66,24 +95,45 @@ class _Gather(mp.AggregateFunction[int, list[int], list[int]]):
         merged = [*a, -2, *b]
         a.clear()
         b.clear()
+        FUSE.burn()
         return merged
 
 
 def _fold(accumulator: list[int], value: int) -> list[int]:
     accumulator.insert(0, value)
+    FUSE.burn()
     return accumulator
 
 
-def descriptor_of(kind: str, mode: Mode) -> Any:
-    """The descriptor of a kind and mode, with functions that change what they get."""
-    made: Any = {
-        "value": mp.ValueStateDescriptor("value", list[int]),
-        "list": mp.ListStateDescriptor("list", list[int]),
-        "map": mp.MapStateDescriptor("map", str, list[int]),
-        "reducing": mp.ReducingStateDescriptor("reducing", _reduce, list[int]),
-        "aggregating": mp.AggregatingStateDescriptor("aggregating", _Gather(), list[int]),
-        "folding": mp.FoldingStateDescriptor("folding", [0], _fold, list[int]),
-    }[kind]
+_GATHER = _Gather()
+
+
+def descriptor_of(
+    kind: str,
+    mode: Mode,
+    name: str = "",
+    element_type: Any = list[int],
+    map_key_type: Any = str,
+) -> Any:
+    """The descriptor of a kind and mode, with functions that change what they get.
+
+    Args:
+        kind: one of KINDS.
+        mode: how entries expire.
+        name: the state's name; by default the kind.
+        element_type: of values, list elements and map values.
+        map_key_type: of a map's keys.
+    """
+    name = name or kind
+    makers: dict[str, Callable[[], Any]] = {
+        "value": lambda: mp.ValueStateDescriptor(name, element_type),
+        "list": lambda: mp.ListStateDescriptor(name, element_type),
+        "map": lambda: mp.MapStateDescriptor(name, map_key_type, element_type),
+        "reducing": lambda: mp.ReducingStateDescriptor(name, _reduce, list[int]),
+        "aggregating": lambda: mp.AggregatingStateDescriptor(name, _GATHER, list[int]),
+        "folding": lambda: mp.FoldingStateDescriptor(name, [0], _fold, list[int]),
+    }
+    made = makers[kind]()
     if mode.expires:
         renewal = (mp.UpdateType.ON_CREATE_AND_WRITE, mp.UpdateType.ON_READ_AND_WRITE)
         visible = mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
@@ -93,10 +143,14 @@ def descriptor_of(kind: str, mode: Mode) -> Any:
                 timedelta(milliseconds=TTL_MS),
                 renewal[mode.renews],
                 visible if mode.shows else hidden,
-                mp.CleanupStrategies(in_background=False),
+                mp.CleanupStrategies(in_background=mode.swept),
             )
         )
     return made
+
+
+def _alone(number: int) -> Any:
+    return [number]
 
 
 @attrs.define
@@ -104,25 +158,27 @@ class StateModel:
     """The content of one state, by key and namespace.
 
     A value or an accumulator is a pair of content and stamp, a list is a list of them, a map
-    a dictionary of them.
+    a dictionary of them. ``element`` makes the content that a number stands for.
     """
 
     kind: str
     mode: Mode
     held: dict[Any, Any] = attrs.field(factory=dict)
+    element: Callable[[int], Any] = _alone
 
-    def _expired(self, stamped: Any, now: int) -> bool:
+    def expired(self, stamped: Any, now: int) -> bool:
+        """Whether a content with its stamp has expired."""
         return self.mode.expires and bool(stamped[1] + TTL_MS <= now)
 
     def _visible(self, stamped: Any, now: int) -> bool:
-        return self.mode.shows or not self._expired(stamped, now)
+        return self.mode.shows or not self.expired(stamped, now)
 
     def _read(self, entries: dict[Any, Any], at: Any, now: int) -> Any:
-        """Read one stamped entry of a dictionary, with what that does to it; or None."""
+        """Read one stamped entry of a dictionary, or None; a read may renew or remove the entry."""
         stamped = entries.get(at)
         if stamped is None:
             return None
-        if self._expired(stamped, now):
+        if self.expired(stamped, now):
             del entries[at]
             return stamped[0] if self.mode.shows else None
         if self.mode.renews:
@@ -138,7 +194,7 @@ class StateModel:
 
     def _read_list(self, at: Any, now: int) -> list[Any]:
         stored = self.held.get(at, [])
-        live = [each for each in stored if not self._expired(each, now)]
+        live = [each for each in stored if not self.expired(each, now)]
         if self.mode.renews:
             self._keep(at, [(value, now) for value, _ in live])
         else:
@@ -155,20 +211,20 @@ class StateModel:
         """Drop what has expired, as a full snapshot does."""
         for at, content in list(self.held.items()):
             if self.kind == "map":
-                live = {e: each for e, each in content.items() if not self._expired(each, now)}
+                live = {e: each for e, each in content.items() if not self.expired(each, now)}
                 self._keep(at, live)
             elif self.kind == "list":
-                self._keep(at, [each for each in content if not self._expired(each, now)])
-            elif self._expired(content, now):
+                self._keep(at, [each for each in content if not self.expired(each, now)])
+            elif self.expired(content, now):
                 del self.held[at]
 
     def write(self, at: Any, number: int, now: int) -> None:
         """Update the value, add to a list or an accumulator."""
         before = self.held.get(at)
         if self.kind == "value":
-            self.held[at] = ([number], now)
+            self.held[at] = (self.element(number), now)
         elif self.kind == "list":
-            self.held[at] = [*(before or []), ([number], now)]
+            self.held[at] = [*(before or []), (self.element(number), now)]
         else:
             seen = before[0] if before is not None and self._visible(before, now) else None
             self.held[at] = (self._added(seen, number), now)
@@ -207,17 +263,17 @@ class StateModel:
 
     # ---------------------------------------------------------------- maps
 
-    def put(self, at: Any, entry: str, number: int, now: int) -> None:
+    def put(self, at: Any, entry: Any, number: int, now: int) -> None:
         """Set an entry of a map."""
-        self.held.setdefault(at, {})[entry] = ([number], now)
+        self.held.setdefault(at, {})[entry] = (self.element(number), now)
 
-    def remove(self, at: Any, entry: str) -> None:
+    def remove(self, at: Any, entry: Any) -> None:
         """Remove an entry of a map."""
         entries = self.held.get(at, {})
         entries.pop(entry, None)
         self._keep(at, entries)
 
-    def get(self, at: Any, entry: str, now: int) -> Any:
+    def get(self, at: Any, entry: Any, now: int) -> Any:
         """Read an entry of a map."""
         entries = self.held.get(at, {})
         found = self._read(entries, entry, now)
@@ -228,12 +284,17 @@ class StateModel:
         """Whether an iteration over a map would give nothing."""
         return not any(self._visible(each, now) for each in self.held.get(at, {}).values())
 
-    def lives(self, at: Any, entry: str, now: int) -> bool:
+    def lives(self, at: Any, entry: Any, now: int) -> bool:
         """Whether there is an entry of a map that has not expired."""
         stamped = self.held.get(at, {}).get(entry)
-        return stamped is not None and not self._expired(stamped, now)
+        return stamped is not None and not self.expired(stamped, now)
+
+    def visible(self, at: Any, entry: Any, now: int) -> bool:
+        """Whether a read would give an entry of a map, expired or not."""
+        stamped = self.held.get(at, {}).get(entry)
+        return stamped is not None and self._visible(stamped, now)
 
     def rest(self, at: Any, entries: set[str], now: int) -> None:
-        """An iteration has come to its end without giving these: they must have expired."""
+        """Check that the entries that a finished iteration did not give have expired."""
         for entry in entries:
             assert self.get(at, entry, now) is None, (at, entry)

@@ -6,20 +6,14 @@ written from them, so a promise without a test cannot stand there, nor a test wi
 
 from __future__ import annotations
 
+import ast
 import hashlib
-import inspect
 import json
-import pkgutil
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import attrs
-
-from millpond_conformance import clauses
 
 __all__ = [
     "CHAPTERS",
@@ -27,6 +21,7 @@ __all__ = [
     "SPECIFICATION_VERSION",
     "Clause",
     "all_clauses",
+    "changed_files",
     "manifest",
     "page",
     "seal",
@@ -38,9 +33,12 @@ SPECIFICATION_VERSION = "0.1"
 MANIFEST = Path(__file__).parent / "manifest.json"
 """Written by ``millpond conformance specification FILE --seal`` for a release of the kit."""
 
+_CLAUSES = Path(__file__).parent / "clauses"
+
 CHAPTERS = {
     "V": "Values and keys",
     "K": "Kinds of state",
+    "B": "Many keys at once",
     "S": "Snapshots and restore",
     "A": "Asynchronous snapshots",
     "P": "Savepoints",
@@ -76,16 +74,27 @@ class Clause:
     provisional: bool = False
 
 
-def _modules() -> Iterator[ModuleType]:
-    for module in pkgutil.iter_modules(clauses.__path__):
-        yield import_module(f"{clauses.__name__}.{module.name}")
-
-
-def _mark(test: Any) -> Any:
-    marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "clause"]
+def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
+    """The number that a test carries, and whether it is provisional."""
+    marks = [
+        each
+        for each in test.decorator_list
+        if isinstance(each, ast.Call) and ast.unparse(each.func) == "pytest.mark.clause"
+    ]
     if len(marks) != 1:
-        raise LookupError(f"{test.__module__}.{test.__name__} carries no clause number, or several")
-    return marks[0]
+        raise LookupError(f"{test.name} carries no clause number, or several")
+    named = {word.arg: ast.literal_eval(word.value) for word in marks[0].keywords}
+    return str(ast.literal_eval(marks[0].args[0])), bool(named.get("provisional"))
+
+
+def _clauses_of(source: bytes) -> Iterator[Clause]:
+    """The clauses of a file, which is not imported: whoever asks has no use for its tests."""
+    digest = hashlib.sha256(source).hexdigest()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            number, provisional = _number_of(node)
+            promise = " ".join((ast.get_docstring(node) or "").split())
+            yield Clause(number, promise, digest, provisional)
 
 
 @cache
@@ -93,31 +102,33 @@ def all_clauses() -> tuple[Clause, ...]:
     """All clauses, by chapter and number.
 
     Raises:
-        LookupError: a test has no number, or a number two tests.
+        LookupError: a test has no number, or two tests have the same number.
     """
     found: dict[str, Clause] = {}
-    for module in _modules():
-        digest = hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
-        for name, test in inspect.getmembers(module, inspect.isfunction):
-            if not name.startswith("test_") or test.__module__ != module.__name__:
-                continue
-            mark = _mark(test)
-            number = str(mark.args[0])
-            if number in found:
-                raise LookupError(f"clause {number} has two tests")
-            promise = " ".join((inspect.getdoc(test) or "").split())
-            provisional = bool(mark.kwargs.get("provisional"))
-            found[number] = Clause(number, promise, digest, provisional)
+    for path in sorted(_CLAUSES.glob("*.py")):
+        for clause in _clauses_of(path.read_bytes()):
+            if clause.number in found:
+                raise LookupError(f"clause {clause.number} has two tests")
+            found[clause.number] = clause
     order = list(CHAPTERS)
     return tuple(
         sorted(found.values(), key=lambda c: (order.index(c.number[0]), int(c.number[1:])))
     )
 
 
+def _digests() -> dict[str, str]:
+    """SHA-256 of each file of the kit, by its path in the package."""
+    root = Path(__file__).parent
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*.py"))
+    }
+
+
 def manifest() -> str:
-    """Each clause and the digest of its test, as JSON: what a release of the kit is sealed with."""
+    """Each clause and each file of the kit with a digest, as JSON: the seal of a release."""
     clauses_ = {clause.number: clause.digest for clause in all_clauses()}
-    tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_}
+    tree = {"specification": SPECIFICATION_VERSION, "clauses": clauses_, "files": _digests()}
     return json.dumps(tree, indent=1) + "\n"
 
 
@@ -126,8 +137,15 @@ def seal() -> str:
     return hashlib.sha256(MANIFEST.read_bytes()).hexdigest()
 
 
+def changed_files() -> tuple[str, ...]:
+    """The files of the kit that are not as the manifest says: changed, new or gone."""
+    sealed = json.loads(MANIFEST.read_text(encoding="utf-8")).get("files", {})
+    found = _digests()
+    return tuple(sorted(path for path in {*sealed, *found} if sealed.get(path) != found.get(path)))
+
+
 def unsealed() -> frozenset[str]:
-    """The clauses whose tests are not those of the manifest."""
+    """The clauses whose tests differ from the manifest."""
     sealed = json.loads(MANIFEST.read_text(encoding="utf-8"))["clauses"]
     return frozenset(c.number for c in all_clauses() if sealed.get(c.number) != c.digest)
 

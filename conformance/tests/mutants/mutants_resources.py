@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import decimal
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
-from sabotage_tools import around, mutant, on_tables
+from sabotage_tools import around, mutant, on_states, on_tables
 
 _LEAKED: list[Any] = []
 _WRITER = "MILLPOND_SABOTAGE_PID"
@@ -52,3 +54,61 @@ def linear_reads(backend: Any) -> None:
         around(table, "get", get)
 
     on_tables(backend, change)
+
+
+@mutant("opening sets how exact decimals are, for the whole process", "R9")
+def sets_the_decimal_context(backend: Any) -> None:
+    decimal.getcontext().prec += 1
+
+
+@mutant("a backend works in the thread that has opened it alone", "R10")
+def bound_to_a_thread(backend: Any) -> None:
+    owner = threading.get_ident()
+
+    def choose(original: Any, key: Any, group: int) -> None:
+        assert threading.get_ident() == owner
+        original(key, group)
+
+    around(backend.current, "_choose", choose)
+
+
+@mutant("files go where the working directory is by now", "R11")
+def writes_beside_the_process(backend: Any) -> None:
+    def flush(original: Any, version: Any = None) -> None:
+        original(version)
+        Path("state-file").touch()
+
+    around(backend, "flush", flush)
+
+
+@mutant("a value of a whole number of pages loses its last byte", "V19")
+def cuts_whole_pages(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def update(original: Any, value: Any) -> None:
+            whole = type(value) is bytes and value and len(value) % 65_536 == 0
+            original(value[:-1] if whole else value)
+
+        around(raw, "update", update)
+
+    on_states(backend, change, "value")
+
+
+@mutant("a map is cleared of its first 1,024 entries", "V20")
+def clears_a_chunk(backend: Any) -> None:
+    def change(table: Any) -> None:
+        def clear(original: Any, namespace: Any) -> None:
+            for key, _ in list(table.items_at(table.place(namespace)))[:1024]:
+                table.remove(namespace, key)
+
+        if hasattr(table, "items_at"):
+            around(table, "clear", clear)
+
+    on_tables(backend, change)
+
+
+@mutant("a list has 65,535 elements at the most", "V21")
+def short_lists(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "_append", lambda original, values: original(values[:65_535]))
+
+    on_states(backend, change, "list")

@@ -274,3 +274,11 @@ def keys_by_equality(backend: Any) -> None:
             around(table, "prepare_key", lambda o, key: o(seen.setdefault(key, key)))
 
     on_tables(backend, change)
+
+
+@mutant("a merge takes three filled sides at the most", "G4")
+def merges_take_three(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "_combine", lambda original, held: original(held[:3]))
+
+    on_states(backend, change, "list")

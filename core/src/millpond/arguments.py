@@ -5,9 +5,10 @@ Not for what runs per row: states check values by their serializers.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, wraps
 from typing import (
@@ -23,13 +24,29 @@ from typing import (
 
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
-__all__ = ["INT64", "check_text", "check_type", "check_within", "checked", "typed", "within"]
+__all__ = [
+    "INT64",
+    "check_text",
+    "check_type",
+    "check_within",
+    "checked",
+    "nearest",
+    "typed",
+    "within",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 INT64 = (-(1 << 63), (1 << 63) - 1)
 """The bounds of times in ms."""
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most like a wrong one, or None; case counts last."""
+    folded = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
+    return folded[close[0]] if close else None
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:

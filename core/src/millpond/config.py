@@ -22,6 +22,7 @@ from millpond.origins import PREFIX, SPARK_PREFIX, Origins, plain_key
 from millpond.structuring import (
     NO_KEY,
     ByteSize,
+    Secret,
     byte_count,
     flatten,
     insert,
@@ -41,6 +42,7 @@ __all__ = [
     "MetricsConfig",
     "PluginsConfig",
     "RestoreConfig",
+    "S3Config",
     "SerializationConfig",
     "SnapshotConfig",
     "StateConfig",
@@ -90,6 +92,27 @@ class StateConfig:
 
 
 @attrs.frozen
+class S3Config:
+    """How S3 is reached; what is not set comes from the URI or the environment.
+
+    Attributes:
+        endpoint: ``host:port`` or a URL, of a store that is not Amazon's.
+        access_key, secret_key, session_token: credentials; the first two go together.
+        path_style: whether the bucket stands in the path rather than in the host's name; by
+            default where there is an endpoint.
+        ssl: whether to speak HTTPS, the default, unless the endpoint is an ``http://`` URL.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: Secret | None = attrs.field(default=None, repr=False)
+    secret_key: Secret | None = attrs.field(default=None, repr=False)
+    session_token: Secret | None = attrs.field(default=None, repr=False)
+    path_style: bool | None = None
+    ssl: bool | None = None
+
+
+@attrs.frozen
 class CheckpointConfig:
     """Where snapshots go and how many are kept.
 
@@ -101,12 +124,14 @@ class CheckpointConfig:
             on Spark.
         ignore_unclaimed_state: whether a query may start though there is state, in its checkpoint
             or in the savepoint, of operators that it does not have; that state is given up.
+        s3: for directories and savepoints that begin with ``s3://`` or ``s3a://``.
     """
 
     dir: str | None = None
     restore: str | None = None
     claim: bool = False
     ignore_unclaimed_state: bool = False
+    s3: S3Config = S3Config()
     retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
 
 
@@ -174,6 +199,7 @@ class MetricsConfig:
 _PAIR = 2
 _SECTION = PREFIX.rstrip(".")
 SPARK_SOURCE = "Spark configuration"
+_HADOOP_PREFIX = "spark.hadoop."
 
 
 @attrs.frozen(init=False)
@@ -184,6 +210,7 @@ class Config:
         options: dotted keys and their values, with or without the prefix ``millpond.``.
         place: where the options come from, for error messages.
         origins: the same, as ``attrs.evolve`` hands it on.
+        hadoop: Hadoop's settings of S3, ``fs.s3a.…``, which ``s3a://`` goes by.
         sections: the same by section, as mappings or as instances of the section's class:
             ``Config(state={"backend": "lmdb"})``.
 
@@ -204,6 +231,7 @@ class Config:
     origins: Origins = attrs.field(
         default=Origins("Config(...)"), eq=False, repr=False, metadata=NO_KEY
     )
+    hadoop: Mapping[str, str] = attrs.field(factory=dict, repr=False, metadata=NO_KEY)
 
     def __init__(
         self,
@@ -212,11 +240,13 @@ class Config:
         *,
         place: str | Origins = "Config(...)",
         origins: Origins | None = None,
+        hadoop: Mapping[str, str] | None = None,
         **sections: object,
     ) -> None:
         check_type("options", options, Mapping | None)
         check_type("place", place, str | Origins)
         check_type("origins", origins, Origins | None)
+        check_type("hadoop", hadoop, Mapping | None)
         place = place if origins is None else origins
         try:
             given = list(flatten({**sections, **(options or {})}))
@@ -226,7 +256,8 @@ class Config:
         if isinstance(place, str):
             place = Origins.of_keys(place, (key for key, _ in given))
         with place.placed():
-            made(self.__attrs_init__, Config, {**_structured(given), "origins": place})
+            taken = {"origins": place, "hadoop": dict(hadoop or {})}
+            made(self.__attrs_init__, Config, {**_structured(given), **taken})
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -241,13 +272,21 @@ class Config:
 
     @classmethod
     def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
-        """Take the keys that begin with ``spark.millpond.`` from Spark's configuration."""
+        """Take the keys that begin with ``spark.millpond.`` from Spark's configuration.
+
+        And Hadoop's settings of S3, which there begin with ``spark.hadoop.fs.s3a.``.
+        """
         check_type("items", items, Iterable)
         pairs = list(items)
         if any(not isinstance(pair, (tuple, list)) or len(pair) != _PAIR for pair in pairs):
             raise ArgumentTypeError("items", "pairs of key and value", brief(items))
         ours = {key: value for key, value in pairs if str(key).startswith(SPARK_PREFIX)}
-        return cls(ours, place=Origins.of_keys(SPARK_SOURCE, ours, SPARK_PREFIX))
+        hadoop = {
+            key.removeprefix(_HADOOP_PREFIX): value
+            for key, value in pairs
+            if str(key).startswith(f"{_HADOOP_PREFIX}fs.s3a.")
+        }
+        return cls(ours, place=Origins.of_keys(SPARK_SOURCE, ours, SPARK_PREFIX), hadoop=hadoop)
 
     @classmethod
     def known_keys(cls) -> list[str]:

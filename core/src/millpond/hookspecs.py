@@ -15,6 +15,7 @@ from typing import Any
 import pluggy
 
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.spi import StateBackend
 from millpond.backend.state_context import StateContext
@@ -61,7 +62,7 @@ def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-b
 
 @hookspec(firstresult=True)
 def millpond_create_state(
-    backend: KeyedStateBackend, descriptor: StateDescriptor, namespace_serializer: KeyCodec
+    backend: KeyedStates, descriptor: StateDescriptor, namespace_serializer: KeyCodec
 ) -> State | None:
     """Create the raw state object for a descriptor.
 
@@ -152,10 +153,14 @@ def millpond_restore_operation(
 
 
 @hookspec
-def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:  # type: ignore[empty-body]
+def millpond_checkpoint_storages(  # type: ignore[empty-body]
+    config: Config,
+) -> Mapping[str, Callable[[str], CheckpointStorage]]:
     """Provide checkpoint storages.
 
     When called: when a storage is opened by URI.
+    Arguments: ``config``, the configuration of the job or command; a function that opens a storage
+    may keep it.
     Result: URI scheme to a function that opens a storage for such a URI.
     First result only: no, all results are gathered; the first plugin wins a scheme.
     Errors: a ConfigError from the function reaches the user.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any, NewType, TypeVar, get_args, get_origin, get_type_hints
 import attrs
 import cattrs
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, brief
 
 __all__ = [
     "NO_KEY",
     "ByteSize",
+    "Secret",
     "byte_count",
     "flatten",
     "insert",
@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 ByteSize = NewType("ByteSize", int)
 """A number of bytes; in text also as 64kb, 64mb or 2gb (powers of 1024)."""
+
+Secret = NewType("Secret", str)
+"""A text that no message and no ``repr`` shows."""
 
 NO_KEY = {"no key": True}
 """The metadata of a field that no key of configuration stands for."""
@@ -125,8 +128,7 @@ def structure_fields(
         name = known.get(key.replace("_", "-"))
         if name is None:
             leaf, _ = next(flatten({dotted: value}), (dotted, None))
-            close = difflib.get_close_matches(leaf, known_keys(cls, path), n=1, cutoff=0.5)
-            hint = close[0] if close else None
+            hint = nearest(leaf, known_keys(cls, path), cutoff=0.5)
             raise ConfigError(leaf, "is not a known key", suggestion=hint)
         fields[name] = _structure_value(hints[name], value, (*path, key))
     return fields
@@ -145,7 +147,10 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
         return _CONVERTER.structure(value, kind)
     except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
         name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
-        raise ConfigError(".".join(path), f"expected {name}, got {brief(value)}") from None
+        got = brief(value)
+        if Secret in (kind, *get_args(kind)):
+            name, got = "text", type(value).__name__
+        raise ConfigError(".".join(path), f"expected {name}, got {got}") from None
 
 
 def _keys_of(cls: type) -> list[str]:

@@ -1,1 +1,1 @@
-"""The clauses, grouped by what they are about; collected from here, never subclassed."""
+"""The clauses, grouped by subject; pytest collects them from here, nobody subclasses them."""

@@ -11,7 +11,7 @@ from millpond.backend import Capability
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 ITEMS = mp.ListStateDescriptor("items", int)
@@ -20,7 +20,7 @@ FULL = mp.Config({"state.snapshot.strategy": "full"})
 
 
 class SlowStorage(MemoryStorage):
-    """Lets no write begin before it is told to."""
+    """Holds back every write until its gate opens."""
 
     def __init__(self):
         super().__init__(f"memory:slow-{uuid.uuid4().hex}")
@@ -33,7 +33,7 @@ class SlowStorage(MemoryStorage):
 
 
 class HoldingStorage(MemoryStorage):
-    """Lets no write of one snapshot begin before it is told to."""
+    """Holds back every write of one snapshot until its gate opens."""
 
     def __init__(self, held):
         super().__init__(f"memory:holding-{uuid.uuid4().hex}")
@@ -78,7 +78,10 @@ def expected(numbers):
 
 @pytest.mark.clause("A1")
 def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOpener):
-    """Three snapshots at once hold what was there when each was taken, whatever came later."""
+    """Each of three snapshots at once holds what was there when it was taken.
+
+    Nothing that comes later changes it.
+    """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     if not runs_alone(backend):
@@ -101,7 +104,10 @@ def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOp
 
 @pytest.mark.clause("A2")
 def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
-    """Cancelling gives CancelledError and no file; work and later snapshots go on."""
+    """A cancelled snapshot raises CancelledError and leaves no file.
+
+    Work and later snapshots go on. Without the capability async-snapshot nothing can be cancelled.
+    """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     write(backend, 0)
@@ -123,7 +129,10 @@ def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
 @pytest.mark.clause("A3")
 @pytest.mark.parametrize("aborted", [False, True])
 def test_closing_cancels_what_runs(open_backend: BackendOpener, aborted):
-    """Closing a backend ends its running snapshots; no thread and no file stays behind."""
+    """Closing a backend ends its running snapshots and their threads.
+
+    A snapshot that was aborted or cancelled leaves no file.
+    """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     write(backend, 0)
@@ -145,7 +154,7 @@ def test_closing_cancels_what_runs(open_backend: BackendOpener, aborted):
 
 @pytest.mark.clause("A4")
 def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, storage):
-    """A storage that breaks off fails the snapshot only; the next one holds everything."""
+    """If the storage breaks off, only that snapshot fails; the next one holds everything."""
     broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
     backend = open_backend()
     write(backend, 0)
@@ -158,7 +167,7 @@ def test_a_failed_write_is_the_snapshots_error(open_backend: BackendOpener, stor
 
 @pytest.mark.clause("A5")
 def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
-    """After an abort the files are gone, and what was confirmed before is still whole."""
+    """An abort deletes the snapshot's files; what was confirmed before stays whole."""
     backend = open_backend()
     write(backend, 0)
     first = backend.snapshot(1, storage).result().handle
@@ -175,7 +184,7 @@ def test_an_aborted_snapshot_is_deleted(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("A6")
 def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storage):
-    """With one retained snapshot, files that only older ones used are deleted."""
+    """With one retained snapshot, the backend deletes files that only older ones used."""
     config = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 1})
     backend = open_backend(config=config)
     for number in range(5):
@@ -188,7 +197,7 @@ def test_subsumed_snapshots_free_their_files(open_backend: BackendOpener, storag
 
 @pytest.mark.clause("A7")
 def test_a_subsumption_frees_files_before_the_retention_does(open_backend: BackendOpener, storage):
-    """Told that older snapshots are not needed, the files that only they used are deleted."""
+    """Told that older snapshots are not needed, the backend deletes files that only they used."""
     backend = open_backend(config=FULL)
     for number in range(3):
         write(backend, number)
@@ -205,7 +214,10 @@ def test_a_subsumption_frees_files_before_the_retention_does(open_backend: Backe
 
 @pytest.mark.clause("A8")
 def test_snapshots_run_in_the_background_where_declared(open_backend: BackendOpener):
-    """With the capability a snapshot returns before it is written, without it never."""
+    """With the capability async-snapshot, snapshot() returns before the files are written.
+
+    Without the capability it returns when they are written.
+    """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     write(backend, 0)
@@ -243,7 +255,7 @@ def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, stora
 @pytest.mark.clause("A11")
 @pytest.mark.switches_ttl
 def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, storage):
-    """What a snapshot says of a state's type holds for its rows, if the type changes meanwhile."""
+    """A snapshot that runs while a state's values migrate describes the type that its rows have."""
     first = open_backend(config=FULL)
     first.set_current_key("k")
     first.get_partitioned_state(TOTAL).update(7)
@@ -272,7 +284,7 @@ def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpen
         if not runs_alone(backend):
             storage.gate.set()
         futures = {}
-        # Both 2 and 3 build on 1, and 4 on 2; 3 is written when 2 is confirmed already.
+        # Both 2 and 3 build on 1, and 4 on 2; 3 is written after 2 has been confirmed.
         for step in ("+1", "!1", "+2", "+3", "!2", "+4", "!3", "!4"):
             number = int(step[1])
             if step[0] == "+":

@@ -10,7 +10,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 
 class Color(enum.Enum):
@@ -21,7 +21,7 @@ class Color(enum.Enum):
 
 
 class MoreColors(enum.Enum):
-    """One member more, another order, a changed value."""
+    """Has one more member, another order and a changed value."""
 
     GREEN = "g"
     BLUE = "b"
@@ -137,7 +137,7 @@ def value(declared):
 def test_values_are_brought_to_the_declared_type(
     open_backend: BackendOpener, stored, values, declared, expected
 ):
-    """Old values are read as the new type says, now and after another snapshot."""
+    """Reads give old values in the new type, now and after another snapshot."""
     found = restart(open_backend, value(stored), values, value(declared))
     assert found == expected
     assert {type(each) for each in found.values()} == {type(each) for each in expected.values()}
@@ -152,7 +152,10 @@ def test_values_are_brought_to_the_declared_type(
 def test_what_cannot_become_the_declared_type_is_refused(
     open_backend: BackendOpener, declared, field
 ):
-    """The error names the state, both types and the field; the right type still reads it."""
+    """If old values cannot become the declared type, the request raises an error.
+
+    The error names the state, both types and the field; the right type still reads the values.
+    """
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(value(Order)).update(STORED)
@@ -162,11 +165,12 @@ def test_what_cannot_become_the_declared_type_is_refused(
         restored.get_partitioned_state(value(declared))
     assert caught.value.field == field
     assert "count" in caught.value.stored
+    assert caught.value.declared
     assert read(restored, value(Order), ["a"]) == {"a": STORED}
 
 
 @pytest.mark.clause("E3")
-def test_a_number_that_is_no_exact_float_is_refused(open_backend: BackendOpener):
+def test_a_number_that_is_not_exact_as_float_is_refused(open_backend: BackendOpener):
     """Widening never changes a value: 2**53 + 1 stays an int."""
     backend = open_backend()
     backend.set_current_key("a")
@@ -180,7 +184,7 @@ def test_a_number_that_is_no_exact_float_is_refused(open_backend: BackendOpener)
 
 @pytest.mark.clause("E4")
 def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: BackendOpener):
-    """List elements and map values are migrated; a map key's and a namespace's type is fixed."""
+    """List elements and map values migrate; the types of map keys and namespaces are fixed."""
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(mp.ListStateDescriptor("items", int)).update([1, 2])
@@ -202,7 +206,7 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 @pytest.mark.clause("E5")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
-    """Old entries get the time of the restore."""
+    """When a restore switches TTL on, old entries get the time of the restore."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     backend = open_backend()
     backend.set_current_key("a")
@@ -221,7 +225,10 @@ def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
 @pytest.mark.clause("E6")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
-    """Entries expired at the restore are gone, the others stay for good; list elements singly."""
+    """When a restore switches TTL off, entries that have expired by then are gone.
+
+    The others stay for good. In a list, this applies to each element.
+    """
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     items = mp.ListStateDescriptor("items", str)
     backend = open_backend()

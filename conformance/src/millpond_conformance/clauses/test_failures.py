@@ -1,4 +1,4 @@
-"""What fails in the middle of a flush or a request: nothing is lost, nothing is half done."""
+"""Failures in the middle of a flush or a request lose nothing and leave nothing half done."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from millpond import errors
 
 from millpond_conformance.faults import Fault, FaultySerializer, InjectedError
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 STRATEGIES = pytest.mark.parametrize("strategy", ["full", "changelog"])
 
@@ -78,7 +78,7 @@ def refuses_everything(backend: Any) -> bool:
 @pytest.mark.clause("D1")
 @STRATEGIES
 def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage, strategy):
-    """Whichever value cannot be serialized once, the next snapshot holds all changes."""
+    """If any value fails to serialize once, the next snapshot still holds all changes."""
     fault = Fault()
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
     held = states(backend, fault)
@@ -101,7 +101,7 @@ def test_a_failing_serializer_loses_nothing(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("D2")
 def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, storage):
-    """Where a change listener has missed changes, the backend refuses every call but close."""
+    """After a change listener has missed changes, the backend refuses every call but close."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)
@@ -122,7 +122,7 @@ def test_a_failing_listener_fails_the_backend(open_backend: BackendOpener, stora
 
 @pytest.mark.clause("D3")
 def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: BackendOpener, storage):
-    """A snapshot that failed before it was begun is no base, even if somebody confirms it."""
+    """A snapshot that failed before it began is not a base, even if somebody confirms it."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
     held = states(backend)
     write(backend, held, 1)
@@ -147,7 +147,7 @@ def test_a_failed_snapshot_that_is_confirmed_loses_nothing(open_backend: Backend
 
 
 def failing_requests(backend: Any) -> Fault:
-    """A fault that strikes when a state has just been made, as a plugin's wrapper may."""
+    """A fault that strikes just after a state was made, as a plugin's wrapper may fail."""
     plain, fault = backend.make_state, Fault()
 
     def make(registered: Any) -> Any:
@@ -161,13 +161,13 @@ def failing_requests(backend: Any) -> Fault:
 
 @pytest.mark.clause("D4")
 def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, storage):
-    """A state whose first request fails is there for the next one, and in snapshots."""
+    """A state whose first request fails is there for the next request, and in snapshots."""
     backend = open_backend()
     write(backend, states(backend), 1)
     handle = backend.snapshot(1, storage).result().handle
     restored = open_backend(restore=[handle])
     fault = failing_requests(restored)
-    for call in (1, 2, 2, 2, 2):  # so each of the five fails once
+    for call in (1, 2, 2, 2, 2):  # each of the five fails once
         with fault.armed(call), pytest.raises(InjectedError):
             states(restored)
     again = open_backend(restore=[restored.snapshot(2, storage).result().handle])
@@ -178,7 +178,7 @@ def test_a_failed_request_keeps_what_was_restored(open_backend: BackendOpener, s
 @pytest.mark.clause("D5")
 @pytest.mark.switches_ttl
 def test_a_failed_request_migrates_no_value_twice(open_backend: BackendOpener, storage):
-    """Values that were migrated for a request which failed later are migrated once."""
+    """If a request fails after it has migrated values, they are not migrated a second time."""
     backend = open_backend()
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
     backend.set_current_key("k")

@@ -20,7 +20,7 @@ from millpond_conformance.programs import SemanticsProgram
 
 @pytest.mark.clause("G1")
 def test_generated_programs(backend_name, wrapped):
-    """Whatever the program, every read is what a model in plain dictionaries gives."""
+    """Whatever the program, every read gives what a model in plain dictionaries gives."""
     examples = max(5, settings().max_examples // 4)
     run_state_machine_as_test(
         machine_of(backend_name, wrapped),
@@ -84,7 +84,7 @@ def outcome(backend_name, wrapped, folder, program):
 
 @pytest.mark.clause("G2")
 def test_all_backends_show_the_same(backend_name, wrapped):
-    """A program shows the same on all installed backends, and their snapshots restore here."""
+    """A program shows the same on all installed backends; this one restores their snapshots."""
     installed = [name for name in get_registry().backend_names() if ":" not in name]
     others = [name for name in installed if name != backend_name]
 
@@ -117,7 +117,7 @@ def test_all_backends_show_the_same(backend_name, wrapped):
 @pytest.mark.clause("G3")
 @pytest.mark.switches_ttl
 def test_every_kind_means_what_it_should(open_backend, clock, storage):
-    """Whatever the TTL, reads, writes, merges and held iterations give what a model gives."""
+    """Whatever the TTL, reads, writes, merges and paused iterations give what a model gives."""
     for seed in range(2 * settings().max_examples):
         program = SemanticsProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
         try:

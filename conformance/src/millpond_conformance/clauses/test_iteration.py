@@ -1,11 +1,11 @@
-"""Whose entries an iteration over a map state goes through, and whose it changes."""
+"""Which key's entries an iteration over a map state visits, and which it changes."""
 
 from datetime import timedelta
 
 import millpond as mp
 import pytest
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 SCORES = mp.MapStateDescriptor("scores", str, int)
 WAYS = pytest.mark.parametrize("flushed", [False, True])
@@ -32,7 +32,10 @@ def chosen(backend, state, key, space):
 @WAYS
 @pytest.mark.parametrize("way", ["items", "keys", "values"])
 def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener, flushed, way):
-    """Begun under another key and namespace than it was asked for, it gives what was asked for."""
+    """items(), keys() and values() give the entries of the key and namespace current at the call.
+
+    They do so even if another key and namespace are current when the iteration begins or goes on.
+    """
     backend = open_backend()
     state = filled(backend, SCORES)
     if flushed:
@@ -50,7 +53,10 @@ def test_an_iteration_belongs_to_the_key_of_its_call(open_backend: BackendOpener
 
 @pytest.mark.clause("K19")
 def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOpener, storage):
-    """Entries removed or overwritten meanwhile are not given as they were, with a picture taken."""
+    """An iteration shows changes that are made during it, even while a frozen view is open.
+
+    It gives no entry that was removed before it got there, and no value that was overwritten.
+    """
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)
@@ -71,7 +77,7 @@ def test_an_iteration_sees_changes_while_a_snapshot_runs(open_backend: BackendOp
 
 @pytest.mark.clause("K20")
 def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpener):
-    """Entries removed or overwritten ahead of an iteration stay so when a flush comes between."""
+    """Entries removed or overwritten ahead of an iteration stay so if a flush comes between."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(SCORES)
@@ -92,7 +98,7 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
 def test_what_an_iteration_refreshes_and_removes_is_its_own(
     open_backend: BackendOpener, clock, flushed
 ):
-    """With TTL, an iteration that goes on under another key touches no entry of that key."""
+    """With TTL, an iteration that goes on under another key does not touch that key's entries."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=10), mp.UpdateType.ON_READ_AND_WRITE)
     backend = open_backend()
     state = filled(backend, mp.MapStateDescriptor("s", str, int).enable_time_to_live(ttl))

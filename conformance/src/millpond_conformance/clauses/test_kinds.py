@@ -6,7 +6,7 @@ import pytest
 from millpond import errors
 from typing_extensions import override
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ JOINED = mp.FoldingStateDescriptor("joined", "", lambda text, number: f"{text}{n
 
 @pytest.mark.clause("K1")
 def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
-    """A list is [] when empty, keeps the order of adding, and is the caller's own."""
+    """An empty list is []; a list keeps the order of adding, and get() returns a copy."""
     backend = open_backend()
     state = backend.get_partitioned_state(NAMES)
     backend.set_current_key("k")
@@ -66,7 +66,7 @@ def test_list_keeps_order_and_is_a_copy(open_backend: BackendOpener):
 
 @pytest.mark.clause("K2")
 def test_list_refuses_none_whole(open_backend: BackendOpener):
-    """None as an element or argument raises NullValueError, and nothing has been added."""
+    """None as an element or argument raises NullValueError, and adds nothing."""
     backend = open_backend()
     state = backend.get_partitioned_state(NAMES)
     backend.set_current_key("k")
@@ -125,7 +125,7 @@ def test_map_of_many_entries_is_enumerated_as_one_key(open_backend: BackendOpene
 
 @pytest.mark.clause("K5")
 def test_map_values_may_be_none_where_the_type_admits_it(open_backend: BackendOpener):
-    """None is a map value only of an optional type; contains tells it from nothing."""
+    """A map value may be None only if its type is optional; contains tells None from no entry."""
     backend = open_backend()
     optional = backend.get_partitioned_state(mp.MapStateDescriptor("optional", str, int | None))
     backend.set_current_key("k")
@@ -160,8 +160,8 @@ def test_map_may_change_during_iteration(open_backend: BackendOpener):
 
 
 @pytest.mark.clause("K7")
-def test_map_keys_sort_and_prefixes_do_not_collide(open_backend: BackendOpener):
-    """Maps of keys that are prefixes of each other stay apart."""
+def test_maps_of_keys_that_begin_alike_stay_apart(open_backend: BackendOpener):
+    """Maps under keys that are prefixes of each other stay apart."""
     backend = open_backend()
     state = backend.get_partitioned_state(BASKET)
     keys = ["", "a", "a\0", "a\0b", "ab", "a\xff"]
@@ -176,7 +176,7 @@ def test_map_keys_sort_and_prefixes_do_not_collide(open_backend: BackendOpener):
 
 @pytest.mark.clause("K8")
 def test_long_map_keys(open_backend: BackendOpener):
-    """Map keys of 4 KiB are found by look-up and by iteration, and cleared."""
+    """Look-up and iteration find map keys of 4 KiB, and clear removes them."""
     backend = open_backend()
     state = backend.get_partitioned_state(BASKET)
     entries = {"x" * 4096 + str(number): number for number in range(40)}
@@ -194,7 +194,7 @@ def test_long_map_keys(open_backend: BackendOpener):
 
 @pytest.mark.clause("K9")
 def test_reducing(open_backend: BackendOpener):
-    """A reducing state is None when empty, and else each element reduced once, in their order."""
+    """A reducing state gives None when empty, else all elements reduced, each once, in order."""
     backend = open_backend()
     state = backend.get_partitioned_state(LARGEST)
     backend.set_current_key("k")
@@ -214,7 +214,7 @@ def test_reducing(open_backend: BackendOpener):
 
 @pytest.mark.clause("K10")
 def test_aggregating(open_backend: BackendOpener):
-    """An aggregating state gives the function's result, None when empty."""
+    """An aggregating state gives the function's result, or None when empty."""
     backend = open_backend()
     state = backend.get_partitioned_state(MEAN)
     backend.set_current_key("k")
@@ -227,7 +227,7 @@ def test_aggregating(open_backend: BackendOpener):
 
 @pytest.mark.clause("K11")
 def test_folding(open_backend: BackendOpener):
-    """A folding state is None when empty, and else the fold from the initial value."""
+    """A folding state gives None when empty, else the fold from the initial value."""
     backend = open_backend()
     state = backend.get_partitioned_state(JOINED)
     backend.set_current_key("k")
@@ -240,7 +240,7 @@ def test_folding(open_backend: BackendOpener):
 
 @pytest.mark.clause("K12")
 def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
-    """A fold function that changes its accumulator in place spoils no other key."""
+    """A fold function that changes its accumulator in place does not affect other keys."""
 
     def append(items, item):
         items.append(item)
@@ -261,7 +261,7 @@ def test_folding_does_not_share_its_initial_value(open_backend: BackendOpener):
     [("w1", "w2"), (1, -1), (Window(0, 10), Window(10, 20)), ((1, "a"), (1, "b"))],
 )
 def test_namespaces_are_apart(open_backend: BackendOpener, namespace, other):
-    """What is stored in one namespace, no other namespace sees."""
+    """No namespace sees what is stored in another one."""
     backend = open_backend()
     backend.set_current_key("k")
     state = backend.get_partitioned_state(LARGEST, namespace=namespace)
@@ -303,7 +303,7 @@ def test_merge_namespaces(open_backend: BackendOpener, descriptor, values, merge
 
 @pytest.mark.clause("K15")
 def test_one_name_is_one_kind_of_state(open_backend: BackendOpener):
-    """A name registered as one kind cannot be requested as another."""
+    """A registered name cannot be requested as another kind of state or with another type."""
     backend = open_backend()
     backend.get_partitioned_state(mp.ValueStateDescriptor("x", int))
     with pytest.raises(errors.StateConflictError):

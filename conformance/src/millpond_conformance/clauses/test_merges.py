@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 SPACES = ("target", "one", "two")
 
@@ -67,7 +67,7 @@ def shown(backend):
 
 @pytest.mark.clause("K16")
 def test_functions_may_change_their_arguments(open_backend: BackendOpener):
-    """Functions that change both their arguments give what others give, flushed or not."""
+    """Functions that change both arguments give the same results as others, flushed or not."""
     for flushed in (False, True):
         backend = open_backend()
         for state, form in states(backend):
@@ -89,7 +89,7 @@ def test_functions_may_change_their_arguments(open_backend: BackendOpener):
 
 @pytest.mark.clause("K17")
 def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
-    """Where a user's function raises, all namespaces hold what they held."""
+    """If a user's function raises an error in a merge, all namespaces keep what they held."""
 
     def refuse(a, b):
         a.clear()
@@ -117,7 +117,7 @@ def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
 @pytest.mark.clause("A10")
 @pytest.mark.parametrize("target", ["kept", "emptied", "absent"])
 def test_merges_change_no_running_snapshot(open_backend: BackendOpener, target):
-    """A snapshot holds what was there when it was taken, whatever merges do to it meanwhile."""
+    """A snapshot holds what was there when it was taken, whatever merges do meanwhile."""
     storage = SlowStorage()
     backend = open_backend(config=FULL)
     if not runs_alone(backend):
@@ -145,29 +145,34 @@ def test_merges_change_no_running_snapshot(open_backend: BackendOpener, target):
 TTL = timedelta(milliseconds=10)
 
 
+class Total(mp.AggregateFunction[int, int, int]):
+    """The sum."""
+
+    @override
+    def create_accumulator(self):
+        return 0
+
+    @override
+    def add(self, value, accumulator):
+        return accumulator + value
+
+    @override
+    def get_result(self, accumulator):
+        return accumulator
+
+    @override
+    def merge(self, a, b):
+        return a + b
+
+
 @pytest.mark.clause("T13")
 @pytest.mark.parametrize("kind", ["reducing", "aggregating"])
 @pytest.mark.parametrize("visibility", mp.StateVisibility)
 def test_a_merge_of_several_stamps_now(open_backend: BackendOpener, clock, kind, visibility):
-    """What comes of several accumulators lives from now on; of what reads do not show, nothing."""
+    """The result of merging several accumulators lives from the time of the merge.
 
-    class Total(mp.AggregateFunction[int, int, int]):
-        @override
-        def create_accumulator(self):
-            return 0
-
-        @override
-        def add(self, value, accumulator):
-            return accumulator + value
-
-        @override
-        def get_result(self, accumulator):
-            return accumulator
-
-        @override
-        def merge(self, a, b):
-            return a + b
-
+    Accumulators that reads do not show contribute nothing.
+    """
     shows = visibility is mp.StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
     ttl = mp.StateTtlConfig(TTL, visibility=visibility)
     backend = open_backend()

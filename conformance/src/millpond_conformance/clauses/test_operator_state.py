@@ -118,7 +118,7 @@ def test_operator_state_is_in_each_kind_of_snapshot(backend_name, tmp_path, form
 @pytest.mark.clause("O2")
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 5), (4, 1)])
 def test_operator_state_is_given_out_anew(backend_name, tmp_path, before, after):
-    """After a rescale a split element is in one subtask, union and broadcast elements are in all.
+    """After a rescale a split element is in one subtask; union and broadcast elements are in all.
 
     Raw bytes go with their key groups.
     """

@@ -1,4 +1,4 @@
-"""What a backend says of its options and capabilities, and that it goes by the core's wrappers."""
+"""What a backend declares as options and capabilities, and its use of the core's wrappers."""
 
 import millpond as mp
 import pytest
@@ -26,7 +26,7 @@ def opened_with(backend_name, directory, options):
 
 @pytest.mark.clause("X1")
 def test_an_unknown_option_is_refused(backend_name, tmp_path):
-    """An option that the backend does not know raises ConfigError by its name; nothing is made."""
+    """An unknown option raises ConfigError, which names it; the backend creates nothing."""
     with pytest.raises(errors.ConfigError, match="no-such-option"):
         opened_with(backend_name, tmp_path, {"no-such-option": 1})
     assert list(tmp_path.iterdir()) == []
@@ -34,7 +34,10 @@ def test_an_unknown_option_is_refused(backend_name, tmp_path):
 
 @pytest.mark.clause("X2")
 def test_options_of_a_single_state(backend_name, tmp_path):
-    """With the capability they are read, and a wrong one is named; without they are refused."""
+    """A wrong option of a single state raises an error, and the backend creates nothing.
+
+    With the capability per-state-options the error names the option, without it the capability.
+    """
     declared = Capability.PER_STATE_OPTIONS in factory_of(backend_name).capabilities
     wanted = errors.ConfigError if declared else errors.UnsupportedCapabilityError
     named = "no-such-option" if declared else "per-state-options"
@@ -45,7 +48,10 @@ def test_options_of_a_single_state(backend_name, tmp_path):
 
 @pytest.mark.clause("X3")
 def test_what_is_declared(backend_name):
-    """Only the core's capabilities are declared, and the native library, if any, has a version."""
+    """A backend declares only capabilities of the core.
+
+    Its native library, if any, has a version.
+    """
     factory = factory_of(backend_name)
     assert isinstance(factory.capabilities, frozenset)
     assert all(isinstance(capability, Capability) for capability in factory.capabilities)
@@ -55,7 +61,7 @@ def test_what_is_declared(backend_name):
 @pytest.mark.clause("W1")
 @pytest.mark.parametrize("interval", [1, 3])
 def test_metrics_add_up(backend_name, tmp_path, interval):
-    """Calls that the metrics count are those that were made, of each kind of state."""
+    """The metrics count exactly the calls that were made, of each kind of state."""
     config = mp.Config(
         {"state.latency-track.enabled": True, "state.latency-track.sample-interval": interval}
     )

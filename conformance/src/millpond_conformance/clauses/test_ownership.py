@@ -1,4 +1,4 @@
-"""To whom a store and a snapshot belong, where several would write."""
+"""Who owns a store and a snapshot when several want to write."""
 
 import os
 import pickle
@@ -14,8 +14,8 @@ from millpond import errors
 from millpond.backend import Capability
 from millpond.plugins import get_registry
 
+from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
-from millpond_conformance.plugin import BackendOpener
 from millpond_conformance.processes import child_command, in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -53,9 +53,10 @@ except errors.DirectoryInUseError:
 
 @pytest.mark.clause("F1")
 def test_a_directory_belongs_to_one_open_backend(backend_name, tmp_path):
-    """Unless it can be kept open between tasks, an open backend's directory is refused to others.
+    """Nobody, in this process or another, can open the directory of an open backend.
 
-    It goes on in either case, and a closed one's directory is free.
+    With the capability in-process-copy anybody can, and starts empty. In both cases the open
+    backend goes on, and once it is closed its directory is free.
     """
     shared = (
         Capability.IN_PROCESS_COPY
@@ -82,7 +83,7 @@ def test_a_directory_belongs_to_one_open_backend(backend_name, tmp_path):
 
 @pytest.mark.clause("F2")
 def test_a_snapshot_may_be_restored_twice(open_backend: BackendOpener, storage):
-    """Two backends restored from one snapshot share nothing; neither deletes what was restored."""
+    """Two backends restored from one snapshot share nothing, and neither deletes that snapshot."""
     origin = open_backend()
     put(origin, a=1, b=2)
     handle = origin.snapshot(1, storage).result().handle
@@ -125,7 +126,7 @@ with mp.open_keyed_backend(name, key_type=str, directory=directory, restore=[kno
 
 @pytest.mark.clause("F3")
 def test_a_writer_that_wakes_up_late_spoils_nothing(open_backend, backend_name, tmp_path):
-    """One that was stopped while another took over cannot touch the other's snapshots."""
+    """A writer that was stopped while another took over cannot touch the other's snapshots."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     origin = open_backend()
     put(origin, a=1)
@@ -208,7 +209,10 @@ with mp.open_keyed_backend(name, key_type=str, directory=place, restore=[handle]
 
 @pytest.mark.clause("F4")
 def test_a_forked_child_has_no_part_in_the_backend(backend_name, tmp_path):
-    """A forked child opens its own; what it inherits is closed there, and goes on in the parent."""
+    """A forked child can open a backend of its own.
+
+    A backend that it inherits is closed in the child, and goes on in the parent.
+    """
     done = in_a_child(FORKED, backend_name, str(tmp_path), timeout=60)
     assert done.returncode == 0, done.stderr
 
@@ -274,9 +278,9 @@ for how in ("truncated", "zeroed", "flipped", "swapped"):
 
 @pytest.mark.clause("F6")
 def test_a_damaged_local_copy_is_never_used(backend_name, tmp_path):
-    """Cut off, zeroed, with a bit turned or a sibling's file, a copy is refused or told of.
+    """A local copy with a truncated, zeroed, bit-flipped or swapped file gives no wrong value.
 
-    It gives no wrong value, no error that is not Millpond's own, and ends no process.
+    It opens empty, or as it was stored, or raises one of Millpond's errors; no process dies of it.
     """
     done = in_a_child(DAMAGED, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

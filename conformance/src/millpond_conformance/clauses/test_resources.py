@@ -13,8 +13,8 @@ import pytest
 from millpond.backend import Capability
 from millpond.plugins import get_registry
 
+from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
-from millpond_conformance.plugin import BackendOpener
 from millpond_conformance.processes import child_command, in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -36,7 +36,7 @@ def fill(backend, count: int) -> None:
 
 @pytest.mark.clause("R1")
 def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
-    """After many backends were opened, used and closed there are no more files and threads."""
+    """Opening, using and closing many backends leaves no additional files or threads open."""
 
     def use(number: int) -> None:
         with mp.open_keyed_backend(
@@ -56,7 +56,7 @@ def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
 
 @pytest.mark.clause("R2")
 def test_a_snapshot_costs_what_has_changed(open_backend: BackendOpener, storage):
-    """After one of many entries was changed, an incremental snapshot writes one row."""
+    """After one of 2,000 entries has changed, the next snapshot writes that row alone."""
     backend = open_backend()
     fill(backend, PEOPLE)
     backend.snapshot(1, storage).result()
@@ -91,9 +91,10 @@ print(json.dumps(values))
 @pytest.mark.clause("R3")
 @pytest.mark.parametrize("by", ["name", "target"])
 def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp_path, by):
-    """A handle survives pickling; the backend is found there by name, or without any metadata.
+    """Another process restores a pickled handle, and finds the backend by its name.
 
-    Without entry points, as where modules were shipped in a bare zip, by module and attribute.
+    Without entry points, as where modules were shipped in a bare zip, it finds the backend by
+    module and attribute.
     """
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
     backend = open_backend()
@@ -127,7 +128,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.clause("R4")
 def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path):
-    """Reopened, a store is at the version that was flushed, with what it held then, or empty."""
+    """After a kill a store reopens at its flushed version, with what it held then, or empty."""
     done = in_a_child(KILLED, backend_name, str(tmp_path))
     assert done.returncode == -signal.SIGKILL, done.stderr
     with open_at(backend_name, tmp_path, ("v1",)) as backend:
@@ -138,7 +139,10 @@ def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path)
 
 @pytest.mark.clause("R5")
 def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
-    """With the capability a closed store is found again at its version, without it never."""
+    """With the capability local-copy, a closed store reopens at its version, with its values.
+
+    Without the capability it reopens empty.
+    """
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     with open_at(backend_name, tmp_path, ()) as backend:
         fill(backend, 20)
@@ -175,7 +179,7 @@ for number, handle in enumerate(handles):
 
 @pytest.mark.clause("R6")
 def test_nothing_is_left_elsewhere(backend_name, tmp_path):
-    """Closed, a backend has left no file but in its directory and the storage."""
+    """A closed backend has left no file outside its directory and the storage."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     places = {name: str(elsewhere) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}
@@ -204,7 +208,7 @@ for number in range(1, 100_000):
 @pytest.mark.clause("R7")
 @pytest.mark.parametrize("lines", [1, 3, 10])
 def test_a_process_killed_amid_flushes(backend_name, tmp_path, lines):
-    """Killed at any moment, a store holds one flush, whole in all states, or nothing."""
+    """Killed at any moment, a store holds one flush, complete in all states, or nothing."""
     command, environment = child_command(RESTLESS, backend_name, str(tmp_path))
     with subprocess.Popen(  # noqa: S603 - the kit's own code
         command, env=environment, stdout=subprocess.PIPE, text=True
@@ -246,7 +250,11 @@ def steps_of(work) -> int:
 
 @pytest.mark.clause("R8", provisional=True)
 def test_an_access_costs_the_same_in_a_large_store(open_backend: BackendOpener):
-    """Reading, writing, removing and iterating touch what they are about, however much there is."""
+    """What a read, write, removal or iteration costs does not grow with the number of keys.
+
+    Among 2,000 keys it makes at most 10 more than twice the calls that it makes among 20, calls
+    of Python and C functions taken together.
+    """
     scores = mp.MapStateDescriptor("scores", str, int)
 
     def steps_among(others: int) -> list[int]:

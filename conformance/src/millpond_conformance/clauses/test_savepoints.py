@@ -10,7 +10,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 PORTABLE = "heap"
 UTC = dt.UTC
@@ -68,7 +68,7 @@ def test_every_type_survives_a_savepoint(open_backend: BackendOpener, tmp_path, 
 
 @pytest.mark.clause("P2")
 def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp_path):
-    """Lists, maps, namespaces and timestamps come back, by the savepoint's path as well."""
+    """Lists, maps, namespaces and timestamps come back, also by the savepoint's path."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
     items = mp.ListStateDescriptor("items", int)
     scores = mp.MapStateDescriptor("scores", str, float | None)
@@ -92,8 +92,8 @@ def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp
 
 
 @pytest.mark.clause("P3")
-def test_a_savepoint_is_no_base(open_backend: BackendOpener, tmp_path):
-    """A snapshot after a savepoint is complete by itself, and its delta covers all changes."""
+def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
+    """A snapshot after a savepoint is complete without it, and its delta covers all changes."""
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     total = mp.ValueStateDescriptor("total", int)
     backend = open_backend()
@@ -136,7 +136,7 @@ def test_parts_of_savepoints_are_restored_by_key_group(open_backend: BackendOpen
 
 @pytest.mark.clause("P5")
 def test_another_max_parallelism_is_refused(open_backend: BackendOpener, tmp_path):
-    """A savepoint of 128 key groups restores into 256 only after it was re-keyed."""
+    """A savepoint of 128 key groups restores into 256 only after re-keying."""
     total = mp.ValueStateDescriptor("total", int)
     backend = open_backend()
     put(backend, total, 3)

@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 BASKET = mp.MapStateDescriptor("basket", str, int)
@@ -49,7 +49,7 @@ def expected(numbers):
 @pytest.mark.clause("S1")
 @STRATEGIES
 def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy):
-    """A restored backend holds what the snapshot's held, and nothing that came later."""
+    """A restored backend holds what the snapshot's backend held, and nothing that came later."""
     storage = mp.checkpoint_storage("memory:restore")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 100)
@@ -61,7 +61,7 @@ def test_restore_gives_back_what_was_there(open_backend: BackendOpener, strategy
 
 @pytest.mark.clause("S2")
 def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
-    """A chain of deltas restores updates and removals in their order, and costs the changes."""
+    """A chain of deltas restores updates and removals in order, and costs only the changes."""
     storage = mp.checkpoint_storage("memory:deltas")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 200)
@@ -80,7 +80,7 @@ def test_deltas_hold_changes_and_removals(open_backend: BackendOpener):
 
 @pytest.mark.clause("S3")
 def test_unconfirmed_snapshots_are_not_built_on(open_backend):
-    """A snapshot after an unconfirmed one holds the changes of both."""
+    """A snapshot after an unconfirmed one holds the changes of both, in files of its own."""
     storage = mp.checkpoint_storage("memory:unconfirmed")
     backend = open_backend(config=config("changelog"))
     fill(backend, 0, 50)
@@ -97,7 +97,7 @@ def test_unconfirmed_snapshots_are_not_built_on(open_backend):
 @pytest.mark.clause("S4")
 @STRATEGIES
 def test_scale_out_and_in(open_backend: BackendOpener, strategy):
-    """Two halves restored from one snapshot, and one whole from two, hold everything once."""
+    """Two halves restored from one snapshot hold everything once; so does one whole from two."""
     storage = mp.checkpoint_storage("memory:rescale")
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 300)
@@ -115,7 +115,7 @@ def test_scale_out_and_in(open_backend: BackendOpener, strategy):
 
 @pytest.mark.clause("S5")
 def test_empty_snapshot(open_backend: BackendOpener):
-    """Without a registered state there is no handle, and None can be restored."""
+    """Without a registered state a snapshot gives no handle; None can be restored."""
     storage = mp.checkpoint_storage("memory:empty")
     assert open_backend().snapshot(1, storage).result().handle is None
     assert contents(open_backend(restore=[None])) == {}
@@ -123,7 +123,7 @@ def test_empty_snapshot(open_backend: BackendOpener):
 
 @pytest.mark.clause("S6")
 def test_registered_but_empty_state_has_a_handle(open_backend):
-    """A state without entries is in the snapshot all the same."""
+    """A snapshot includes a registered state even if it has no entries."""
     backend = open_backend()
     backend.get_partitioned_state(TOTAL)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:registered")).result().handle
@@ -133,7 +133,7 @@ def test_registered_but_empty_state_has_a_handle(open_backend):
 @pytest.mark.clause("S7")
 @STRATEGIES
 def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strategy):
-    """Restored state that nobody asks for is in the next snapshot."""
+    """The next snapshot includes restored state that nobody asks for."""
     storage = mp.checkpoint_storage("memory:untouched")
     backend = open_backend()
     fill(backend, 0, 30)
@@ -147,7 +147,10 @@ def test_state_that_is_not_accessed_survives(open_backend: BackendOpener, strate
 
 @pytest.mark.clause("S8")
 def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener):
-    """A restored state of another type raises StateMigrationError, then reads with the right."""
+    """Restored state is refused to another type or kind, key type or number of key groups.
+
+    The right ones read it afterwards.
+    """
     backend = open_backend()
     fill(backend, 0, 3)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:types")).result().handle
@@ -165,7 +168,7 @@ def test_wrong_types_are_refused_and_the_data_stays(open_backend: BackendOpener)
 
 @pytest.mark.clause("S9")
 def test_early_flushes_lose_nothing(open_backend: BackendOpener):
-    """A tiny write-back buffer changes no observation and no snapshot."""
+    """A tiny write-back buffer changes neither what reads give nor what snapshots hold."""
     storage = mp.checkpoint_storage("memory:tiny")
     tiny = mp.Config({"buffer.max-entries": 3, "buffer.max-bytes": "1kb"})
     backend = open_backend(config=tiny)
@@ -188,7 +191,7 @@ def parts_of(handles, count, open_backend):
 
 @pytest.mark.clause("S10")
 def test_uneven_rescales(open_backend: BackendOpener, storage):
-    """From one subtask to three, two, five and one again, every entry is in exactly one."""
+    """Rescaled from one subtask to three, two, five and one, every entry is in exactly one."""
     origin = open_backend()
     fill(origin, 0, 60)
     handles = [origin.snapshot(1, storage).result().handle]
@@ -202,7 +205,10 @@ def test_uneven_rescales(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S11")
 def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
-    """An older snapshot gives the older state, is built on, and the newer one stays whole."""
+    """A restored older snapshot gives the older state, and new snapshots build on it.
+
+    The newer snapshot stays whole.
+    """
     backend = open_backend()
     handles = []
     for number in range(1, 4):
@@ -219,7 +225,7 @@ def test_an_older_snapshot_is_restored(open_backend: BackendOpener, storage):
 
 @pytest.mark.clause("S12")
 def test_damage_is_found(open_backend: BackendOpener, tmp_path):
-    """A snapshot with a changed, a cut or a missing file raises an error that names the file."""
+    """If a file of a snapshot is changed, cut or missing, an error names the file."""
     root = tmp_path / "snapshots"
     backend = open_backend()
     fill(backend, 0, 50)
@@ -242,7 +248,7 @@ def test_damage_is_found(open_backend: BackendOpener, tmp_path):
 
 @pytest.mark.clause("S13")
 def test_a_newer_format_is_refused(open_backend: BackendOpener, storage):
-    """A snapshot whose format is newer than the core's is refused by an error with both numbers."""
+    """A snapshot of a newer format than the core's raises an error that gives both numbers."""
     backend = open_backend()
     fill(backend, 0, 5)
     handle = backend.snapshot(1, storage).result().handle
@@ -276,7 +282,7 @@ def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
 @pytest.mark.clause("S15")
 @STRATEGIES
 def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, storage, strategy):
-    """Keys, namespaces and entries of restored states are listed once, requested or not."""
+    """A restored backend lists keys, namespaces and entries once, of requested states or not."""
     backend = open_backend(config=config(strategy))
     fill(backend, 0, 5)
     spaced = mp.MapStateDescriptor("spaced", str, int)
@@ -310,7 +316,7 @@ def test_what_nobody_has_requested_is_enumerated(open_backend: BackendOpener, st
 def test_a_restored_pickle_is_not_read_without_permission(
     open_backend: BackendOpener, storage, strategy
 ):
-    """A pickled value, map key or namespace is refused after a restore, and read where allowed."""
+    """After a restore a pickled value, map key or namespace is refused unless it is allowed."""
     pickled = mp.PickleSerializer()
     value = mp.ValueStateDescriptor("value", pickled)
     mapped = mp.MapStateDescriptor("mapped", pickled, int)

@@ -5,7 +5,7 @@ import pytest
 from millpond import errors
 from typing_extensions import override
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
@@ -23,13 +23,13 @@ def register(backend, key, *timestamps):
 
 
 def due(backend, timestamp):
-    """What fires up to a timestamp."""
+    """The timers that fire up to a timestamp."""
     return [(timer.timestamp, timer.key) for timer in queue(backend).due(timestamp)]
 
 
 @pytest.mark.clause("M1")
 def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
-    """By time over all keys, also negative times; a timer that is set twice fires once."""
+    """Timers of all keys fire in order of time, also of negative time; one set twice fires once."""
     backend = open_backend()
     register(backend, "a", 30, -5, 10, 10)
     register(backend, "b", 20, 10)
@@ -47,7 +47,10 @@ def test_timers_fire_once_and_in_order(open_backend: BackendOpener):
 
 @pytest.mark.clause("M2")
 def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
-    """Neither before nor after a flush; deleting what is not there is no error."""
+    """A timer deleted before or after a flush does not fire.
+
+    Deleting a timer that is not there is not an error.
+    """
     backend = open_backend()
     register(backend, "a", 1, 2, 3)
     queue(backend).delete(2, mp.VOID_NAMESPACE)
@@ -61,7 +64,7 @@ def test_deleted_timers_do_not_fire(open_backend: BackendOpener):
 
 @pytest.mark.clause("M3")
 def test_timers_change_while_others_fire(open_backend: BackendOpener):
-    """One set for a time already reached fires in the same run, a deleted one does not."""
+    """A timer set for a time already reached fires in the same run; a deleted one does not."""
     backend = open_backend()
     register(backend, "a", 1, 5, 7)
     fired = []
@@ -79,7 +82,7 @@ def test_timers_change_while_others_fire(open_backend: BackendOpener):
 @pytest.mark.clause("M4")
 @pytest.mark.parametrize("strategy", ["changelog", "full", "savepoint"])
 def test_timers_are_part_of_snapshots(open_backend: BackendOpener, storage, strategy):
-    """A restored backend has the timers that were set, not the fired and deleted ones."""
+    """A restored backend has the timers that were set, without the fired and deleted ones."""
     backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
     register(backend, "a", 1, 2, 3, 1 << 62)
     backend.snapshot(1, storage).result()
@@ -96,7 +99,7 @@ def test_timers_are_part_of_snapshots(open_backend: BackendOpener, storage, stra
 
 @pytest.mark.clause("M5")
 def test_timers_follow_their_key_groups(open_backend: BackendOpener, storage):
-    """Rescaled from two subtasks to three, every timer is in exactly one of them."""
+    """After rescaling from two subtasks to three, every timer is in exactly one of them."""
     handles = []
     for index in range(2):
         groups = mp.key_group_range(128, 2, index)
@@ -113,8 +116,8 @@ def test_timers_follow_their_key_groups(open_backend: BackendOpener, storage):
 
 
 @pytest.mark.clause("M6")
-def test_timers_are_no_entries(open_backend: BackendOpener, storage):
-    """They are not counted and not listed as keys of a state."""
+def test_timers_are_not_entries(open_backend: BackendOpener, storage):
+    """The number of state entries does not count timers, before or after a restore."""
     backend = open_backend()
     register(backend, "a", 1, 2)
     backend.get_partitioned_state(TOTAL).update(1)
@@ -126,7 +129,7 @@ def test_timers_are_no_entries(open_backend: BackendOpener, storage):
 @pytest.mark.clause("M7")
 @pytest.mark.parametrize("timestamp", ["1", 1.5, None, True, 1 << 63])
 def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
-    """A timestamp is an int of 64 bits; without a current key there is no timer."""
+    """A timestamp is an int of 64 bits; without a current key no timer can be set."""
     backend = open_backend()
     with pytest.raises(errors.NoCurrentKeyError):
         queue(backend).register(1, mp.VOID_NAMESPACE)
@@ -163,7 +166,7 @@ class Reminder(mp.KeyedProcessFunction):
 
 @pytest.mark.clause("M8")
 def test_a_function_with_timers(backend_name, tmp_path):
-    """The harness fires by watermark and clock; timers survive snapshots and savepoints."""
+    """The harness fires timers by watermark and clock; snapshots and savepoints keep them."""
     event, clock = mp.TimeDomain.EVENT_TIME, mp.TimeDomain.PROCESSING_TIME
 
     def harness(**options):
@@ -190,7 +193,7 @@ def test_a_function_with_timers(backend_name, tmp_path):
 
 @pytest.mark.clause("M9")
 def test_timers_in_the_local_runner(backend_name):
-    """At the end of the rows all event-time timers fire."""
+    """The local runner fires all event-time timers at the end of the rows."""
     rows = [{"k": "a", "t": 1}, {"k": "b", "t": 2}, {"k": "a", "t": 3}]
     out = mp.local.run(
         Reminder(), rows, key="k", backend=backend_name, event_time="t", clock=mp.ManualClock(0)
@@ -219,7 +222,7 @@ class Clocks(mp.KeyedProcessFunction):
 
 @pytest.mark.clause("M10")
 def test_times_and_deleted_processing_time_timers(backend_name):
-    """The watermark is MIN_TIMESTAMP before the first; a deleted timer does not fire."""
+    """The watermark is MIN_TIMESTAMP before the first; a deleted timer of the clock is silent."""
     with mp.testing.KeyedOperatorHarness(
         Clocks(), key="k", backend=backend_name, clock_ms=7
     ) as harness:

@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 
 from millpond_conformance.clauses.test_kinds import Average
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TTL = mp.StateTtlConfig(timedelta(milliseconds=10))
 ON_READ = mp.StateTtlConfig(timedelta(milliseconds=10), mp.UpdateType.ON_READ_AND_WRITE)
@@ -26,7 +26,7 @@ def opened(open_backend, descriptor, ttl=TTL):
 
 @pytest.mark.clause("T1")
 def test_value_expires_exactly(open_backend: BackendOpener, clock):
-    """A value is there until timestamp + ttl, and gone at it; its entry is removed."""
+    """A value is there until timestamp + ttl; from that time on it is gone, and so is its entry."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     state.update(1)
     clock.set(9)
@@ -38,7 +38,7 @@ def test_value_expires_exactly(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T2")
 def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
-    """With ON_READ_AND_WRITE a read renews the timestamp, else it does not."""
+    """A read renews the timestamp with ON_READ_AND_WRITE, and otherwise does not."""
     for ttl, expected in ((TTL, None), (ON_READ, 1)):
         _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ttl)
         clock.set(0)
@@ -51,7 +51,7 @@ def test_reads_renew_only_where_asked(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T3")
 def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock):
-    """With RETURN_EXPIRED_IF_NOT_CLEANED_UP an expired value is seen once."""
+    """With RETURN_EXPIRED_IF_NOT_CLEANED_UP reads return an expired value once."""
     _, state = opened(open_backend, mp.ValueStateDescriptor("v", int), ONCE)
     state.update(1)
     clock.set(20)
@@ -61,7 +61,7 @@ def test_expired_values_may_be_returned_once(open_backend: BackendOpener, clock)
 
 @pytest.mark.clause("T4")
 def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
-    """Each element has its own timestamp."""
+    """Each list element has its own timestamp."""
     _, state = opened(open_backend, mp.ListStateDescriptor("l", str))
     state.add("old")
     clock.set(5)
@@ -72,7 +72,7 @@ def test_list_elements_expire_one_by_one(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T5")
 def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
-    """Each entry has its own timestamp, and is_empty sees expiry."""
+    """Each map entry has its own timestamp, and is_empty takes expiry into account."""
     backend, state = opened(open_backend, mp.MapStateDescriptor("m", str, int))
     state.put("old", 1)
     clock.set(5)
@@ -95,7 +95,7 @@ def test_map_entries_expire_one_by_one(open_backend: BackendOpener, clock):
     ],
 )
 def test_accumulators_expire_as_a_whole(open_backend: BackendOpener, clock, descriptor, results):
-    """An add renews the accumulator; after expiry it starts anew."""
+    """An add renews the whole accumulator; after expiry an add starts a new one."""
     clock.set(0)
     _, state = opened(open_backend, descriptor)
     state.add(9)
@@ -111,7 +111,7 @@ def test_accumulators_expire_as_a_whole(open_backend: BackendOpener, clock, desc
 
 @pytest.mark.clause("T7")
 def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock):
-    """A merge ignores expired accumulators, and list elements keep their stamps."""
+    """A merge ignores expired accumulators; list elements that it moves keep their timestamps."""
     backend = open_backend()
     backend.set_current_key("k")
     descriptor = mp.ReducingStateDescriptor("r", max, int).enable_time_to_live(TTL)
@@ -124,11 +124,21 @@ def test_merging_leaves_out_what_has_expired(open_backend: BackendOpener, clock)
     state.merge_namespaces("target", ["old"])
     state.set_current_namespace("target")
     assert state.get() == 2
+    listed = mp.ListStateDescriptor("l", str).enable_time_to_live(TTL)
+    items = backend.get_partitioned_state(listed, namespace="old")
+    items.add("first")
+    clock.set(15)
+    items.add("second")
+    items.merge_namespaces("target", ["old"])
+    items.set_current_namespace("target")
+    assert items.get() == ["first", "second"]
+    clock.set(22)
+    assert items.get() == ["second"]
 
 
 @pytest.mark.clause("T8")
 def test_timestamps_survive_snapshots(open_backend: BackendOpener, clock):
-    """A restored value expires when it would have."""
+    """A restored value expires when the original would have."""
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     state.update(1)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl")).result().handle
@@ -148,7 +158,7 @@ LONG_MAX = (1 << 63) - 1
 
 @pytest.mark.clause("T9")
 def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
-    """Where timestamp + ttl is beyond 64 bits, a value stays, with and without a flush."""
+    """If timestamp + ttl is beyond 64 bits, the value stays, with and without a flush."""
     endless = mp.StateTtlConfig(timedelta.max)
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int), endless)
     clock.set(LONG_MAX - 1000)
@@ -162,7 +172,10 @@ def test_an_overflowing_ttl_never_expires(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("T10")
 def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
-    """A value written later than now lives its whole time; what has expired does not come back."""
+    """A value written at a time later than now lives its whole time.
+
+    What has expired does not come back when the clock jumps back.
+    """
     backend, state = opened(open_backend, mp.ValueStateDescriptor("v", int))
     clock.set(100)
     state.update(1)
@@ -193,7 +206,7 @@ def test_a_clock_that_jumps_back(open_backend: BackendOpener, clock):
 def test_add_goes_on_from_what_a_read_would_give(
     open_backend: BackendOpener, clock, descriptor, ttl, flushed
 ):
-    """An add to an expired accumulator goes on from it where reads return it, and else anew."""
+    """An add continues an expired accumulator if reads return it, else it starts a new one."""
     off = attrs.evolve(ttl, cleanup=mp.CleanupStrategies(in_background=False))
     clock.set(0)
     backend, state = opened(open_backend, copy.copy(descriptor), off)
@@ -209,7 +222,7 @@ def test_add_goes_on_from_what_a_read_would_give(
 
 @pytest.mark.clause("T12")
 def test_is_empty_says_what_an_iteration_shows(open_backend: BackendOpener, clock):
-    """A map is empty exactly where its iteration would give nothing."""
+    """A map is empty exactly if an iteration over it would give nothing."""
     for ttl, visible in ((TTL, False), (ONCE, True)):
         clock.set(0)
         _, state = opened(open_backend, mp.MapStateDescriptor("m", str, int), ttl)

@@ -1,4 +1,4 @@
-"""Expired entries are removed though nobody reads them, and cost no more than agreed."""
+"""The clean-up removes expired entries that nobody reads, at a bounded cost."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from millpond.backend import KeyedStateBackend
 
 from millpond_conformance.clauses.test_kinds import Average
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TTL = timedelta(milliseconds=100)
 
@@ -19,7 +19,7 @@ def ttl(**options: Any) -> mp.StateTtlConfig:
 
 
 def physical(backend: KeyedStateBackend) -> int:
-    """All stored rows, those that have expired too."""
+    """The number of stored rows, including expired ones."""
     backend.flush("now")
     view = backend.freeze()
     try:
@@ -57,7 +57,7 @@ KINDS = {
 @pytest.mark.clause("C1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind):
-    """A few flushes after their time nothing is stored of entries that nobody has read."""
+    """A few flushes after entries expire, none of them is stored, though nobody has read them."""
     descriptor, write = KINDS[kind]
     backend = open_backend()
     state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl()))
@@ -76,7 +76,7 @@ def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock
 
 @pytest.mark.clause("C2")
 def test_fresh_entries_stay(open_backend: BackendOpener, clock):
-    """What was written again, or only buffered, is not taken for the old entry."""
+    """The clean-up does not take a rewritten entry, even a buffered one, for the old one."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -93,7 +93,7 @@ def test_fresh_entries_stay(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("C3")
 def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
-    """The clean-up shortens lists in place."""
+    """The clean-up shortens lists in place: it removes only the expired elements."""
     backend = open_backend()
     descriptor = mp.ListStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -115,7 +115,7 @@ def test_only_expired_elements_of_a_list_go(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("C4")
 def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpener, clock):
-    """Then expired entries stay until they are read."""
+    """With the background clean-up switched off, expired entries stay until they are read."""
     backend = open_backend()
     off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
     state = backend.get_partitioned_state(
@@ -131,7 +131,7 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 
 @pytest.mark.clause("C5")
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
-    """A flush looks at a bounded number of entries, and goes on where the last one ended."""
+    """A flush looks at a bounded number of entries; the next flush goes on where it ended."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -150,7 +150,7 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
 
 @pytest.mark.clause("C6")
 def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendOpener, clock):
-    """After a pass over live entries the next one waits for the oldest of them."""
+    """After the clean-up has passed over live entries, it waits for the oldest of them."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -169,7 +169,10 @@ def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendO
 @pytest.mark.clause("C7")
 @pytest.mark.parametrize("form", ["full", "savepoint"])
 def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clock, storage, form):
-    """They are filtered as they are written, of states that nobody has requested too."""
+    """Full snapshots and savepoints leave out the expired entries of all states.
+
+    This includes states that nobody has requested.
+    """
     off = ttl(cleanup=mp.CleanupStrategies(in_background=False))
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(off)
     config = mp.Config({"state.snapshot.strategy": "full"})
@@ -195,7 +198,7 @@ def test_full_snapshots_hold_no_expired_entries(open_backend: BackendOpener, clo
 
 @pytest.mark.clause("C8")
 def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, storage):
-    """What the clean-up has removed stays removed after a restore of base and deltas."""
+    """What the clean-up has removed stays removed after a restore of a base and its deltas."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
     state = backend.get_partitioned_state(descriptor)
@@ -221,7 +224,7 @@ def test_deltas_tell_of_removed_entries(open_backend: BackendOpener, clock, stor
 
 @pytest.mark.clause("C9")
 def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
-    """Entries that were asked to be cleaned are, though the background clean-up is off."""
+    """A clean-up that was asked for explicitly runs, even with the background clean-up off."""
     builder = mp.StateTtlConfig.new_builder(TTL)
     config = builder.cleanup_incrementally(7).disable_cleanup_in_background().build()
     backend = open_backend()

@@ -11,7 +11,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 
-from millpond_conformance.plugin import BackendOpener
+from millpond_conformance.fixtures import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 SPENT = mp.ValueStateDescriptor("spent", float)
@@ -32,7 +32,7 @@ def test_value_is_kept_per_key(open_backend: BackendOpener):
 
 @pytest.mark.clause("V2")
 def test_values_survive_a_flush(open_backend: BackendOpener):
-    """A flushed value is read back; so is an overwritten and a removed one."""
+    """A flush changes no read: what was written, overwritten or removed before it stays so."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for step in (1.0, 2.0, None):
@@ -85,7 +85,7 @@ def test_isolation_of_values(open_backend: BackendOpener):
 
 @pytest.mark.clause("V6")
 def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpener):
-    """A value of another type raises StateTypeError that names the state, and changes nothing."""
+    """A value of another type raises StateTypeError, which names the state, and changes nothing."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
@@ -97,7 +97,7 @@ def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpen
 
 @pytest.mark.clause("V7")
 def test_keys_are_checked(open_backend: BackendOpener):
-    """A null key, a key of a wrong type and a missing key are three clear errors."""
+    """A null key, a key of a wrong type and a use without a key raise three different errors."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     with pytest.raises(errors.NoCurrentKeyError):
@@ -110,7 +110,7 @@ def test_keys_are_checked(open_backend: BackendOpener):
 
 @pytest.mark.clause("V8")
 def test_foreign_key_group_is_refused(open_backend: BackendOpener):
-    """A key of another subtask's key group cannot be selected."""
+    """A backend refuses to select a key of another subtask's key group."""
     group = mp.assign_to_key_group("alice", 128)
     other = mp.KeyGroupRange(group + 1, 127) if group < 127 else mp.KeyGroupRange(0, 126)
     backend = open_backend(key_group_range=other)
@@ -120,7 +120,7 @@ def test_foreign_key_group_is_refused(open_backend: BackendOpener):
 
 @pytest.mark.clause("V9")
 def test_keys_are_enumerated_once(open_backend: BackendOpener):
-    """keys() gives each key with data once, keys_and_namespaces() its pairs."""
+    """keys() gives each key with data once; keys_and_namespaces() gives its pairs."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for number in range(300):
@@ -138,7 +138,10 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
 
 @pytest.mark.clause("V10")
 def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
-    """apply_to_all_keys visits each key once, may clear and update, and restores the key."""
+    """apply_to_all_keys visits each key once, and restores the current key.
+
+    The function that it calls may clear and update the state.
+    """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     for number in range(50):
@@ -159,7 +162,7 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
 @pytest.mark.clause("V11")
 @pytest.mark.parametrize("size", [0, 1, 510, 511, 512, 4096])
 def test_keys_of_any_length(open_backend: BackendOpener, size: int):
-    """Keys up to 4 KiB work, also two that differ only in their last byte."""
+    """Keys up to 4 KiB work, even two that differ only in their last byte."""
     backend = open_backend(key_type=bytes)
     state = backend.get_partitioned_state(SPENT)
     keys = [b"\0" * size + end for end in (b"a", b"b", b"\xff")]
@@ -174,20 +177,24 @@ def test_keys_of_any_length(open_backend: BackendOpener, size: int):
 
 
 @pytest.mark.clause("V12")
-def test_values_of_8_mib(open_backend: BackendOpener):
+def test_values_of_8_mib(open_backend: BackendOpener, storage):
     """A value of 8 MiB is stored, snapshotted and restored."""
     backend = open_backend()
-    state = backend.get_partitioned_state(mp.ValueStateDescriptor("blob", bytes))
+    descriptor = mp.ValueStateDescriptor("blob", bytes)
+    state = backend.get_partitioned_state(descriptor)
     backend.set_current_key("alice")
     blob = bytes(range(256)) * (8 << 12)
     state.update(blob)
     backend.flush()
     assert state.value() == blob
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    restored.set_current_key("alice")
+    assert restored.get_partitioned_state(descriptor).value() == blob
 
 
 @pytest.mark.clause("V13")
 def test_integers_are_exact(open_backend: BackendOpener):
-    """Integers are exact at any size as values, and refused beyond 64 bits as keys."""
+    """Integers are exact at any size as values; as keys, those beyond 64 bits are refused."""
     backend = open_backend(key_type=int)
     state = backend.get_partitioned_state(mp.ValueStateDescriptor("number", int))
     for value in (0, -1, 2**63, -(2**200), 10**40):
@@ -201,7 +208,7 @@ def test_integers_are_exact(open_backend: BackendOpener):
 
 @pytest.mark.clause("V14")
 def test_closed_backend(open_backend: BackendOpener):
-    """After close every use raises BackendClosedError, and close may be called again."""
+    """After close every use raises BackendClosedError, but close may be called again."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
@@ -228,7 +235,7 @@ KEYS: dict[Any, list[Any]] = {
 @pytest.mark.clause("V15")
 @pytest.mark.parametrize("key_type", list(KEYS), ids=str)
 def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
-    """Keys of each type are told apart and listed, before and after a restore."""
+    """The backend tells keys of each type apart and lists them, before and after a restore."""
     backend = open_backend(key_type=key_type)
     keys = KEYS[key_type]
     state = backend.get_partitioned_state(TOTAL)
@@ -262,7 +269,7 @@ ODD: dict[Any, list[Any]] = {
 @pytest.mark.clause("V16")
 @pytest.mark.parametrize("value_type", list(ODD), ids=str)
 def test_odd_values(open_backend: BackendOpener, storage, value_type):
-    """Empty, zero, infinite and extreme values are values, and come back as they were."""
+    """Empty, zero, infinite and extreme values count as values, and come back as they were."""
     backend = open_backend()
     descriptor = mp.ValueStateDescriptor("odd", value_type)
     state = backend.get_partitioned_state(descriptor)
@@ -330,7 +337,7 @@ TYPED = {
 @pytest.mark.clause("V17")
 @pytest.mark.parametrize("value_type", list(TYPED), ids=str)
 def test_types_come_back(open_backend: BackendOpener, storage, value_type):
-    """Enums, flags and dictionaries by any key come back of the same type, savepoints included."""
+    """Enums, flags and dictionaries by any key keep their type, also through savepoints."""
     descriptor = mp.ValueStateDescriptor("typed", value_type)
     backend = open_backend()
     backend.set_current_key("k")
@@ -347,7 +354,7 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
 
 @pytest.mark.clause("V18")
 def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
-    """Map keys and namespaces are what they hold, whatever their class calls equal."""
+    """Map keys and namespaces differ if their parts differ, whatever their class calls equal."""
     keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
     mapped = mp.MapStateDescriptor("mapped", Tagged, int)
     spaced = mp.ValueStateDescriptor("spaced", int)

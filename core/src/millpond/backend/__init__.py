@@ -2,6 +2,7 @@
 
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.spi import StateBackend
 from millpond.backend.state_context import StateContext
@@ -16,6 +17,7 @@ __all__ = [
     "CellTable",
     "KeyedBackendParameters",
     "KeyedStateBackend",
+    "KeyedStates",
     "MapTable",
     "OperatorId",
     "StateBackend",

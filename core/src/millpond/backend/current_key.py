@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from millpond.backend.key_layout import KeyLayout
@@ -34,6 +35,8 @@ class CurrentKey:
         key_group_range: the groups of this subtask.
         group_prefixes: the prefixes of these groups.
         key_group: that of the current key; None if no key is set.
+        max_parallelism: the number of key groups of the whole operator.
+        frame: the keys of the frame of rows that is being processed, if one is.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -49,6 +52,8 @@ class CurrentKey:
             group: self.layout.group_prefix(group) for group in self.key_group_range
         }
         self.key_group: int | None = None
+        self.max_parallelism = parameters.max_parallelism
+        self.frame: Any = None  # a ``Frame``, which knows of this class
         self._key: Any = None
         self._failure: BaseException | None = None
         self._closed = False  # whether every use is refused
@@ -73,16 +78,28 @@ class CurrentKey:
         if self._closed:
             raise self.refusal()
         if key_group not in self.group_prefixes:
-            raise KeyGroupRangeError(
-                f"{str(self.operator) or self.backend}: key {brief(key)} has key group "
-                f"{key_group}, this subtask owns {self.key_group_range}"
-            )
+            raise KeyGroupRangeError(self.foreign(key, key_group))
         self._key = key
         self.key_group = key_group
         self._choose(key, key_group)
 
     def _choose(self, key: Any, key_group: int) -> None:
         """Prepare for accesses to a key; by default this does nothing."""
+
+    def foreign(self, key: Any, key_group: int) -> str:
+        """Why a key cannot be chosen: its group belongs to another subtask."""
+        return (
+            f"{str(self.operator) or self.backend}: key {brief(key)} has key group "
+            f"{key_group}, this subtask owns {self.key_group_range}"
+        )
+
+    def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
+        """Many checked keys in the form in which tables find them: by default encoded, as in rows.
+
+        Distinct keys have distinct ones.
+        """
+        prefixes = map(self.group_prefixes.__getitem__, groups)
+        return list(map(operator.add, prefixes, self.codec.encode_many(keys)))
 
     def forget(self) -> None:
         """Unset the current key."""

@@ -58,7 +58,7 @@ def store_error(
     if number in _CURES:
         return StoreAccessError(backend, str(directory), reason, _CURES[number])
     if isinstance(error, OSError):
-        return StoreAccessError(backend, str(directory), reason, "Look after the file system")
+        return StoreAccessError(backend, str(directory), reason, "Check the file system")
     return None
 
 

@@ -68,7 +68,7 @@ class KeyLayout:
         """Key and namespace of physical keys; adjacent entries of one map yield one pair.
 
         Raises:
-            CorruptValueError: a key cannot be decoded.
+            CorruptSnapshotError: a key cannot be decoded.
         """
         last = None
         for row in physical:

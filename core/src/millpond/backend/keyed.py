@@ -76,7 +76,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         self.key_group_range = parameters.key_group_range
         self.current = current
         self.sweeper = Sweeper(parameters.clock)
-        self.states = StateRegistry(parameters, current, self.sweeper, self)
+        self.states = StateRegistry(parameters, current, self.sweeper, self, self)
         self.enumeration = Enumeration(current, self.states, self)
         strategy = parameters.config.state.snapshot.strategy
         provide = partial(parameters.registry.snapshot_strategies, self)

@@ -37,6 +37,11 @@ class PluginHooks(Protocol):
         """The snapshot strategies that plugins provide for a backend."""
 
 
+def _absolute(directory: Path | None) -> Path | None:
+    """The directory wherever the process goes later on."""
+    return None if directory is None else directory.absolute()
+
+
 @attrs.frozen
 class KeyedBackendParameters:
     """What is needed to open a keyed backend for one subtask.
@@ -62,7 +67,7 @@ class KeyedBackendParameters:
     clock: Clock
     config: Config
     registry: PluginHooks
-    directory: Path | None = None
+    directory: Path | None = attrs.field(default=None, converter=_absolute)
     reuse_versions: frozenset[str] = frozenset()
     options: Mapping[str, Any] = attrs.field(factory=dict)
     capabilities: frozenset[Capability] = frozenset()

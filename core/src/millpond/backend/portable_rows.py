@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from millpond.backend.changes import Change
+from millpond.backend.state_compatibility import CellMigration
 from millpond.backend.state_view import StateView
 
 __all__ = ["PortableRows"]
@@ -44,3 +45,11 @@ class PortableRows(ABC):
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Put portable rows of a state into the store; the value None removes a row."""
+
+    @abstractmethod
+    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
+        """Rewrite all stored values of a restored state that was not requested yet.
+
+        Afterwards the state is at no named version, and the change listeners know the changes. If
+        ``migrate`` refuses a value, all values stay unchanged.
+        """

@@ -6,26 +6,31 @@ comes nothing of the one before is needed any more. There are no snapshots and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
+from millpond.backend.enumeration import EntrySource, Enumeration
 from millpond.backend.expiry import Expiry
-from millpond.backend.keyed import KeyedStateBackend
-from millpond.backend.migration import CellMigration
+from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
-from millpond.backend.state_registry import RegisteredState
-from millpond.backend.state_view import StateView
+from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
+from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import ABSENT, CellTable, MapTable
-from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
-from millpond.errors import UnsupportedCapabilityError
-from millpond.types import KeyCodec
+from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue, TimerRows
+from millpond.closing import Closeable
+from millpond.errors import NullValueError
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
+from millpond.state.metrics.metric_registry import MetricRegistry
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace, signed64
 
 __all__ = ["SingleKeyBackend"]
+
+S = TypeVar("S", bound=State, default=Any)
 
 
 class _SingleKeyTable:
@@ -43,10 +48,6 @@ class _SingleKeyTable:
         """Another key comes; an iteration that was begun keeps what it goes through."""
         if self.entries:
             self.entries = {}
-
-    def load(self, key: bytes, value: bytes | None) -> None:
-        """Nothing is ever restored."""
-        raise UnsupportedCapabilityError(SingleKeyBackend.name, "restore")
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
         """Nothing lives long enough to be swept."""
@@ -150,26 +151,111 @@ class _HeldKey(CurrentKey):
         return self.codec.encode(key) == self.codec.encode(self.held)
 
 
-class SingleKeyBackend(KeyedStateBackend):
-    """Keyed state that another current key empties."""
+class SingleKeyBackend(Closeable, TableSource, EntrySource):
+    """Keyed state that another current key empties: the ``KeyedStates`` that batches work with.
+
+    Attributes:
+        parameters: what the backend was opened with.
+        max_parallelism: the number of key groups of the whole operator.
+        key_group_range: the key groups that it takes.
+        current: the current key.
+        states: the states.
+        enumeration: goes through keys.
+        metrics: the metrics of the states.
+        operator_state: the subtask's operator state, where it has some.
+    """
 
     name: ClassVar[str] = "single-key"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self._key = _HeldKey(parameters, self._empty)
-        super().__init__(parameters, self._key)
+        self.parameters = parameters
+        self.max_parallelism = parameters.max_parallelism
+        self.key_group_range = parameters.key_group_range
+        self.current = _HeldKey(parameters, self._empty)
+        self.states = StateRegistry(parameters, self.current, Sweeper(parameters.clock), self)
+        self.enumeration = Enumeration(self.current, self.states, self)
+        self.metrics = MetricRegistry()
+        self.operator_state: OperatorStateBackend | None = None
 
     def _empty(self) -> None:
         for table in self.states.tables.values():
             if isinstance(table, (_SingleKeyTable, MemoryTimerRows)):
                 table.clear_all()
 
+    # ---------------------------------------------------------------- for functions
+
     @override
-    def flush(self, version: str | None = None) -> None:
-        """Nothing is buffered."""
+    def set_current_key(self, key: Any) -> None:
+        if key is None:
+            raise NullValueError("the key", str(self.parameters.operator))
+        codec = self.current.codec
+        checked = codec.check(key)
+        self.current.select(checked, signed64(codec.hash(checked)) % self.max_parallelism)
+
+    @property
+    def current_key(self) -> Any:
+        """The current key; NoCurrentKeyError where there is none."""
+        return self.current.key
+
+    def get_partitioned_state(
+        self,
+        descriptor: StateDescriptor[S],
+        namespace: Any = VOID_NAMESPACE,
+        namespace_type: DeclaredKeyType[Any] | None = None,
+    ) -> S:
+        """The state of a descriptor, set to a namespace; made at the first request."""
         self.current.require_open()
-        check_type("version", version, str | None)
-        self.version = version
+        return self.states.state(descriptor, namespace, namespace_type)
+
+    def timer_queue(
+        self, domain: str, namespace_type: DeclaredKeyType[Any] = VoidNamespace
+    ) -> TimerQueue:
+        """The timers of a time domain, made at the first request."""
+        self.current.require_open()
+        return self.states.timer_queue(domain, namespace_type)
+
+    def has_timers(self, domain: str) -> bool:
+        """Whether a queue of a domain was requested."""
+        return self.states.has_timers(domain)
+
+    def table_of(self, name: str) -> Any:
+        """The table of a state under registration; for ``millpond_create_state``."""
+        return self.states.tables[name]
+
+    def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
+        """The key whose entries are held, if a state and namespace have some."""
+        return self.enumeration.keys(state_name, namespace)
+
+    def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
+        """The key whose entries are held, with each namespace of a state that has some."""
+        return self.enumeration.keys_and_namespaces(state_name)
+
+    def apply_to_all_keys(
+        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
+    ) -> None:
+        """Call ``function(key, state)`` for the key whose entries are held."""
+        check_type("function", function, Callable)
+        state = self.get_partitioned_state(descriptor)
+        self.enumeration.apply(function, state, descriptor.name, VOID_NAMESPACE)
+
+    def num_state_entries(self) -> int:
+        """How many entries are held: one per state and namespace; map entries singly."""
+        return self.enumeration.count()
+
+    def flush(self) -> None:
+        """End a bundle: nothing is buffered."""
+        self.current.require_open()
+
+    @override
+    def close(self) -> None:
+        self.current.close()
+        self.states.tables.clear()
+
+    # ---------------------------------------------------------------- for the parts
+
+    @override
+    def make_state(self, registered: RegisteredState) -> Any:
+        return self.parameters.registry.make_state(self, registered)
 
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
@@ -185,7 +271,7 @@ class SingleKeyBackend(KeyedStateBackend):
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
         table: Any = self.states.tables[name]
         for namespace in list(table.entries):
-            yield self._key.held, namespaces.decode(namespace, 0)[0]
+            yield self.current.held, namespaces.decode(namespace, 0)[0]
 
     @override
     def count_entries(self) -> int:
@@ -196,22 +282,3 @@ class SingleKeyBackend(KeyedStateBackend):
             else len(table.entries)
             for table in tables
         )
-
-    @override
-    def freeze(self) -> StateView:
-        """There are no snapshots."""
-        raise UnsupportedCapabilityError(self.name, "snapshot")
-
-    @override
-    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """Nothing is ever restored."""
-        raise UnsupportedCapabilityError(self.name, "restore")
-
-    @override
-    def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """Nothing is ever restored."""
-        raise UnsupportedCapabilityError(self.name, "restore")
-
-    @override
-    def _close(self) -> None:
-        self.states.tables.clear()

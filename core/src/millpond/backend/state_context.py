@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.state.metrics.metric_registry import MetricRegistry
@@ -16,7 +16,7 @@ __all__ = ["StateContext"]
 class StateContext:
     """What a state wrapper may use."""
 
-    backend: KeyedStateBackend
+    backend: KeyedStates
     clock: Clock
     config: Config
     metrics: MetricRegistry

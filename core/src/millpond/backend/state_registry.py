@@ -14,12 +14,14 @@ from typing_extensions import TypeVar
 from millpond.arguments import check_type
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.list_encoding import cell_serializer
-from millpond.backend.migration import CellMigration, cell_migration
 from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.portable_rows import PortableRows
+from millpond.backend.state_compatibility import CellMigration, cell_migration
 from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError
+from millpond.state.descriptor_base import same_declaration
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
@@ -76,17 +78,12 @@ class TableSource(ABC):
     def make_state(self, registered: RegisteredState) -> Any:
         """The state object over a table; plugins make and wrap it."""
 
-    @abstractmethod
-    def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:
-        """Rewrite all stored values of a restored state that was not requested yet.
-
-        Afterwards the state is at no named version, and the change listeners know the changes. If
-        ``migrate`` refuses a value, all values stay unchanged.
-        """
-
 
 class StateRegistry:
     """Makes each state, timer queue and wrapper once.
+
+    Args:
+        rows: where restored states wait for their request; None if nothing is ever restored.
 
     Attributes:
         restored: what snapshots say of states, requested or not.
@@ -99,11 +96,13 @@ class StateRegistry:
         current: CurrentKey,
         sweeper: Sweeper,
         source: TableSource,
+        rows: PortableRows | None = None,
     ) -> None:
         self._parameters = parameters
         self._current = current
         self._sweeper = sweeper
         self._source = source
+        self._rows = rows
         self.restored: dict[str, StateMeta] = {}
         self.tables: dict[str, CellTable | MapTable | TimerRows] = {}
         self._registered: dict[str, RegisteredState] = {}
@@ -126,7 +125,8 @@ class StateRegistry:
         if namespace is None:
             raise NullValueError("the namespace", f"state {descriptor.name!r}")
         if registered is None or (
-            registered.declared is not descriptor and registered.declared != descriptor
+            registered.declared is not descriptor
+            and not same_declaration(registered.declared, descriptor)
         ):
             registered = self._register(descriptor, namespace, namespace_type, registered)
         state: S = registered.state
@@ -194,8 +194,8 @@ class StateRegistry:
         """
         stored = self.restored.get(fresh.meta.name)
         migrate = None if stored is None else self._migration(stored, fresh)
-        if migrate is not None:
-            self._source.migrate_rows(fresh.meta.name, migrate)
+        if migrate is not None and self._rows is not None:
+            self._rows.migrate_rows(fresh.meta.name, migrate)
             self.restored[fresh.meta.name] = fresh.meta
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:

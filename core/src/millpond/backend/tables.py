@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
 
 __all__ = ["ABSENT", "CellTable", "MapTable"]
@@ -34,10 +35,6 @@ class _Table(ABC):
     @abstractmethod
     def prepare_namespace(self, namespace: Any) -> Any:
         """A checked namespace in the form that the other methods take."""
-
-    @abstractmethod
-    def load(self, key: bytes, value: bytes | None) -> None:
-        """Put a portable row (physical key and serialized value) or, for None, remove it."""
 
     @abstractmethod
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
@@ -73,6 +70,18 @@ class CellTable(_Table):
     @abstractmethod
     def remove(self, namespace: Any) -> None:
         """Remove the value, if there is one."""
+
+    def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
+        """What ``get`` gives for each of the keys. Override it where that can be had quicker."""
+        return [self.get(namespace) for _ in keys]
+
+    def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
+        """``put`` for each of the keys, or ``remove`` for None; override it as ``get_many``."""
+        for _, value in zip(keys, values, strict=True):
+            if value is None:
+                self.remove(namespace)
+            else:
+                self.put(namespace, value)
 
 
 class MapTable(_Table):

@@ -130,7 +130,7 @@ class TimerQueue:
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
         if type(timestamp) is not int:
-            raise StateTypeError("a timestamp in ms, exactly an int", brief(timestamp))
+            raise StateTypeError("a timestamp in ms as an int", brief(timestamp))
         if timestamp not in _INT64:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
         group, key = self._current.encoded()

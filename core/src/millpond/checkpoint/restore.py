@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from millpond.backend.changes import size_of_rows
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
@@ -80,7 +81,7 @@ def load_files(
     for file in files:
         for state, rows in read_rows(handle.storage, file, groups, layout, names, limits):
             backend.load_rows(state, rows)
-            report(sum(len(key) + len(value or b"") for key, value in rows))
+            report(size_of_rows(rows))
 
 
 def restore_keyed(

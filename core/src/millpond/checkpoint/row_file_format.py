@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import Self
 
 import attrs
@@ -72,14 +76,19 @@ class SegmentBuilder:
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
+        # By loops in C: half the time of one in Python, a fifth of what a changelog adds to a row.
+        keys, values = list(map(itemgetter(0), rows)), list(map(itemgetter(1), rows))
+        sizes = map(operator.add, map(len, keys), [len(value or b"") for value in values])
+        ends = list(accumulate(sizes, initial=0))
         start = 0
         while start < len(rows):
-            end, size = _slice_end(rows, start, _SEGMENT_BYTES - self._raw_bytes)
-            keys, values = zip(*rows[start:end], strict=True)
-            self._indexes += [index] * len(keys)
-            self._keys += keys
-            self._values += values
-            self._raw_bytes += size
+            # One row at least, and as many as fill the segment.
+            full = ends[start] + _SEGMENT_BYTES - self._raw_bytes
+            end = min(bisect_left(ends, full, start + 1), len(rows))
+            self._indexes += [index] * (end - start)
+            self._keys += keys[start:end]
+            self._values += values[start:end]
+            self._raw_bytes += ends[end] - ends[start]
             if self._raw_bytes >= _SEGMENT_BYTES:
                 self.cut()
             start = end
@@ -99,17 +108,6 @@ class SegmentBuilder:
         )
         self._clear()
         self._emit(segment)
-
-
-def _slice_end(rows: Sequence[Change], start: int, room: int) -> tuple[int, int]:
-    """Where rows that fill the room end, at least one; and their bytes."""
-    size = 0
-    for at in range(start, len(rows)):
-        key, value = rows[at]
-        size += len(key) + len(value or b"")
-        if size >= room:
-            return at + 1, size
-    return len(rows), size
 
 
 @attrs.frozen

@@ -95,7 +95,7 @@ def verify_rows(
 
 def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
     if not TRAILER < file.footer <= file.size:
-        raise CorruptSnapshotError(file.path, "its sizes make no sense")
+        raise CorruptSnapshotError(file.path, "its sizes are impossible")
     data = storage.read(file.path, file.size - file.footer, file.footer)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
@@ -149,12 +149,9 @@ def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]
     """Consecutive rows of one state; of many small rows not all are made objects at once."""
     for at in range(0, batch.num_rows, _SLICE):
         part = batch.slice(at, _SLICE)
-        indexes = part.column(0).to_pylist()
         keys, values = part.column(1).to_pylist(), part.column(2).to_pylist()
+        runs = pc.run_end_encode(part.column(0))
         start = 0
-        while start < len(indexes):
-            end = start
-            while end < len(indexes) and indexes[end] == indexes[start]:
-                end += 1
-            yield indexes[start], list(zip(keys[start:end], values[start:end], strict=True))
+        for index, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield index, list(zip(keys[start:end], values[start:end], strict=True))
             start = end

@@ -63,7 +63,7 @@ def unpack(path: str, data: bytes, size: int, budget: int) -> pa.RecordBatch:
     if size > len(data) + budget:
         reason = f"a segment of {len(data):,} bytes claims to unpack to {size:,}"
         raise CorruptSnapshotError(path, f"{reason}; restore.max-unpacked-bytes allows more")
-    with decoding(path, "no Arrow stream of rows"):
+    with decoding(path, "it is not an Arrow stream of rows"):
         stream = pa.decompress(data, decompressed_size=size, codec=_CODEC)
         messages = pa.ipc.MessageReader.open_stream(stream)
         if pa.ipc.read_schema(messages.read_next_message()) != _SCHEMA:

@@ -44,5 +44,5 @@ def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
         "status": status.value,
         "reason": reason,
         "native": native,
-        "conformance": last_verdict(record.name),
+        "conformance": last_verdict(record.name, registry),
     }

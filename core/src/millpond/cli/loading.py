@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 from millpond.errors import ConfigError, JobError
-from millpond.runtime import KeyedProcessFunction
+from millpond.runtime import KeyedFunction
 
 __all__ = ["load_function", "told"]
 
 
-def load_function(target: str, folder: Path) -> KeyedProcessFunction:
+def load_function(target: str, folder: Path) -> KeyedFunction:
     """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
 
     Args:
@@ -33,12 +33,13 @@ def load_function(target: str, folder: Path) -> KeyedProcessFunction:
     try:
         module = _load_file(folder / source) if source.endswith(".py") else _import(source)
         found = getattr(module, name)
-        made = found if isinstance(found, KeyedProcessFunction) else found()
+        made = found if isinstance(found, KeyedFunction) else found()
     except (Exception, SystemExit) as error:
         raise JobError(f"{target} cannot be loaded", told(error)) from error
-    if not isinstance(made, KeyedProcessFunction):
+    if not isinstance(made, KeyedFunction):
         kind = type(made).__name__
-        reason = f"expected a KeyedProcessFunction, or what makes one, at {target!r}, got {kind}"
+        expected = "a KeyedProcessFunction or VectorizedProcessFunction, or what makes one"
+        reason = f"expected {expected}, at {target!r}, got {kind}"
         raise ConfigError("job.function", reason)
     return made
 

@@ -12,6 +12,7 @@ from millpond import __version__
 from millpond.cli.backends import backends
 from millpond.cli.boundary import CommandGroup
 from millpond.cli.checkpoint import checkpoint
+from millpond.cli.rescale import rescale
 from millpond.cli.run import run
 from millpond.cli.savepoint import savepoint
 from millpond.cli.state import state
@@ -77,7 +78,7 @@ def commands(context: click.Context, config: Path | None) -> None:
     context.obj = Config() if config is None else Config.from_toml(config)
 
 
-for command in (backends, run, checkpoint, savepoint, state):
+for command in (backends, run, rescale, checkpoint, savepoint, state):
     commands.add_command(command)
 
 

@@ -17,8 +17,12 @@ from millpond.checkpoint.inspection.spark_checkpoint import (
     is_spark_checkpoint,
 )
 from millpond.checkpoint.inspection.subtask import Subtask
-from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, unfinished
-from millpond.cli.plugins import tool_limits, tool_registry
+from millpond.checkpoint.savepoint.savepoint_file import (
+    METADATA_FILE,
+    unfinished,
+    why_no_savepoint,
+)
+from millpond.cli.plugins import located, tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
 from millpond.storage.local_directory import LocalStorage
 
@@ -30,6 +34,7 @@ __all__ = [
     "new_place",
     "place_text",
     "query_checkpoint",
+    "snapshots_option",
     "source",
     "stored_operators",
 ]
@@ -40,6 +45,15 @@ def place_text(value: str) -> str:
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
+
+
+snapshots_option = click.option(
+    "--snapshots",
+    type=place_text,
+    required=True,
+    metavar="DIRECTORY",
+    help="What spark.millpond.checkpoint.dir names.",
+)
 
 
 @contextmanager
@@ -64,7 +78,7 @@ def source(path: str) -> SavepointHandle:
     Raises:
         PlaceError: there is none, or it is something else.
     """
-    handle = tool_registry().savepoint(path)
+    handle = located(path)
     if isinstance(handle.storage, LocalStorage):
         root = handle.storage.directory
         if not root.exists():
@@ -110,7 +124,7 @@ def stored_operators(path: str, checkpoint_id: int | None = None) -> list[Stored
     if not is_savepoint(handle):
         subtasks = catalog_of(path).subtasks
         if not subtasks:
-            reason = unfinished(handle) or "it holds neither a savepoint nor snapshots"
+            reason = why_no_savepoint(handle) or "it holds neither a savepoint nor snapshots"
             raise PlaceError(path, reason)
         check_id(subtasks, path, checkpoint_id)
     elif checkpoint_id is not None:
@@ -160,10 +174,10 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
     Raises:
         PlaceError: something is in it, or it lies in a directory that is read.
     """
-    handle = tool_registry().savepoint(path)
+    handle = located(path)
     target = _normal(handle)
     for each in sources:
-        root = _normal(tool_registry().savepoint(each))
+        root = _normal(located(each))
         if target == root or target.startswith(f"{root}/"):
             raise PlaceError(
                 path, f"it lies in {each}, which this command reads; name another directory"

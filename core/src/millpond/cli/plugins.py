@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import click
 
+from millpond.checkpoint import SavepointHandle
 from millpond.config import Config, RestoreConfig
+from millpond.errors import ConfigError, PlaceError, printable
+from millpond.errors.config import UNPLACED
 from millpond.plugins import PluginRegistry, get_registry
 
-__all__ = ["tool_limits", "tool_registry"]
+__all__ = ["located", "tool_limits", "tool_registry"]
 
 
 def tool_registry() -> PluginRegistry:
     """The registry of the running command, by the rules of ``millpond --config``."""
     return get_registry(_config().plugins)
+
+
+def located(path: str) -> SavepointHandle:
+    """The handle of a directory, reached as ``millpond --config`` says.
+
+    Raises:
+        PlaceError: no storage knows it; no setting names it, so none is told.
+    """
+    try:
+        return tool_registry().savepoint(path, _config())
+    except ConfigError as error:
+        if error.place != UNPLACED or error.key != "checkpoint.dir":
+            raise
+        raise PlaceError(printable(path), error.reason) from error
 
 
 def tool_limits() -> RestoreConfig:

@@ -19,6 +19,7 @@ from millpond.cli.places import (
     new_place,
     place_text,
     query_checkpoint,
+    snapshots_option,
     source,
     stored_operators,
 )
@@ -39,13 +40,7 @@ def savepoint() -> None:
 @savepoint.command()
 @click.argument("checkpoint", type=place_text)
 @click.argument("target", type=place_text)
-@click.option(
-    "--snapshots",
-    type=place_text,
-    required=True,
-    metavar="DIRECTORY",
-    help="What spark.millpond.checkpoint.dir names.",
-)
+@snapshots_option
 @click.option(
     "--batch",
     type=click.IntRange(0, (1 << 63) - 1),

@@ -23,8 +23,8 @@ from millpond.cli.terminal import complain, emit, tell
 from millpond.clock import SystemClock
 from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
-from millpond.runtime import KeyedProcessFunction
-from millpond.runtime.restore_check import Finding, check_function
+from millpond.runtime import KeyedFunction
+from millpond.runtime.dry_run_check import Finding, check_function
 
 __all__ = ["state"]
 
@@ -264,9 +264,7 @@ def check(
         sys.exit(1)
 
 
-def _findings(
-    function: KeyedProcessFunction, stored: StoredOperator, against: str
-) -> list[Finding]:
+def _findings(function: KeyedFunction, stored: StoredOperator, against: str) -> list[Finding]:
     """The verdicts; the function is the user's own code, which may raise anything."""
     try:
         return check_function(function, stored.states, tool_registry())

@@ -6,13 +6,16 @@ what to do.
 """
 
 from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
-from millpond.errors.base import MillpondError, brief, printable
+from millpond.errors.base import MillpondError, brief, printable, shown
 from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
     FunctionResultError,
     HarnessNotOpenError,
     OutputTypeError,
+    SeveralOperatorsError,
+    UnknownColumnError,
     UnsupportedColumnError,
+    UnsupportedQueryError,
     UserFunctionError,
     WindowStateError,
 )
@@ -36,10 +39,12 @@ from millpond.errors.snapshots import (
     StorageAccessError,
     StreamClosedError,
     UnclaimedStateError,
+    UnsettledStartError,
 )
 from millpond.errors.state import (
     BackendClosedError,
     BackendFailedError,
+    BulkCallError,
     KeyGroupRangeError,
     MaxParallelismError,
     NoCurrentKeyError,
@@ -66,6 +71,7 @@ __all__ = [
     "BackendClosedError",
     "BackendFailedError",
     "BackendMismatchError",
+    "BulkCallError",
     "ConfigError",
     "CorruptSnapshotError",
     "DirectoryInUseError",
@@ -89,6 +95,7 @@ __all__ = [
     "PluginLoadError",
     "PluginNotFoundError",
     "RestoreError",
+    "SeveralOperatorsError",
     "SnapshotTooLargeError",
     "StateConflictError",
     "StateMigrationError",
@@ -101,10 +108,14 @@ __all__ = [
     "StreamClosedError",
     "TooManyStatesError",
     "UnclaimedStateError",
+    "UnknownColumnError",
+    "UnsettledStartError",
     "UnsupportedCapabilityError",
     "UnsupportedColumnError",
+    "UnsupportedQueryError",
     "UserFunctionError",
     "WindowStateError",
     "brief",
     "printable",
+    "shown",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-__all__ = ["MillpondError", "brief", "printable"]
+__all__ = ["MillpondError", "brief", "printable", "shown"]
 
 
 _LONGEST = 20_000
@@ -18,10 +18,17 @@ _LONGEST = 20_000
 class MillpondError(Exception):
     """The root of all errors that Millpond raises on purpose."""
 
+    made_at = ""
+    """The user's file and line at which the operator that has failed is made, where the error
+    names no line of the user's own; else empty."""
+
     @override
     def __str__(self) -> str:
         text = self.sentence()
-        return printable(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+        text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        return printable(
+            f"{text} (the operator is made at {self.made_at})" if self.made_at else text
+        )
 
     def sentence(self) -> str:
         """The message, built from the fields."""
@@ -41,10 +48,14 @@ def printable(text: str) -> str:
 
 
 def brief(value: Any, limit: int = 120) -> str:
-    """A short, safe representation of a value for an error message."""
+    """A short, safe representation of a value for an error message, with its type."""
+    return f"{type(value).__name__} {shown(value, limit)}"
+
+
+def shown(value: Any, limit: int = 120) -> str:
+    """A value's representation, cut to a length."""
     try:
         text = f"{value!r}"
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
         text = f"<repr failed: {error}>"
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
-    return f"{type(value).__name__} {text}"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

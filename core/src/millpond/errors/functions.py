@@ -11,10 +11,16 @@ __all__ = [
     "FunctionResultError",
     "HarnessNotOpenError",
     "OutputTypeError",
+    "SeveralOperatorsError",
+    "UnknownColumnError",
     "UnsupportedColumnError",
+    "UnsupportedQueryError",
     "UserFunctionError",
     "WindowStateError",
 ]
+
+_LONGEST_LIST = 300
+"""A row may have a thousand columns, and the point is to be seen before them."""
 
 
 @attrs.define(eq=False, slots=False)
@@ -22,7 +28,12 @@ class UserFunctionError(MillpondError):
     """A user's function failed.
 
     Attributes:
-        key: empty where no key is current, as in ``open``.
+        key: its representation, cut to a length; empty where no key is current, as in ``open``.
+        method: the function's class and its method that was called.
+        reason: the user's own error, with its type.
+        row: the row, as the key; empty where none is being processed, as in a timer.
+        file, line: where in the user's code the error was raised; empty and 0 where it has no
+            place there.
     """
 
     operator_uid: str
@@ -30,31 +41,46 @@ class UserFunctionError(MillpondError):
     key: str
     method: str
     reason: str
+    row: str = ""
+    file: str = ""
+    line: int = 0
 
     @override
     def sentence(self) -> str:
         key = f", key {self.key}" if self.key else ""
+        row = f", row {self.row}" if self.row else ""
+        place = f" ({self.file}, line {self.line})" if self.file else ""
         return (
-            f"Operator {self.operator_uid!r}, subtask {self.subtask}{key}: "
-            f"{self.method} failed: {self.reason}"
+            f"Operator {self.operator_uid!r}, subtask {self.subtask}{key}{row}: "
+            f"{self.method} failed{place}: {self.reason}"
         )
 
 
 @attrs.define(eq=False, slots=False)
 class FunctionResultError(MillpondError, TypeError):
-    """A function returned something else than rows."""
+    """A function returned something else than rows.
+
+    Attributes:
+        file, line: where the method begins; empty and 0 where it has no code of its own.
+        expected: ``rows``, or ``tables`` of a vectorized function.
+    """
 
     method: str
     file: str
     line: int
     value: str
+    expected: str = "rows"
 
     @override
     def sentence(self) -> str:
-        where = f" ({self.file}, line {self.line})" if self.file else ""
+        if self.expected == "tables":
+            return (
+                f"it returned {self.value} where tables are expected: return a RecordBatch, a "
+                f"Table or a DataFrame, or yield several, from {self.method}."
+            )
         return (
             f"it returned {self.value} where rows are expected: yield each row, or return a list "
-            f"of rows, from {self.method}{where}."
+            f"of rows, from {self.method}."
         )
 
 
@@ -76,8 +102,11 @@ class HarnessNotOpenError(MillpondError):
 class OutputTypeError(MillpondError, TypeError):
     """A function yielded a row that does not fit the declared output.
 
+    In a running operator it is the cause of a ``UserFunctionError``.
+
     Attributes:
         row: the beginning of the row that the value stands in; empty where the row is the value.
+        method, file, line: where it was yielded; empty and 0 where that is not known.
     """
 
     operator_uid: str
@@ -86,15 +115,44 @@ class OutputTypeError(MillpondError, TypeError):
     value: str
     reason: str = ""
     row: str = ""
+    method: str = ""
+    file: str = ""
+    line: int = 0
 
     @override
     def sentence(self) -> str:
-        why = f" ({self.reason})" if self.reason else ""
+        return f"Operator {self.operator_uid!r}: {self.fault}"
+
+    @property
+    def fault(self) -> str:
+        """The sentence without the operator."""
+        why = f" ({self.reason})" if self.reason not in ("", self.value) else ""
         where = f", in the row {self.row}" if self.row else ""
         return (
-            f"Operator {self.operator_uid!r}: output column {self.column!r} is declared "
-            f"{self.expected}, the function yielded {self.value}{why}{where}."
+            f"output column {self.column!r} is declared {self.expected}, the function yielded "
+            f"{self.value}{why}{where}."
         )
+
+
+@attrs.define(eq=False, slots=False)
+class UnknownColumnError(MillpondError, KeyError, ValueError):
+    """A row has no column of a name; a KeyError as of a dict, a ValueError as of Spark's rows.
+
+    Attributes:
+        columns: those of the row.
+        suggestion: the column that the name is most like, if any.
+    """
+
+    column: str
+    columns: tuple[str, ...]
+    suggestion: str | None = None
+
+    @override
+    def sentence(self) -> str:
+        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
+        there = ", ".join(self.columns)
+        there = there if len(there) <= _LONGEST_LIST else f"{there[:_LONGEST_LIST]}…"
+        return f"The row has no column {self.column!r}.{hint} Its columns are: {there}."
 
 
 @attrs.define(eq=False, slots=False)
@@ -123,4 +181,47 @@ class WindowStateError(MillpondError):
             f"State {self.state!r} of a single window is not allowed with {self.assigner}, whose "
             "windows merge: a merged window would lose it. Use global_state, or what the windows "
             "keep."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class SeveralOperatorsError(MillpondError):
+    """A streaming query has several operators, and Spark's check refuses it for their number.
+
+    Attributes:
+        uids: of the operators, as far as they are known.
+        session: ``classic``, or ``connect`` over Spark Connect.
+    """
+
+    uids: tuple[str, ...]
+    session: str = "classic"
+
+    @override
+    def sentence(self) -> str:
+        names = f" ({', '.join(map(repr, self.uids))})" if self.uids else ""
+        cure = (
+            "Over Spark Connect this cannot be allowed: divide it into queries of one operator each"
+            if self.session == "connect"
+            else "To allow it for this query alone, start it in a block "
+            "`with millpond.spark.several_operators():`; or divide it into queries of one "
+            "operator each"
+        )
+        return (
+            f"The query has {len(self.uids) or 'several'} of Millpond's operators{names}, and "
+            "Spark's check of streaming queries refuses any two of their kind, whatever they do. "
+            f"{cure}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class UnsupportedQueryError(MillpondError):
+    """A query with Spark's check switched off is one that the check refuses with reason."""
+
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Spark does not support such a query: {self.reason}. Its check of streaming queries "
+            "was off, or it would have refused it; without it the output would be wrong."
         )

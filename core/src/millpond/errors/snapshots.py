@@ -16,6 +16,8 @@ __all__ = [
     "SnapshotTooLargeError",
     "StorageAccessError",
     "StreamClosedError",
+    "UnclaimedStateError",
+    "UnsettledStartError",
 ]
 
 
@@ -155,5 +157,22 @@ class UnclaimedStateError(RestoreError):
         return (
             f"{self.what} holds state of {names}, but the query's operators are {have}. State is "
             "found by the uid: give the operator its old one, or set "
-            "checkpoint.ignore-unclaimed-state = true to give that state up."
+            "spark.millpond.checkpoint.ignore-unclaimed-state = true to give that state up."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class UnsettledStartError(RestoreError):
+    """A query needs a command before it goes on, over Spark Connect; ``command`` is it."""
+
+    what: str
+    reason: str
+    command: str
+    causes: tuple[str, ...] = ()
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{self.what} cannot go on so: {self.reason}. While the query is "
+            f"stopped, run: {self.command}"
         )

@@ -10,6 +10,7 @@ from millpond.errors.base import MillpondError
 __all__ = [
     "BackendClosedError",
     "BackendFailedError",
+    "BulkCallError",
     "KeyGroupRangeError",
     "MaxParallelismError",
     "NoCurrentKeyError",
@@ -65,6 +66,23 @@ class StateTypeError(MillpondError, TypeError):
         where = f"{self.place}: " if self.place else ""
         why = f" ({self.reason})" if self.reason else ""
         return f"{where}expected {self.expected}, got {self.value}{why}. Nothing was changed."
+
+
+@attrs.define(eq=False, slots=False)
+class BulkCallError(MillpondError, ValueError):
+    """A call for many keys at once was given what does not fit together, or a key not its own.
+
+    Attributes:
+        state: its name; empty where the call concerns no single state.
+    """
+
+    state: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        where = f"state {self.state!r}: " if self.state else ""
+        return f"{where}{self.reason}. Nothing was changed."
 
 
 @attrs.define(eq=False, slots=False)

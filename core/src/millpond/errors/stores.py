@@ -78,7 +78,7 @@ class StoreDamagedError(MillpondError):
         return (
             f"The backend {self.backend!r} found its store in {self.directory} damaged: "
             f"{self.reason}. It is a copy: restore the state from its last snapshot, as a "
-            "restarted query does by itself, and look after the disk."
+            "restarted query does by itself, and check the disk."
         )
 
 

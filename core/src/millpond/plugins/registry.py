@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -15,7 +14,9 @@ import pluggy
 from typing_extensions import override
 
 from millpond import hookspecs
+from millpond.arguments import nearest
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.spi import StateBackend
 from millpond.backend.state_registry import RegisteredState
 from millpond.checkpoint.savepoint.locate import locate_savepoint
@@ -50,7 +51,7 @@ __all__ = ["PluginRegistry", "get_registry"]
 
 # The core's own plugins, by module.
 BUILTIN_PLUGINS = (
-    "millpond.plugins.builtin.states",
+    "millpond.plugins.builtin.create_state_hook",
     "millpond.plugins.builtin.ttl",
     "millpond.plugins.builtin.metrics",
     "millpond.plugins.builtin.checkpoints",
@@ -153,9 +154,8 @@ class PluginRegistry:
         ]
         if not matches:
             installed = tuple(sorted({record.name for record in self.records}))
-            close = difflib.get_close_matches(plain, installed, n=1)
             known = KNOWN_DISTRIBUTIONS.get(plain)
-            raise PluginNotFoundError(plain, installed, close[0] if close else None, known)
+            raise PluginNotFoundError(plain, installed, nearest(plain, installed), known)
         if distribution and matches[0].status is Status.DUPLICATE:
             matches[0].status, matches[0].error = Status.OK, None
             self._load(matches[0])
@@ -197,13 +197,20 @@ class PluginRegistry:
             raise PluginLoadError(*where, "it provides no backend of that name")
         self._backends.update(backends)
 
-    def storage(self, uri: str | CheckpointStorage) -> CheckpointStorage:
+    def storage(
+        self, uri: str | CheckpointStorage, config: Config | None = None
+    ) -> CheckpointStorage:
         """Open a checkpoint storage by URI; a storage is returned unchanged.
+
+        Args:
+            uri: the URI.
+            config: says how the store is reached, and with what credentials.
 
         Raises:
             ConfigError: no plugin knows the scheme, or the place cannot be opened.
         """
-        return open_storage(uri, self.gather("millpond_checkpoint_storages"), self._unused())
+        schemes = self.gather("millpond_checkpoint_storages", config=config or Config())
+        return open_storage(uri, schemes, self._unused())
 
     def _unused(self) -> str:
         """The installed plugins that cannot be used, each with its reason; empty if none."""
@@ -211,10 +218,12 @@ class PluginRegistry:
         return " ".join(reasons)
 
     def savepoint(
-        self, place: str | PathLike[str] | CheckpointStorage | SavepointHandle
+        self,
+        place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
+        config: Config | None = None,
     ) -> SavepointHandle:
         """The handle of a savepoint, or of a checkpoint directory, by its path, URI or storage."""
-        return locate_savepoint(place, self.storage)
+        return locate_savepoint(place, partial(self.storage, config=config))
 
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
         """The serializer that a plugin provides for a type; None if no plugin does."""
@@ -225,7 +234,7 @@ class PluginRegistry:
     def _serializers(self) -> dict[type, Callable[[], TypeSerializer[Any]]]:
         return self.gather("millpond_serializers")
 
-    def make_state(self, backend: KeyedStateBackend, registered: RegisteredState) -> State:
+    def make_state(self, backend: KeyedStates, registered: RegisteredState) -> State:
         """Make and wrap the state object of a state whose table the backend has made."""
         return make_state(self.hook, backend, registered)
 

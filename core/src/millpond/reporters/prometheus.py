@@ -21,6 +21,8 @@ Sample = tuple[Mapping[str, float], Mapping[str, str]]
 
 def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """A metric's name and labels: states, operations and quantiles become labels."""
+    if name.startswith("user."):
+        return "millpond_" + _UNFIT.sub("_", name), dict(labels)
     found = dict(labels)
     match = _QUANTILE.fullmatch(name)
     if match:

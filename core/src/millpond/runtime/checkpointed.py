@@ -17,6 +17,7 @@ from millpond.state import ListStateDescriptor
 from millpond.types import DeclaredType
 
 __all__ = [
+    "CheckpointListener",
     "CheckpointedFunction",
     "ListCheckpointed",
     "RawKeyedOutput",
@@ -127,6 +128,21 @@ class SnapshotContext:
     timestamp: int
     raw_operator_output: RawOperatorOutput
     raw_keyed_output: RawKeyedOutput
+
+
+class CheckpointListener(ABC):
+    """For functions that must know when a snapshot is committed, as a sink in two phases must."""
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A snapshot counts: what was done until it was taken will not be done again.
+
+        It is called at least once for the last snapshot that was taken after rows or timers, maybe
+        more often, and never for one that was not committed. A higher number covers all lower ones.
+        On Spark it is called in the next micro-batch, or in the next run, before all else but
+        ``initialize_state`` and ``open``: only then is the one before known to be committed. The
+        number is that of the micro-batch plus one.
+        """
 
 
 class CheckpointedFunction(ABC):

@@ -10,8 +10,9 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
+from millpond.runtime.metric_group import MetricGroup
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.state import (
     AggregatingState,
@@ -33,6 +34,7 @@ from millpond.types import VOID_NAMESPACE, DeclaredKeyType
 
 __all__ = [
     "Context",
+    "KeyedFunction",
     "KeyedProcessFunction",
     "ReadOnlyBroadcastState",
     "RuntimeContext",
@@ -71,7 +73,32 @@ class RuntimeContext:
     """What ``open`` gets: the states of this operator, and where it runs."""
 
     info: SubtaskInfo
-    _backend: KeyedStateBackend
+    _backend: KeyedStates
+    _metrics: MetricGroup = attrs.field(factory=MetricGroup)
+
+    def get_metric_group(self) -> MetricGroup:
+        """The function's own metrics, which are reported as ``user.…`` beside Millpond's."""
+        return self._metrics.add_group("user")
+
+    def own_metrics(self) -> MetricGroup:
+        """The operator's metrics, among which the function's are a group."""
+        return self._metrics
+
+    def get_task_name(self) -> str:
+        """PyFlink's name for ``info.operator_uid``."""
+        return self.info.operator_uid
+
+    def get_index_of_this_subtask(self) -> int:
+        """PyFlink's alias of ``info.index``."""
+        return self.info.index
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """PyFlink's alias of ``info.parallelism``."""
+        return self.info.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """PyFlink's alias of ``info.max_parallelism``."""
+        return self.info.max_parallelism
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """The value state of a descriptor."""
@@ -177,6 +204,10 @@ class Context(Generic[K]):
     _timers: TimerService | None = None
     _operator_state: OperatorStateBackend | None = None
 
+    def get_current_key(self) -> K:
+        """PyFlink's alias of ``current_key``."""
+        return self.current_key
+
     def get_broadcast_state(
         self, descriptor: MapStateDescriptor[T, V]
     ) -> ReadOnlyBroadcastState[T, V]:
@@ -191,11 +222,8 @@ class Context(Generic[K]):
         return self._timers
 
 
-class KeyedProcessFunction(ABC, Generic[K, IN, OUT]):
-    """A function over the rows of a keyed stream, with state.
-
-    For type checkers it may be given the types of the key, of the rows and of what it yields:
-    ``KeyedProcessFunction[str, Order, tuple[str, float]]``. Without them they may be anything.
+class KeyedFunction(ABC, Generic[K, OUT]):
+    """What functions over the rows of a keyed stream share, one by one or many at once.
 
     On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
     state, not into attributes.
@@ -210,13 +238,21 @@ class KeyedProcessFunction(ABC, Generic[K, IN, OUT]):
     def open(self, context: RuntimeContext) -> None:
         """Get the states; called once per subtask, before the first row."""
 
-    @abstractmethod
-    def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
-        """Handle a row, with its key current; yield rows, or return a list of rows."""
-
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a timer that is due, with its key current; yield, or return as with rows."""
         return None
 
     def close(self) -> None:
         """Release what ``open`` acquired; called after the last row, also after a failure."""
+
+
+class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):
+    """A function over the rows of a keyed stream, one after the other, with state.
+
+    For type checkers it may be given the types of the key, of the rows and of what it yields:
+    ``KeyedProcessFunction[str, Order, tuple[str, float]]``. Without them they may be anything.
+    """
+
+    @abstractmethod
+    def process_element(self, row: IN, context: Context[K]) -> Iterable[OUT] | None:
+        """Handle a row, with its key current; yield rows, or return a list of rows."""

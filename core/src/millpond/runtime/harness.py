@@ -21,20 +21,25 @@ from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.clock import ManualClock
 from millpond.closing import Closeable
 from millpond.config import Config
-from millpond.errors import HarnessNotOpenError
+from millpond.errors import ArgumentValueError, HarnessNotOpenError
 from millpond.keygroups import KeyGroupRange
 from millpond.keygroups import key_group_range as subtask_groups
 from millpond.plugins import get_registry
 from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
-from millpond.runtime.functions import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
+from millpond.runtime.frames import frame_of, record_batches
+from millpond.runtime.functions import KeyedFunction, KeyedProcessFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
+from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import (
     Restorable,
     open_keyed_backend,
     open_operator_backend,
     restorable,
 )
-from millpond.runtime.rows import as_row, selector
+from millpond.runtime.side_outputs import Output
+from millpond.runtime.vectorized import VectorizedProcessFunction
+from millpond.runtime.vectorized_operator import VectorizedOperator, operator_of
 from millpond.storage.memory import MemoryStorage
 from millpond.types import DeclaredKeyType
 
@@ -50,6 +55,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     Args:
         function: the function under test.
         key: a field's name, or a function of the row.
+        second_key: the same of the second input's rows, where it differs.
         key_type: the type of the keys.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
@@ -62,16 +68,17 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         config: further configuration.
 
     Attributes:
-        output: what the function has yielded so far.
+        output: what the function has yielded so far: a list, with ``.side_output(tag)``.
         clock: the processing time, a ManualClock.
     """
 
     @checked
     def __init__(
         self,
-        function: KeyedProcessFunction[Any, Any, OUT],
+        function: KeyedFunction[Any, OUT],
         *,
         key: str | Callable[[Any], Any],
+        second_key: str | Callable[[Any], Any] | None = None,
         key_type: DeclaredKeyType[Any] = str,
         backend: str = "heap",
         max_parallelism: int = 128,
@@ -82,26 +89,33 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         clock_ms: int = 0,
         config: Config | None = None,
     ) -> None:
-        self.output: list[OUT] = []
+        self.output: Output[OUT] = Output()
         self.clock = ManualClock(clock_ms)
         self._select = selector(key, "key")
+        second = key if second_key is None else second_key
+        self._second_select = selector(second, "second_key")
         self._function = function
         self._entered = False
-        self._checkpoint_id = 0
         self._storage = MemoryStorage.private()
         self._registry = get_registry((config or Config()).plugins)
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
         handles = _as_list(restore)
-        old = [restorable(handle, self._registry) for handle in handles if handle is not None]
+        old = [
+            restorable(handle, self._registry, config or Config())
+            for handle in handles
+            if handle is not None
+        ]
+        restored = max((handle.checkpoint_id for handle in old), default=None)
+        self._checkpoint_id = restored or 0
         groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
         own = self._open(backend, key_type, groups, info, old, config)
-        self._operator = KeyedOperator(
+        self._operator = operator_of(function)(
             function,
             self._backend,
             info,
             own,
             is_restored=bool(handles),
-            restored_checkpoint_id=max((handle.checkpoint_id for handle in old), default=None),
+            restored_checkpoint_id=restored,
         )
 
     def _open(
@@ -152,17 +166,61 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def process(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row; ``timestamp`` is its event time in ms."""
-        if timestamp is not None:
-            check_within("timestamp", timestamp, *INT64)
+        operator = self._opened("process")
+        _check_time(timestamp)
+        if isinstance(operator, VectorizedOperator):
+            self.process_batch([row], None if timestamp is None else [timestamp])
+            return
+        check_type("function", self._function, KeyedProcessFunction)
         row = as_row(row)
-        self._opened("process").process(self._select(row), row, timestamp, self.output)
+        operator.process(self._select(row), row, timestamp, self.output)
+
+    def process1(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row of the first input of a ``KeyedCoProcessFunction``, as ``process``."""
+        self._process_of(0, self._select, row, timestamp)
+
+    def process2(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row of the second input of a ``KeyedCoProcessFunction``, as ``process``."""
+        self._process_of(1, self._second_select, row, timestamp)
+
+    def _process_of(
+        self, number: int, select: Callable[[Any], Any], row: Any, timestamp: int | None
+    ) -> None:
+        operator = self._opened(f"process{number + 1}")
+        check_type("function", self._function, KeyedCoProcessFunction)
+        _check_time(timestamp)
+        row = as_row(row)
+        operator.process(select(row), row, timestamp, self.output, INPUTS[number])
+
+    def process_batch(self, rows: Any, timestamps: Iterable[int | None] | None = None) -> None:
+        """Process rows of a ``VectorizedProcessFunction`` as one frame.
+
+        Args:
+            rows: a RecordBatch, a Table or a DataFrame, or rows with names.
+            timestamps: the event time of each in ms.
+
+        Raises:
+            ArgumentValueError: there are not as many timestamps as rows.
+        """
+        operator = self._opened("process_batch")
+        check_type("timestamps", timestamps, Iterable | None)
+        times = None if timestamps is None else list(timestamps)
+        for time in times or ():
+            check_type("timestamps", time, int | None)
+        check_type("function", self._function, VectorizedProcessFunction)
+        assert isinstance(operator, VectorizedOperator)
+        for batch in record_batches(rows, 1 << 31):
+            if times is not None and len(times) != batch.num_rows:
+                given = f"{len(times)} timestamps"
+                raise ArgumentValueError("timestamps", f"{batch.num_rows}, one a row", given)
+            frame = frame_of(self._backend.current, batch, self._select, times)
+            operator.process_rows(frame, self.output)
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
         """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
         operator = self._opened("process_broadcast")
         check_type("function", self._function, KeyedBroadcastProcessFunction)
-        if timestamp is not None:
-            check_within("timestamp", timestamp, *INT64)
+        _check_time(timestamp)
         operator.process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:
@@ -179,11 +237,17 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self.clock.set(ms)
         operator.fire_processing_time(self.output)
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the function by name, those of its own as ``user.…``."""
+        return self._operator.metrics.values()
+
     def snapshot(self) -> KeyedStateHandle | None:
         """Take a snapshot, confirm it, and return its handle; None where there is no state."""
         self._begin_snapshot("snapshot")
         result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
         self._backend.notify_checkpoint_complete(self._checkpoint_id)
+        self._operator.notify_checkpoint_complete(self._checkpoint_id)
         handle: KeyedStateHandle | None = result.handle
         return handle
 
@@ -208,6 +272,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()
         handle: SavepointHandle | None = result.handle
         return handle
+
+
+def _check_time(timestamp: int | None) -> None:
+    if timestamp is not None:
+        check_within("timestamp", timestamp, *INT64)
 
 
 def _as_list(restore: Restorable | Iterable[Restorable | None] | None) -> list[Restorable | None]:

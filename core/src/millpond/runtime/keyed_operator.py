@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
-from millpond.backend import KeyedStateBackend
+from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
-from millpond.errors import FunctionResultError, UserFunctionError, brief
+from millpond.errors import OutputTypeError, UserFunctionError
 from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
+    CheckpointListener,
     RawKeyedOutput,
     RawOperatorOutput,
     SnapshotContext,
@@ -18,51 +21,73 @@ from millpond.runtime.checkpointed import (
     initialize_state,
     snapshot_state,
 )
+from millpond.runtime.co_process import INPUTS
+from millpond.runtime.failures import failure_of, misfit_of, users_method_of
 from millpond.runtime.functions import (
     Context,
-    KeyedProcessFunction,
+    KeyedFunction,
     RuntimeContext,
     SubtaskInfo,
 )
-from millpond.runtime.results import rows_of, yields
+from millpond.runtime.metric_group import MetricGroup
+from millpond.runtime.results import Check, checked_rows, rows_of, yields
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
-__all__ = ["KeyedOperator", "SubtaskInfo"]
+__all__ = ["FAILURES", "WATCHED", "KeyedOperator", "SubtaskInfo"]
 
 
-_KEYED = ("process_element", "on_timer")
+_KEYED = ("process_element", *INPUTS, "on_timer")
+_GIVING = (*_KEYED, "process_broadcast_element")
+_NO_KEY: Any = object()
+FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What ends a function: ``sys.exit()`` too, by which a worker would end without a word."""
+
+WATCHED = 32
+"""So many calls of each method in a task have their rows checked as they come, not with all
+others later: a row that does not fit, most often the first, is then told with key and line."""
 
 
 class KeyedOperator:
-    """Runs a KeyedProcessFunction on a keyed backend.
+    """Runs a keyed function on a keyed backend.
 
     Args:
         operator_state: of the subtask; becomes part of the backend's snapshots.
         is_restored: whether the subtask starts from a snapshot.
         restored_checkpoint_id: of that snapshot, where it has one.
+        check: of rows that the function yields.
+        watched: how many calls' rows are checked.
+        failures: what is told as a failure of the function.
 
     Attributes:
         timers: the timers of the current key.
         timers_fired: how many so far.
+        metrics: the function's.
     """
 
     def __init__(
         self,
-        function: KeyedProcessFunction,
-        backend: KeyedStateBackend,
+        function: KeyedFunction,
+        backend: KeyedStates,
         info: SubtaskInfo,
         operator_state: OperatorStateBackend,
         *,
         is_restored: bool = False,
         restored_checkpoint_id: int | None = None,
+        check: Check | None = None,
+        watched: int = WATCHED,
+        failures: tuple[type[BaseException], ...] = FAILURES,
     ) -> None:
+        self._failures = failures
+        self._check = check
+        self._to_watch = dict.fromkeys(_GIVING, 0 if check is None else watched)
         backend.operator_state = operator_state
         self.timers_fired = 0
+        self.metrics = MetricGroup()
         self._operator_state = operator_state
         self._is_restored = is_restored
         self._restored_checkpoint_id = restored_checkpoint_id
-        self._function = function
+        self._function: Any = function
         self._backend = backend
         self._info = info
         self.timers = TimerService(backend, backend.parameters.clock, function.timer_namespace)
@@ -70,7 +95,7 @@ class KeyedOperator:
 
     def open(self) -> None:
         """Have the function take over its operator state, and call its ``open``."""
-        keyed = RuntimeContext(self._info, self._backend)
+        keyed = RuntimeContext(self._info, self._backend, self.metrics)
         context = StateInitializationContext(
             is_restored=self._is_restored,
             restored_checkpoint_id=self._restored_checkpoint_id,
@@ -80,12 +105,26 @@ class KeyedOperator:
         )
         try:
             initialize_state(self._function, context)
-        except Exception as error:
+        except self._failures as error:
             raise self._failure("initialize_state", error) from error
         try:
             self._function.open(keyed)
-        except Exception as error:
+        except self._failures as error:
             raise self._failure("open", error) from error
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """The function from its ``open`` to its ``close``, which never hides an earlier error."""
+        self.open()
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self.close()
+            except UserFunctionError as later:
+                error.add_note(f"Then {later}")
+            raise
+        self.close()
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Have the function put what must last into its operator state."""
@@ -97,21 +136,38 @@ class KeyedOperator:
         )
         try:
             snapshot_state(self._function, self._operator_state, context)
-        except Exception as error:
+        except self._failures as error:
             raise self._failure("snapshot_state", error) from error
 
-    def process(self, key: Any, row: Any, timestamp: int | None, output: list[Any]) -> None:
-        """Process one row of a key that is not checked yet."""
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the function, if it listens, that a snapshot of this subtask is committed."""
+        if not isinstance(self._function, CheckpointListener):
+            return
+        try:
+            self._function.notify_checkpoint_complete(checkpoint_id)
+        except self._failures as error:
+            raise self._failure("notify_checkpoint_complete", error) from error
+
+    def process(
+        self,
+        key: Any,
+        row: Any,
+        timestamp: int | None,
+        output: list[Any],
+        method: str = "process_element",
+    ) -> None:
+        """Process one row of a key that is not checked yet, by a method of the function."""
+        process = getattr(self._function, method)
         self._backend.set_current_key(key)
         context = self._context
         context.current_key = self._backend.current_key
         context.timestamp = timestamp
         try:
-            result = self._function.process_element(row, context)
+            result = process(row, context)
             if result is not None:
-                output.extend(rows_of(self._function.process_element, result))
-        except Exception as error:
-            raise self._failure("process_element", error) from error
+                output.extend(rows_of(process, result))
+        except self._failures as error:
+            raise self._failure(method, error, row) from error
 
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one broadcast row; there is no current key meanwhile."""
@@ -120,31 +176,57 @@ class KeyedOperator:
         self._backend.current.forget()
         self._context.current_key = None
         try:
-            result = self._function.process_broadcast_element(row, context)
+            process = self._function.process_broadcast_element
+            if self._to_watch["process_broadcast_element"]:
+                process = self._watched("process_broadcast_element", process)
+            result = process(row, context)
             if result is not None:
-                output.extend(rows_of(self._function.process_broadcast_element, result))
-        except Exception as error:
-            raise self._failure("process_broadcast_element", error) from error
+                output.extend(rows_of(process, result))
+        except self._failures as error:
+            raise self._failure("process_broadcast_element", error, row) from error
 
     def process_all(
-        self, rows: Iterable[tuple[Any, int, Any, int | None]], output: list[Any]
+        self,
+        rows: Iterable[tuple[Any, int, Any, int | None]],
+        output: list[Any],
+        method: str = "process_element",
     ) -> None:
-        """Process rows, each with its checked key, key group and timestamp: the hot path."""
+        """Process rows, each with its checked key, key group and timestamp: the hot path.
+
+        Rows of one key that follow each other select it once: 0.2 µs less for each further one.
+        """
+        process = getattr(self._function, method)
+        to_watch = self._to_watch[method]
+        if to_watch:
+            rows = iter(rows)
+            self._process_each(
+                islice(rows, to_watch), self._watched(method, process), output, method
+            )
+        self._process_each(rows, process, output, method)
+
+    def _process_each(
+        self,
+        rows: Iterable[tuple[Any, int, Any, int | None]],
+        process: Callable[[Any, Any], Any],
+        output: list[Any],
+        method: str,
+    ) -> None:
         context = self._context
         select = self._backend.current.select
-        process = self._function.process_element
+        exact, held = self._backend.current.codec.exact, _NO_KEY
         generates = yields(process)
         extend = output.extend
         for key, group, row, timestamp in rows:
-            select(key, group)
-            context.current_key = key
+            if key != held or not exact:
+                select(key, group)
+                context.current_key = held = key
             context.timestamp = timestamp
             try:
                 result = process(row, context)
                 if result is not None:
                     extend(result if generates else rows_of(process, result))
-            except Exception as error:
-                raise self._failure("process_element", error) from error
+            except self._failures as error:
+                raise self._failure(method, error, row) from error
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
         """Raise the watermark to a moment in ms and fire what is due."""
@@ -162,40 +244,57 @@ class KeyedOperator:
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
         context = self._context
         context.time_domain = domain
+        on_timer = self._function.on_timer
+        to_watch = self._to_watch["on_timer"]
         try:
-            for timer in due:
-                self.timers_fired += 1
-                self._backend.current.select(timer.key, timer.key_group)
-                context.current_key = timer.key
-                context.timestamp = timer.timestamp
-                context.namespace = timer.namespace
-                result = self._function.on_timer(timer.timestamp, context)
-                if result is not None:
-                    output.extend(rows_of(self._function.on_timer, result))
-        except Exception as error:
+            if to_watch:
+                due = iter(due)
+                self._fire_each(islice(due, to_watch), self._watched("on_timer", on_timer), output)
+            self._fire_each(due, on_timer, output)
+        except self._failures as error:
             raise self._failure("on_timer", error) from error
         finally:
             context.time_domain = None
             context.namespace = VOID_NAMESPACE
 
-    def _failure(self, method: str, error: Exception) -> UserFunctionError:
-        info = self._info
-        return UserFunctionError(
-            operator_uid=info.operator_uid,
-            subtask=info.index,
-            key=brief(self._context.current_key) if method in _KEYED else "",
-            method=f"{type(self._function).__name__}.{method}",
-            reason=_told(error),
-        )
+    def _fire_each(
+        self, due: Iterable[Timer], on_timer: Callable[[int, Any], Any], output: list[Any]
+    ) -> None:
+        context = self._context
+        for timer in due:
+            self.timers_fired += 1
+            self._backend.current.select(timer.key, timer.key_group)
+            context.current_key = timer.key
+            context.timestamp = timer.timestamp
+            context.namespace = timer.namespace
+            result = on_timer(timer.timestamp, context)
+            if result is not None:
+                output.extend(rows_of(on_timer, result))
+
+    def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of the function, its rows checked as they come."""
+        check = self._check
+        assert check is not None
+        users = users_method_of(self._function, name)
+
+        def watched(*args: Any) -> Any:
+            self._to_watch[name] -= 1
+            result = method(*args)
+            return None if result is None else checked_rows(method, users, result, check)
+
+        return watched
+
+    def misfit(self, error: OutputTypeError) -> UserFunctionError:
+        """The error to raise for an output row that was not found to be wrong when it came."""
+        return misfit_of(self._function, self._info, error)
+
+    def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
+        key = self._context.current_key if method in _KEYED else None
+        return failure_of(self._function, method, self._info, error, key=key, row=row)
 
     def close(self) -> None:
         """Call the function's ``close``."""
         try:
             self._function.close()
-        except Exception as error:
+        except self._failures as error:
             raise self._failure("close", error) from error
-
-
-def _told(error: Exception) -> str:
-    own = isinstance(error, FunctionResultError)
-    return str(error) if own else f"{type(error).__name__}: {error}"

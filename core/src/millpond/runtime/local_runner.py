@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import heapq
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
+import attrs
+import pyarrow as pa
 from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
-from millpond.runtime.functions import (
-    KeyedProcessFunction,
-    SubtaskInfo,
-)
+from millpond.runtime.checkpointed import CheckpointListener
+from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
+from millpond.runtime.frames import FRAME_ROWS, each_row, frame_of, record_batches
+from millpond.runtime.functions import KeyedFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
+from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
-from millpond.runtime.rows import as_row, selector
-from millpond.runtime.timer_service import MAX_TIMESTAMP
+from millpond.runtime.side_outputs import Output
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millpond.runtime.vectorized import VectorizedProcessFunction
+from millpond.runtime.vectorized_operator import (
+    RowFrame,
+    VectorizedOperator,
+    operator_of,
+    rows_of_table,
+    table_of,
+)
 from millpond.types import DeclaredKeyType, infer_key_type
 
 __all__ = ["run"]
@@ -30,8 +42,8 @@ OUT = TypeVar("OUT", default=Any)
 
 @checked
 def run(
-    function: KeyedProcessFunction[Any, Any, OUT],
-    rows: Iterable[Any],
+    function: KeyedFunction[Any, OUT],
+    rows: Iterable[Any] | pa.Table | pa.RecordBatch,
     *,
     key: str | Callable[[Any], Any],
     backend: str = "heap",
@@ -42,16 +54,26 @@ def run(
     watermark_delay: int | None = None,
     broadcast: Iterable[Any] = (),
     broadcast_event_time: str | Callable[[Any], Any] | None = None,
-) -> list[OUT]:
+    frame_rows: int = FRAME_ROWS,
+    second: Iterable[Any] | None = None,
+    second_key: str | Callable[[Any], Any] | None = None,
+    second_event_time: str | Callable[[Any], Any] | None = None,
+) -> Output[OUT]:
     """Run a keyed function over rows and return what it yielded.
+
+    That is a list, which has the rows of side outputs as ``.side_output(tag)``.
 
     Processing-time timers fire before the next row, and after the last one, where the clock has
     passed their time by then; event-time timers when the watermark reaches theirs, and at the end
-    of the rows, when no further one can come.
+    of the rows, when no further one can come. A ``CheckpointListener`` is told of one snapshot, at
+    the end.
 
     Args:
         function: the function.
-        rows: named tuples, objects with attributes, or mappings.
+        rows: dicts, named tuples, attrs or dataclass instances, which functions see as rows; or
+            anything else, which they see as it is; or a RecordBatch, a Table or a DataFrame. A
+            vectorized function gets them in frames, after each of which the watermark moves, and
+            what it returns comes out as rows with names.
         key: a field's name, or a function of the row.
         backend: an installed backend's name.
         key_type: the type of the keys; taken from the first row's key where it is None.
@@ -62,15 +84,24 @@ def run(
             the highest event time so far less this delay less 1, as Flink has it. By default
             there is no watermark until the end.
         broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
+        frame_rows: how many rows a frame of a vectorized function has at most.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
+        second: the rows of the second input of a ``KeyedCoProcessFunction``. Where both inputs
+            have an event time, the row with the lower one comes next, and the watermark follows
+            the input that is behind; else the first input's rows come first.
+        second_key: the same as ``key`` for them, where it differs.
+        second_event_time: the same as ``event_time`` for them.
     """
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
+    check_within("frame_rows", frame_rows, 1, 1 << 31)
     select = selector(key, "key")
     event_time_of = _times(event_time, "event_time")
     sent_at = _times(broadcast_event_time, "broadcast_event_time")
-    kind, rows = _key_type(key_type, select, rows)
-    output: list[OUT] = []
+    vectorized = isinstance(function, VectorizedProcessFunction)
+    given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
+    kind, given = _key_type(key_type, select, given)
+    output: Output[OUT] = Output()
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         open_keyed_backend(
@@ -78,16 +109,35 @@ def run(
         ) as opened,
         open_operator_backend(config=config) as operator_state,
     ):
-        operator = KeyedOperator(function, opened, SubtaskInfo("local"), operator_state)
-        operator.open()
-        try:
+        operator = operator_of(function)(function, opened, SubtaskInfo("local"), operator_state)
+        with operator.opened():
             for row in map(as_row, broadcast):
                 check_type("function", function, KeyedBroadcastProcessFunction)
                 operator.process_broadcast(row, sent_at(row), output)
-            keyed = ((select(row), row, event_time_of(row)) for row in map(as_row, rows))
-            _process(operator, keyed, watermark_delay, output)
-        finally:
-            operator.close()
+            if second is not None or isinstance(function, KeyedCoProcessFunction):
+                check_type("function", function, KeyedCoProcessFunction)
+            if isinstance(operator, VectorizedOperator):
+                times = None if event_time is None else event_time_of
+                frames = (frame_of(opened.current, batch, select, times) for batch in given)
+                _process_frames(operator, frames, watermark_delay, output)
+            else:
+                inputs = [_Input(given, select, event_time_of, "process_element")]
+                if isinstance(function, KeyedCoProcessFunction):
+                    own = select if second_key is None else selector(second_key, "second_key")
+                    time_of = _times(second_event_time, "second_event_time")
+                    inputs = [
+                        _Input(given, select, event_time_of, INPUTS[0]),
+                        _Input(second or (), own, time_of, INPUTS[1]),
+                    ]
+                timed = event_time is not None and second_event_time is not None
+                methods = [each.method for each in inputs]
+                merged = _merged(inputs, timed=timed)
+                _process(operator, merged, methods, watermark_delay, output)
+            operator.fire_processing_time(output)
+            operator.advance_watermark(MAX_TIMESTAMP, output)
+            if isinstance(function, CheckpointListener):
+                operator.prepare_snapshot(1)
+                operator.notify_checkpoint_complete(1)
     return output
 
 
@@ -105,22 +155,74 @@ def _key_type(
     iterator = iter(rows)
     first = list(islice(iterator, 1))
     # Without a row there is no key, whatever its type.
-    found = infer_key_type(select(as_row(first[0]))) if first else str
+    found = infer_key_type(select(_first_row(first[0]))) if first else str
     return found, chain(first, iterator)
+
+
+@attrs.frozen
+class _Input:
+    """The rows of an input, and the method of the function that takes them."""
+
+    rows: Iterable[Any]
+    key: Callable[[Any], Any]
+    event_time: Callable[[Any], Any]
+    method: str
+
+    def keyed(self) -> Iterator[_Keyed]:
+        for row in map(as_row, self.rows):
+            timestamp = self.event_time(row)
+            check_type("event_time", timestamp, int | None)
+            yield self.key(row), row, timestamp, self.method
+
+
+_Keyed = tuple[Any, Any, int | None, str]
+"""A row with its key, its event time, and the method that takes it."""
+
+
+def _merged(inputs: Sequence[_Input], *, timed: bool) -> Iterator[_Keyed]:
+    """The rows of all inputs, by event time if they have one; each input in its own order."""
+    keyed = [each.keyed() for each in inputs]
+    if not timed:
+        return chain.from_iterable(keyed)
+    return heapq.merge(*keyed, key=lambda row: MIN_TIMESTAMP if row[2] is None else row[2])
 
 
 def _process(
     operator: KeyedOperator,
-    rows: Iterable[tuple[Any, Any, Any]],
+    rows: Iterable[_Keyed],
+    methods: Sequence[str],
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
-    """Process rows, given with key and event time, and fire the timers as time goes on."""
-    for key, row, timestamp in rows:
+    """Process rows, and fire the timers as time goes on."""
+    highest = dict.fromkeys(methods, MIN_TIMESTAMP)
+    for key, row, timestamp, method in rows:
         operator.fire_processing_time(output)
-        check_type("event_time", timestamp, int | None)
-        operator.process(key, row, timestamp, output)
+        operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:
-            operator.advance_watermark(timestamp - watermark_delay - 1, output)
-    operator.fire_processing_time(output)
-    operator.advance_watermark(MAX_TIMESTAMP, output)
+            highest[method] = max(highest[method], timestamp)
+            behind = min(highest.values())
+            if behind > MIN_TIMESTAMP:
+                operator.advance_watermark(behind - watermark_delay - 1, output)
+
+
+def _process_frames(
+    operator: VectorizedOperator,
+    frames: Iterable[RowFrame],
+    watermark_delay: int | None,
+    output: list[Any],
+) -> None:
+    """The same with frames; the watermark moves after each."""
+    for frame in frames:
+        operator.fire_processing_time(output)
+        operator.process_rows(frame, output)
+        if watermark_delay is not None and frame.timestamps is not None:
+            latest = max(filter(None.__ne__, frame.timestamps.to_pylist()), default=None)
+            if latest is not None:
+                operator.advance_watermark(latest - watermark_delay - 1, output)
+
+
+def _first_row(given: Any) -> Any:
+    """A row as functions see it, out of a row or a batch of rows."""
+    table = table_of(given)
+    return as_row(given) if table is None else next(iter(rows_of_table(table.slice(0, 1))))

@@ -96,7 +96,7 @@ def open_keyed_backend(
     if isinstance(restore, str):
         raise ArgumentTypeError("restore", "handles or paths in a list", brief(restore))
     registry = get_registry(config.plugins)
-    handles = [restorable(given, registry) for given in restore if given is not None]
+    handles = [restorable(given, registry, config) for given in restore if given is not None]
     resolution = registry.resolve(backend)
     parameters = KeyedBackendParameters(
         key_codec=key_codec_for(key_type, registry.serializer),
@@ -136,7 +136,7 @@ def open_batch_backend(
     max_parallelism: int = 128,
     config: Config | None = None,
     place: str = "",
-) -> KeyedStateBackend:
+) -> SingleKeyBackend:
     """Open state for one key at a time, for input that is sorted by key; a context manager."""
     config = config or Config()
     registry = get_registry(config.plugins)
@@ -235,12 +235,14 @@ def _created_in(
     return backend
 
 
-def restorable(given: object, registry: PluginRegistry) -> KeyedStateHandle | SavepointHandle:
+def restorable(
+    given: object, registry: PluginRegistry, config: Config
+) -> KeyedStateHandle | SavepointHandle:
     """The handle of something to restore; RestoreError for any other object."""
     if isinstance(given, (KeyedStateHandle, SavepointHandle)):
         return given
     if isinstance(given, (str, PathLike)):
-        return registry.savepoint(given)
+        return registry.savepoint(given, config)
     cause = f"expected a snapshot's handle or a savepoint's path, got {brief(given)}"
     raise RestoreError("keyed state", (cause,))
 

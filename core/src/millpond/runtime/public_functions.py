@@ -34,12 +34,12 @@ def checkpoint_storage(
 
     Args:
         uri: the URI; a storage is returned as it is.
-        config: says which plugins may provide storages.
+        config: says which plugins may provide storages, and how S3 is reached.
 
     Raises:
         ConfigError: no plugin knows the scheme, or the place cannot be opened.
     """
-    return _registry(config).storage(uri)
+    return _registry(config).storage(uri, config)
 
 
 @checked
@@ -62,7 +62,8 @@ def seal_savepoint(
             named by file and row; the savepoint stays as it was.
     """
     limits = (config or Config()).restore
-    return seal.seal_savepoint(_registry(config).savepoint(path), added=added, limits=limits)
+    place = _registry(config).savepoint(path, config)
+    return seal.seal_savepoint(place, added=added, limits=limits)
 
 
 @checked
@@ -84,7 +85,7 @@ def rekey_savepoint(
     """
     check_parallelism(max_parallelism)
     registry = _registry(config)
-    old, new = registry.savepoint(source), registry.savepoint(target)
+    old, new = registry.savepoint(source, config), registry.savepoint(target, config)
     return seal.rekey_savepoint(old, new, max_parallelism, (config or Config()).restore)
 
 

@@ -95,8 +95,10 @@ class QueryableStateClient(Closeable):
     ) -> None:
         self._config = config or Config()
         self._registry = get_registry(self._config.plugins)
-        self._snapshots = self._registry.savepoint(snapshots)
-        self._checkpoint = None if checkpoint is None else self._registry.savepoint(checkpoint)
+        self._snapshots = self._registry.savepoint(snapshots, self._config)
+        self._checkpoint = (
+            None if checkpoint is None else self._registry.savepoint(checkpoint, self._config)
+        )
         self._uid = operator
         self._backend_name = backend
         check_within("refresh_after_ms", refresh_after_ms, 0, INT64[1])

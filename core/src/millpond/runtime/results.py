@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from millpond.errors import FunctionResultError, brief
+from millpond.errors import FunctionResultError, OutputTypeError, brief
+from millpond.runtime.user_code import Place, place_of_method
+from millpond.runtime.user_frames import place_of_yield
 
-__all__ = ["rows_of", "yields"]
+__all__ = ["Check", "checked_rows", "rows_of", "yields"]
+
+Check = Callable[[Any], None]
+"""Raises OutputTypeError for a row that does not fit the declared output."""
 
 _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
 """Iterable, but one value or one row: spread, its parts would be taken for rows."""
@@ -27,7 +32,33 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
     """
     if isinstance(result, Iterable) and not isinstance(result, _ONE_ROW):
         return result
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    file, line = (code.co_filename, code.co_firstlineno) if code else ("", 0)
     name = getattr(method, "__qualname__", repr(method))
-    raise FunctionResultError(name, file, line, brief(result))
+    place = place_of_method(method) or Place("", 0, name)
+    raise FunctionResultError(name, place.file, place.line, brief(result))
+
+
+def checked_rows(
+    method: Callable[..., Any], users: Callable[..., Any] | None, result: Any, check: Check
+) -> Iterator[Any]:
+    """What a method has returned, as rows, each checked while its ``yield`` can be named.
+
+    Args:
+        method: what was called.
+        users: the user's own method, which gives the rows to it, or is the same; None where
+            there is none.
+        result: what was returned.
+        check: called with each row.
+
+    Raises:
+        FunctionResultError, OutputTypeError: a row is none, or does not fit.
+    """
+    rows = rows_of(method, result)
+    for row in rows:
+        try:
+            check(row)
+        except OutputTypeError as error:
+            place = None if users is None else place_of_yield(users, rows)
+            if place is not None:
+                error.method, error.file, error.line = place.name, place.file, place.line
+            raise
+        yield row

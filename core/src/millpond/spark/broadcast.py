@@ -14,14 +14,9 @@ import attrs
 import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from millpond.spark.carriers.carrier import Carrier
-from millpond.spark.carriers.frames import nothing, nulls_first
-from millpond.spark.carriers.nested import carrier_for
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
-from millpond.spark.driver.timing import event_times, watermark_column
-from millpond.spark.schemas import position_of, time_position
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.text_rows import TextRows
 
 __all__ = ["BroadcastCodec"]
 
@@ -34,48 +29,33 @@ class BroadcastCodec:
     """Carries broadcast rows to the workers, a text each.
 
     Attributes:
-        names: the columns.
-        order_by: the positions of those by which a batch's rows are ordered.
-        event_time: the position of the column of event time, or None.
+        texts: what makes texts of them.
     """
 
-    names: tuple[str, ...]
-    order_by: tuple[int, ...]
-    event_time: int | None
-    _carrier: Carrier
-
-    @classmethod
-    def of(
-        cls, schema: StructType, order_by: Sequence[str], event_time: str | None
-    ) -> BroadcastCodec:
-        """The codec of a schema; UnsupportedColumnError for a type that would lose values."""
-        positions = tuple(position_of(schema, name, "connect") for name in order_by)
-        moment = event_time or watermark_column(schema)
-        at = None if moment is None else time_position(schema, moment)
-        return cls(tuple(schema.names), positions, at, carrier_for("broadcast", schema))
+    texts: TextRows
 
     def joined(
-        self, carried: DataFrame, fillers: dict[str, Any], rows: DataFrame, labels: Sequence[int]
+        self, carried: DataFrame, fillers: dict[str, str], rows: DataFrame, labels: Sequence[int]
     ) -> DataFrame:
         """Keyed and broadcast rows in one frame.
 
         Args:
             carried: the carrier columns of the keyed rows.
-            fillers: what stands in those columns in a broadcast row; null where there is none.
+            fillers: what stands in those columns in a broadcast row, in SQL.
             rows: the broadcast rows.
             labels: of all subtasks.
         """
         keyed = carried.withColumn(BROADCAST_COLUMN, F.lit(None).cast("string"))
-        text = self._carrier.encode(F.struct(*(column_named(name) for name in self.names)))
         columns = {
-            field.name: F.lit(fillers.get(field.name)).cast(field.dataType)
-            for field in keyed.schema
+            **fillers,
+            GROUP_COLUMN: str(_BROADCAST),
+            LABEL_COLUMN: f"array({', '.join(map(str, labels))})",
+            BROADCAST_COLUMN: self.texts.encoded,
         }
-        columns[BROADCAST_COLUMN] = text
-        columns[GROUP_COLUMN] = F.lit(_BROADCAST)
-        columns[LABEL_COLUMN] = F.explode(F.array(*(F.lit(label) for label in labels)))
-        spread = rows.select(*(column.alias(name) for name, column in columns.items()))
-        return keyed.union(spread)
+        whole = self.texts.whole(rows)
+        once = whole.selectExpr(*(f"{columns[name]} AS {name}" for name in keyed.columns))
+        # A select that explodes loses the names of fields that it makes, on Spark 4.0 and 4.1.
+        return keyed.union(once.withColumn(LABEL_COLUMN, F.explode(LABEL_COLUMN)))
 
     def rows(self, frames: Iterable[pd.DataFrame]) -> list[Any]:
         """The broadcast rows of a batch's frames, in their order."""
@@ -84,13 +64,11 @@ class BroadcastCodec:
             for frame in frames
             for text in frame.loc[frame[GROUP_COLUMN] == _BROADCAST, BROADCAST_COLUMN]
         )
-        decoded = [self._carrier.decode(text) for text in texts]
-        return sorted(decoded, key=lambda row: [nulls_first(row[at]) for at in self.order_by])
+        return sorted(self.texts.decode(texts), key=self.texts.order)
 
     def timestamps(self, rows: Sequence[Any]) -> Iterable[int | None]:
         """The event times of broadcast rows in ms, or None for each."""
-        at = self.event_time
-        return nothing(len(rows)) if at is None else event_times(row[at] for row in rows)
+        return self.texts.timestamps(rows)
 
     def keyed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame's keyed rows."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -19,21 +20,22 @@ from typing_extensions import override
 
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
-from millpond.config import Config
+from millpond.config import Config, S3Config
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
 __all__ = ["MillpondDataSource"]
 
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
-_OPTIONS = ("path", "state", "operator", "batchId", "snapshots", *_RULES)
+_S3 = tuple(f"checkpoint.s3.{name.replace('_', '-')}" for name in attrs.fields_dict(S3Config))
+_OPTIONS = ("path", "state", "operator", "batchId", "snapshots", *_RULES, *_S3)
 
 
 class MillpondDataSource(DataSource):
     """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
 
-    ``plugins.allow``, ``plugins.block`` and ``plugins.disable-all`` are options too, for Spark
-    plans the reading in a process that has no session's configuration.
+    ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…`` are
+    options too, for Spark plans the reading in a process that has no session's configuration.
     """
 
     @classmethod
@@ -52,15 +54,16 @@ class MillpondDataSource(DataSource):
         if path is None:
             reason = "give a savepoint or a checkpoint to load(...)"
             raise ConfigError("path", reason, 'format("millpond")')
-        rules = {key: options[key] for key in _RULES if key in options}
-        registry = get_registry(Config(rules, place='format("millpond")').plugins)
+        given = {key: options[key] for key in (*_RULES, *_S3) if key in options}
+        config = Config(given, place='format("millpond")')
+        registry = get_registry(config.plugins)
         batch = options.get("batchid")
         query = None
         if "snapshots" in options:
-            checkpoint = registry.savepoint(path).storage
+            checkpoint = registry.savepoint(path, config).storage
             query = query_id(checkpoint)
             batch = str(last_batch(checkpoint)) if batch is None else batch
-        where = registry.savepoint(options.get("snapshots", path))
+        where = registry.savepoint(options.get("snapshots", path), config)
         found = open_stored(where, registry, None if batch is None else int(batch) + 1)
         mine = [each for each in found if query is None or each.operator.query == query]
         return pick_operator(mine, options.get("operator"), path)

@@ -3,52 +3,63 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
 
 from millpond.errors import ConfigError
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN, column_named
+from millpond.spark.carriers.frames import plain_name
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
 from millpond.spark.driver.timing import TIMEOUTS, time_column, with_wake_ups
 from millpond.spark.schemas import brief_reason
+from millpond.spark.session import is_connect
 from millpond.spark.worker.bounded import run_partition
 from millpond.spark.worker.task import run_subtask
 
 __all__ = ["bounded_output", "carried_rows", "streaming_output"]
 
 
-def carried_rows(df: DataFrame, plan: OperatorPlan, broadcast: DataFrame | None) -> DataFrame:
+def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
     """The rows as they travel: carrier columns, the key group, the label of the group's subtask.
 
-    Broadcast rows stand among them, once for each subtask.
+    Those of another input stand among them: of a second keyed one under their own keys, and
+    broadcast rows once for each subtask.
     """
-    columns = [column_named(name) for name in plan.rows.names]
-    keys = [columns[position] for position in plan.key_positions]
-    group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
-    carried = df.select(*plan.rows.encode(columns), group.alias(GROUP_COLUMN))
-    all_labels = group_labels(plan.parallelism)
-    labels = F.array(*(F.lit(label) for label in all_labels))
-    owner = F.call_function(
-        "div", F.col(GROUP_COLUMN) * plan.parallelism, F.lit(plan.max_parallelism)
-    )
-    carried = carried.withColumn(LABEL_COLUMN, F.get(labels, owner.cast("int")))
-    if broadcast is None or plan.broadcast is None:
+    labels = group_labels(plan.parallelism)
+
+    def group_and_label(names: Sequence[str]) -> list[str]:
+        keys = [names[position] for position in plan.key_positions]
+        group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+        owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
+        label = f"get(array({', '.join(map(str, labels))}), {owner})"
+        return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]
+
+    carried = plan.rows.encoded(df, group_and_label)
+    if other is not None and plan.second is not None:
+        names = list(map(plain_name, range(len(plan.rows.names))))
+        return plan.second.joined(
+            carried, plan.rows, plan.key_positions, group_and_label(names), other
+        )
+    if other is None or plan.broadcast is None:
         return carried
-    return plan.broadcast.joined(carried, plan.rows.fillers(), broadcast, all_labels)
+    return plan.broadcast.joined(carried, plan.rows.fillers(), other, labels)
 
 
 @contextmanager
-def _shipping(plan: OperatorPlan) -> Iterator[None]:
+def _shipping(plan: OperatorPlan, carried: DataFrame, run: Callable[..., Any]) -> Iterator[None]:
     """Spark pickles the plan; where that fails, it is for what the user's function holds."""
     try:
+        if is_connect(carried.sparkSession):
+            # Spark itself would do so when the job starts.
+            CloudPickleSerializer().dumps(run)  # type: ignore[no-untyped-call]
         yield
     except pickle.PicklingError as error:
         function = type(plan.function).__name__
@@ -70,15 +81,15 @@ def streaming_output(
     carried = carried.select("*", time_column())
     if plan.wakes:
         carried = with_wake_ups(carried, group_labels(plan.parallelism))
-    with _shipping(plan):
+    with _shipping(plan, carried, subtask):
         result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
             subtask,
-            outputStructType=plan.output.output_schema(),
+            outputStructType=plan.returned.output_schema(),
             stateStructType=POINTER_SCHEMA,
             outputMode=output_mode,
             timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
         )
-    return result.select(*plan.output.restore())
+    return plan.returned.restored(result)
 
 
 def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
@@ -90,6 +101,6 @@ def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    with _shipping(plan):
-        result = spread.mapInPandas(partition, plan.output.output_schema())
-    return result.select(*plan.output.restore())
+    with _shipping(plan, spread, partition):
+        result = spread.mapInPandas(partition, plan.returned.output_schema())
+    return plan.returned.restored(result)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
-from millpond.arguments import check_text, check_type
+from millpond.arguments import check_text
 from millpond.errors import ConfigError, brief
 
-__all__ = ["brief_reason", "column_names", "output_schema", "position_of", "time_position"]
+__all__ = ["brief_reason", "output_schema"]
 
 
 def output_schema(output: str | StructType) -> StructType:
@@ -35,32 +34,9 @@ def output_schema(output: str | StructType) -> StructType:
     return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
 
-def column_names(parameter: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """The columns that an argument names, by one text or several; ArgumentTypeError otherwise."""
-    check_type(parameter, given, str | Sequence)
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        check_type(parameter, name, str)
-    return names
-
-
 def brief_reason(error: Exception) -> str:
     """What Spark or Python says, in one line and not too long."""
-    return " ".join(str(error).split())[:200]
-
-
-def position_of(schema: StructType, name: str, argument: str) -> int:
-    """The position of a column; ConfigError if no column has that name."""
-    check_type(argument, name, str)
-    if name not in schema.names:
-        reason = f"there is no such column; there are: {', '.join(schema.names)}"
-        raise ConfigError(name, reason, f"{argument}(...)")
-    return schema.names.index(name)
-
-
-def time_position(schema: StructType, name: str) -> int:
-    """The position of a timestamp column."""
-    position = position_of(schema, name, "event_time")
-    if not schema[name].dataType.typeName().startswith("timestamp"):
-        raise ConfigError(name, "is not a timestamp column", "event_time")
-    return position
+    said = str(error)
+    if isinstance(error, Py4JJavaError):
+        said = said.partition("\n: ")[2]  # behind the name of the call
+    return " ".join(said.split())[:200]

@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from os import PathLike
 from typing import TypeVar
 
+import pyspark
 from pyspark.sql import SparkSession
 
-from millpond.arguments import INT64, check_text, check_type, check_within
+from millpond.arguments import INT64, check_text, check_type, check_within, nearest
 from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.group_labels import SPREAD
+from millpond.spark.driver.places import hadoop_settings, qualified
 
-__all__ = ["configure", "spark_configuration"]
+__all__ = ["check_session", "configure", "is_connect", "spark_configuration"]
 
 B = TypeVar("B")
+LOWEST_PYSPARK = (4, 0)
 
 
-def spark_configuration(spark: SparkSession) -> Config:
-    """Millpond's configuration out of a session: its own settings over the context's.
+def require_pyspark() -> None:
+    """Raise ConfigError where PySpark is older than what we declare, as on a cluster it may be."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < LOWEST_PYSPARK:
+        lowest = ".".join(map(str, LOWEST_PYSPARK))
+        reason = f"version {pyspark.__version__} is installed, and Millpond needs {lowest} or later"
+        raise ConfigError("pyspark", reason, "the Python environment")
+
+
+def is_connect(session: object) -> bool:
+    """Whether it is a session of Spark Connect, which has no JVM and is no ``SparkSession``."""
+    loaded = sys.modules.get("pyspark.sql.connect.session")
+    return loaded is not None and isinstance(session, loaded.SparkSession)
+
+
+def check_session(name: str, session: object) -> None:
+    """Raise ArgumentTypeError unless an argument is a session, classic or of Spark Connect."""
+    if not is_connect(session):
+        check_type(name, session, SparkSession)
+
+
+_PLACES = ("checkpoint.dir", "checkpoint.restore")
+
+
+def spark_configuration(spark: SparkSession, *places: str) -> Config:
+    """Millpond's configuration out of a session, whose settings stand over the context's.
+
+    Args:
+        spark: the session.
+        places: what is read or written besides the directories that are configured.
 
     Raises:
-        ConfigError: a key is unknown or a value wrong.
+        ConfigError: a key is unknown or a value wrong, or PySpark is too old.
     """
-    items = dict(spark.sparkContext.getConf().getAll())
-    items.update(spark.conf.getAll)
+    require_pyspark()
+    items = dict(spark.conf.getAll)
+    for key in _PLACES:
+        path = items.get(SPARK_PREFIX + key)
+        if path is not None:
+            items[SPARK_PREFIX + key] = qualified(spark, key, path)
+    chosen = (items.get(SPARK_PREFIX + key) for key in _PLACES)
+    items.update(hadoop_settings(spark, (*chosen, *places)))
     return Config.from_spark_conf(items.items())
 
 
@@ -38,14 +73,11 @@ def recommended_settings(parallelism: int) -> dict[str, str]:
 
     * As many state partitions as subtasks, or a few more where that spreads evenly: each costs
       about 0.1 s of a core per batch, however little is in it.
-    * Spark's check of unsupported operations is switched off: it refuses every query with two
-      applyInPandasWithState, whatever they do; ours keep their states apart.
     * Arrow batches of 50,000 rows instead of 10,000: a fifth less time a batch was measured
       with 50,000 rows a subtask. Spark bounds them in bytes as well.
     """
     return {
         "spark.sql.shuffle.partitions": str(_spreading(parallelism)),
-        "spark.sql.streaming.unsupportedOperationCheck": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         f"{SPARK_PREFIX}parallelism": str(parallelism),
     }
@@ -62,8 +94,7 @@ def _spreading(parallelism: int) -> int:
 def _dotted(name: str) -> str:
     known = {key.replace(".", "_").replace("-", "_"): key for key in Config.known_keys()}
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = close[0] if close else None
+        hint = nearest(name, known)
         raise ConfigError(name, "is not a known setting", "configure(...)", suggestion=hint)
     return known[name]
 
@@ -71,7 +102,8 @@ def _dotted(name: str) -> str:
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
     """Set what Millpond recommends on a session or its builder; returns the same object.
 
-    Also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise.
+    On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise;
+    Spark reads that variable when the session's context is made.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
@@ -84,7 +116,9 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         ArgumentTypeError: a setting is neither text, a number, True, False nor a path.
         ArgumentValueError: a number is beyond 64 bits, or text is not of whole characters.
     """
-    check_type("target", target, SparkSession | SparkSession.Builder)
+    require_pyspark()
+    if not is_connect(target):
+        check_type("target", target, SparkSession | SparkSession.Builder)
     chosen = recommended_settings(parallelism)
     for name, value in settings.items():
         check_type(name, value, str | int | float | bool | PathLike)

@@ -9,20 +9,28 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
-from millpond.runtime import KeyedProcessFunction
-from millpond.runtime.windows import WindowAssigner, window
+from millpond.runtime import KeyedFunction, OutputTag, VectorizedProcessFunction
+from millpond.runtime.windows import WindowAssigner, count_window, window
 from millpond.spark.broadcast import BroadcastCodec
-from millpond.spark.columns import column_named
-from millpond.spark.driver.plan import key_codec_of
+from millpond.spark.carriers.side_rows import SideRows
+from millpond.spark.choosing import Choice, ColumnOrName, choose
+from millpond.spark.driver.plan import OperatorPlan, key_codec_of
 from millpond.spark.driver.planning import ProcessCall
-from millpond.spark.driver.query_start import watch_operator
+from millpond.spark.driver.query_start import warn_of_no_end, watch_operator
+from millpond.spark.driver.several_operators import watch_starts
 from millpond.spark.driver.timing import TimeMode
+from millpond.spark.driver.workers_python import check_workers_python
 from millpond.spark.operator_frame import bounded_output, carried_rows, streaming_output
-from millpond.spark.schemas import column_names
+from millpond.spark.operator_output import Build, OperatorOutput, operator_output
+from millpond.spark.schemas import output_schema
+from millpond.spark.second_input import SecondInput, check_keys
 from millpond.spark.session import spark_configuration
+from millpond.spark.short_forms import ShortForms
+from millpond.spark.text_rows import TextRows
 from millpond.spark.windowed import WindowedStream
 
 __all__ = ["KeyedStream", "key_by"]
@@ -32,45 +40,47 @@ OutputMode = Literal["append", "update"]
 ExecutionMode = Literal["streaming", "batch"]
 
 
-def key_by(df: DataFrame, *keys: str, null_keys: NullKeys = "refuse") -> KeyedStream:
+def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -> KeyedStream:
     """Key a DataFrame, streaming or not, by one or more columns.
 
     Args:
         df: the rows.
-        keys: names of columns; with several, the current key is a named tuple of them.
+        keys: columns, as names that Spark resolves (``a.x`` is a struct's field) or as Columns;
+            with several, the current key is a row of them.
         null_keys: what to do with a row in which a key column is null: ``refuse`` fails the
             query, ``drop`` leaves it out, ``aside`` leaves it to ``KeyedStream.null_key_rows``.
 
     Raises:
-        ConfigError: a column does not exist or cannot be a key.
+        ConfigError: a column does not exist, is ambiguous, or cannot be a key.
     """
     check_type("df", df, DataFrame)
     if not keys:
         raise ConfigError("keys", "name at least one column", "key_by(...)")
-    for key in keys:
-        if not isinstance(key, str):
-            reason = f"name columns by text, one argument each, not by {type(key).__name__}"
-            raise ConfigError("keys", reason, "key_by(...)")
-        if key not in df.columns:
-            reason = f"there is no such column; there are: {', '.join(df.columns)}"
-            raise ConfigError(key, reason, "key_by(...)")
     if null_keys not in ("refuse", "drop", "aside"):
         reason = f"expected one of refuse, drop, aside, got {brief(null_keys)}"
         raise ConfigError("null_keys", reason, "key_by(...)")
-    key_codec_of(keys, [df.schema[key].dataType for key in keys])
-    return KeyedStream(df, keys, null_keys)
+    chosen = choose(df, "keys", keys, "key_by")
+    names = [key.field.name for key in chosen]
+    for name in names:
+        if names.count(name) > 1:
+            reason = "two keys have this name: give one another, as F.col(...).alias(...) does"
+            raise ConfigError(name, reason, "key_by(...)")
+    key_codec_of(names, [key.field.dataType for key in chosen])
+    return KeyedStream(df, tuple(chosen), null_keys)
 
 
 @attrs.frozen
-class KeyedStream:
+class KeyedStream(ShortForms):
     """A DataFrame whose rows are grouped by key."""
 
     _df: DataFrame
-    _keys: tuple[str, ...]
+    _keys: tuple[Choice, ...]
     _null_keys: NullKeys
     _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
+    _second: tuple[KeyedStream, SecondInput] | None = None
 
     @property
+    @override
     def row_schema(self) -> StructType:
         """The columns of the rows."""
         return self._df.schema
@@ -83,62 +93,96 @@ class KeyedStream:
     def _has_key(self) -> Column:
         condition = F.lit(True)
         for key in self._keys:
-            condition = condition & column_named(key).isNotNull()
+            condition = condition & key.column.isNotNull()
         return condition
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Divide each key's rows into windows; see ``millpond.windows``."""
-        return WindowedStream(self.process, self.row_schema, window(assigner))
+        return WindowedStream(self.process, self._df.columns, window(assigner))
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Divide each key's rows into windows of a number of rows; see ``millpond.windows``."""
+        return WindowedStream(self.process, self._df.columns, count_window(size, slide))
 
     def connect(
         self,
-        broadcast: DataFrame,
+        other: DataFrame | KeyedStream,
         *,
-        order_by: str | Sequence[str] = (),
-        event_time: str | None = None,
+        order_by: ColumnOrName | Sequence[ColumnOrName] = (),
+        event_time: ColumnOrName | None = None,
+        in_time_order: bool = False,
     ) -> KeyedStream:
-        """Have the rows of another DataFrame reach every subtask.
+        """Have the rows of another DataFrame come to the same function.
 
-        ``process`` then takes a ``KeyedBroadcastProcessFunction``.
+        Those of a keyed one come to the subtask that has their key: ``process`` then takes a
+        ``KeyedCoProcessFunction``. Those of a plain one reach every subtask: it takes a
+        ``KeyedBroadcastProcessFunction``.
 
         Args:
-            broadcast: the rows, streaming if this stream is.
-            order_by: columns by which a micro-batch's broadcast rows are ordered, ascending and
-                nulls first. Without them, and among equals, the order is a fixed one of no meaning.
-            event_time: the broadcast rows' column of event time; by default the one with the
-                watermark.
+            other: the rows, streaming if this stream is. Keyed ones have keys of the same types,
+                and travel more slowly than this stream's: let that be the larger.
+            order_by: columns by which a micro-batch's rows of the other input are ordered,
+                ascending and nulls first. Without them, and among equals, broadcast rows have a
+                fixed order of no meaning, keyed ones none.
+            event_time: the other rows' column of event time; by default the one with the watermark.
+            in_time_order: of keyed rows: within a micro-batch those of both inputs come in the
+                order of their event times, and at one time this stream's first. Without it, or
+                where one of the inputs has an order, this stream's rows come first.
 
         Raises:
-            ConfigError: a column does not exist, or only one of the two is streaming.
+            ConfigError: a column does not exist, the keys are of other types, rows are to come by
+                a time they do not have, or only one of the two inputs is streaming.
             UnsupportedColumnError: a column's type cannot be carried without loss.
         """
-        check_type("broadcast", broadcast, DataFrame)
-        check_type("event_time", event_time, str | None)
-        if broadcast.isStreaming != self._df.isStreaming:
+        check_type("other", other, DataFrame | KeyedStream)
+        check_type("in_time_order", in_time_order, bool)
+        df = other._df if isinstance(other, KeyedStream) else other  # noqa: SLF001 - our own
+        if df.isStreaming != self._df.isStreaming:
             reason = "either both DataFrames are streaming or neither is"
-            raise ConfigError("broadcast", reason, "connect(...)")
-        names = column_names("order_by", order_by)
-        codec = BroadcastCodec.of(broadcast.schema, names, event_time)
-        return attrs.evolve(self, broadcast=(broadcast, codec))
+            raise ConfigError("other", reason, "connect(...)")
+        texts = TextRows.of(df, order_by, event_time)
+        if isinstance(other, KeyedStream):
+            check_keys(self._keys, other._keys)  # noqa: SLF001 - our own
+            if in_time_order and texts.event_time is None:
+                reason = "the second input has no event time: name its column as event_time="
+                raise ConfigError("in_time_order", reason, "connect(...)")
+            second = SecondInput(texts, in_time_order)
+            return attrs.evolve(self, second=(other, second), broadcast=None)
+        if in_time_order:
+            reason = "broadcast rows come before a micro-batch's keyed rows"
+            raise ConfigError("in_time_order", reason, "connect(...)")
+        return attrs.evolve(self, broadcast=(df, BroadcastCodec(texts)), second=None)
 
+    def _rows(self) -> DataFrame:
+        """The rows, without those whose null keys are left out."""
+        return self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
+
+    def _with_keys(self) -> DataFrame:
+        """The rows, with the key behind them."""
+        return self._rows().select("*", *(key.column for key in self._keys))
+
+    @override
     def process(
         self,
-        function: KeyedProcessFunction,
+        function: KeyedFunction,
         *,
         output: str | StructType,
         uid: str,
         output_mode: OutputMode = "append",
-        event_time: str | None = None,
-        order_by: str | Sequence[str] = (),
+        event_time: ColumnOrName | None = None,
+        order_by: ColumnOrName | Sequence[ColumnOrName] = (),
         time_mode: TimeMode | None = None,
         execution_mode: ExecutionMode = "streaming",
-    ) -> DataFrame:
-        """Run a keyed function over the rows; returns an ordinary DataFrame.
+    ) -> OperatorOutput:
+        """Run a keyed function over the rows; returns a DataFrame.
+
+        Of side outputs it gives the rows by ``.side_output(tag)``, and of all outputs by
+        ``.with_side_outputs(*tags)``.
 
         Args:
             function: the function; it is pickled to the workers.
             output: the columns that it yields, as DDL or a StructType. Rows with names are matched
-                by name, tuples and lists by position.
+                by name, tuples and lists by position; another value is that of a single column.
             uid: the operator's stable name; state is found by it, so never change it.
             output_mode: the output mode of the query that the operator is used in.
             event_time: the column of event time; by default the one with the watermark.
@@ -158,13 +202,14 @@ class KeyedStream:
             UnsupportedColumnError: a column's type cannot be carried without loss.
             PluginError: the configured backend cannot be used.
         """
-        check_type("event_time", event_time, str | None)
         check_type("output_mode", output_mode, OutputMode)
-        rows, codec = self._broadcast or (None, None)
+        _, broadcast = self._broadcast or (None, None)
+        _, second = self._second or (None, None)
         call = ProcessCall(
             df=self._df,
             keys=self._keys,
-            broadcast=codec,
+            broadcast=broadcast,
+            second=second,
             function=function,
             output=output,
             uid=uid,
@@ -172,25 +217,53 @@ class KeyedStream:
             order_by=order_by,
             time_mode=time_mode,
         )
+        return operator_output(self._build(call, output_mode, execution_mode))
+
+    def _build(self, call: ProcessCall, output_mode: str, execution_mode: str) -> Build:
+        """What makes the output of a call; errors in the call are raised at once."""
+        check_workers_python(self._df.sparkSession)
         config = spark_configuration(self._df.sparkSession)
         with config.placed():
-            plan = call.plan(config)
-            batch = self._is_batch(execution_mode)
-            df = self._df if self._null_keys == "refuse" else self._df.where(self._has_key())
-            carried = carried_rows(df, plan, rows)
-            if not df.isStreaming:
-                return bounded_output(carried, attrs.evolve(plan, batch=batch))
-            if config.checkpoint.dir is None:
+            plan, extension = call.plan(config)
+            plan = attrs.evolve(plan, batch=self._is_batch(execution_mode, call.function))
+            df = self._rows()
+            other, _ = self._broadcast or (None, None)
+            if self._second is not None:
+                other = self._second[0]._with_keys()  # noqa: SLF001 - our own
+            carried = carried_rows(extension.applied(df), plan, other)
+            if df.isStreaming and config.checkpoint.dir is None:
                 reason = "a streaming query needs it: name a directory that all executors reach"
                 raise ConfigError("checkpoint.dir", reason)
-            name = watch_operator(df.sparkSession, plan)
-            return streaming_output(carried, plan, output_mode, name)
 
-    def _is_batch(self, execution_mode: str) -> bool:
+        def build(tags: Sequence[OutputTag]) -> DataFrame:
+            schema = output_schema(call.output)
+            sides = SideRows.of(schema, tags, self.row_schema) if tags else None
+            with config.placed():
+                made = attrs.evolve(plan, sides=sides)
+                if not df.isStreaming:
+                    return bounded_output(carried, made)
+                return streaming_output(carried, made, output_mode, _watched(df, made))
+
+        return build
+
+    def _is_batch(self, execution_mode: str, function: KeyedFunction) -> bool:
         if execution_mode not in ("streaming", "batch"):
             reason = f"expected one of streaming, batch, got {brief(execution_mode)}"
             raise ConfigError("execution_mode", reason, "process(...)")
         if execution_mode == "batch" and self._df.isStreaming:
             reason = "a streaming DataFrame has no end to sort for"
             raise ConfigError("execution_mode", reason, "process(...)")
+        if execution_mode == "batch" and isinstance(function, VectorizedProcessFunction):
+            reason = "batch keeps the state of one key at a time, and a vectorized function takes "
+            reason += "many at once: leave it at streaming"
+            raise ConfigError("execution_mode", reason, "process(...)")
         return execution_mode == "batch"
+
+
+def _watched(df: DataFrame, plan: OperatorPlan) -> str:
+    """Have the operator's layout settled when a query starts; returns its function's name."""
+    watch_starts(df)
+    if not plan.settles:
+        return watch_operator(df.sparkSession, plan)
+    warn_of_no_end(df.sparkSession, plan)
+    return f"millpond[{plan.uid}]"

@@ -2,78 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Self
 
 import attrs
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
-from typing_extensions import TypeVar, Unpack, override
+from pyspark.sql.types import StructType
+from typing_extensions import TypeVar, Unpack
 
-from millpond.arguments import check_text, check_type
-from millpond.errors import ConfigError
-from millpond.runtime.windows import (
-    ProcessWindowFunction,
-    Trigger,
-    WindowContext,
-    Windowing,
-    WindowOperator,
-)
-from millpond.runtime.windows.window_contents import WindowFunction, as_window_function
-from millpond.spark.carriers.named_rows import names_of, reader_of
-from millpond.spark.driver.timing import TimeMode
-from millpond.spark.schemas import output_schema
+from millpond.arguments import check_type
+from millpond.runtime import OutputTag
+from millpond.runtime.windows import Evictor, Trigger, Windowing, WindowOperator
+from millpond.runtime.windows.window_contents import WindowFunction
+from millpond.spark.choosing import no_such_column
+from millpond.spark.operator_output import OperatorOutput, operator_output
+from millpond.spark.short_forms import ProcessOptions
 from millpond.state import AggregateFunction
 from millpond.types import DeclaredType
 
-__all__ = ["ProcessOptions", "WindowedStream"]
+__all__ = ["WindowedStream"]
 
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", default=Any)
-
-
-class ProcessOptions(TypedDict, total=False):
-    """The further arguments of ``KeyedStream.process``, which describes them."""
-
-    output_mode: Literal["append", "update"]
-    event_time: str | None
-    order_by: str | Sequence[str]
-    time_mode: TimeMode | None
-    execution_mode: Literal["streaming", "batch"]
-
-
-@attrs.frozen
-class _LateColumn:
-    """Puts a late row into the last column."""
-
-    width: int
-
-    def __call__(self, row: Any) -> Any:
-        return (*(None,) * self.width, row)
-
-
-class _BesideLateRows(ProcessWindowFunction):
-    """Leaves the last column, that of late rows, empty."""
-
-    def __init__(self, inner: ProcessWindowFunction, late: str) -> None:
-        self._inner = inner
-        self._late = late
-
-    @override
-    def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
-        for row in self._inner.process(key, context, elements):
-            names = names_of(row)
-            if names is None:
-                yield (*row, None) if isinstance(row, (tuple, list)) else row
-            else:
-                values = reader_of(type(row), names)(row)
-                yield {**dict(zip(names, values, strict=True)), self._late: None}
-
-    @override
-    def clear(self, context: WindowContext) -> None:
-        self._inner.clear(context)
 
 
 @attrs.frozen
@@ -84,28 +35,35 @@ class WindowedStream:
     ``KeyedStream.process``, which runs the windows' function over the rows.
     """
 
-    _process: Callable[..., DataFrame]
-    _row_schema: StructType
+    _process: Callable[..., OperatorOutput]
+    _columns: Sequence[str]
     _windowing: Windowing
-    _late: str | None = None
+    _late: OutputTag | None = None
 
     def trigger(self, trigger: Trigger) -> Self:
         """Use another trigger than the assigner's own."""
         return attrs.evolve(self, windowing=self._windowing.trigger(trigger))
 
+    def evictor(self, evictor: Evictor) -> Self:
+        """Drop elements when a window fires; windows then keep all elements, also to reduce."""
+        return attrs.evolve(self, windowing=self._windowing.evictor(evictor))
+
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
         """Keep windows for a timedelta, or ms, after their end; late rows then fire them again."""
         return attrs.evolve(self, windowing=self._windowing.allowed_lateness(lateness))
 
-    def side_output_late_data(self, column: str = "late") -> Self:
-        """Add a column to the output that holds the rows that are too late, all others null.
+    def side_output_late_data(self, column: str | OutputTag = "late") -> Self:
+        """Have the rows that are too late come out, as they came; else they are dropped.
 
-        Without it they are dropped. ``out.where("late is not null").select("late.*")`` are the
-        rows as they came. The output must have no other column of that name.
+        Args:
+            column: the tag of the side output that they go to. Or the name of a column that the
+                output gets beside its own, which holds a late row as a struct and is null in all
+                other rows: ``out.where("late is not null").select("late.*")``.
         """
-        check_type("column", column, str)
-        check_text("column", column)
-        return attrs.evolve(self, late=column)
+        check_type("column", column, str | OutputTag)
+        tag = OutputTag(column) if isinstance(column, str) else column
+        late = tag if isinstance(column, str) else None
+        return attrs.evolve(self, late=late, windowing=self._windowing.side_output_late_data(tag))
 
     def reduce(
         self,
@@ -117,12 +75,11 @@ class WindowedStream:
         output: str | StructType,
         uid: str,
         **options: Unpack[ProcessOptions],
-    ) -> DataFrame:
+    ) -> OperatorOutput:
         """Keep one value a window, reduced as rows come; see ``millpond.windows.Windowing``."""
-        schema, windowing = self._outputs(output)
-        fired = self._fired(window_function)
-        function = windowing.reduce(reduce_function, value_type, value, fired)
-        return self._run(function, schema, uid, options)
+        self._require_column(value, "reduce")
+        function = self._windowing.reduce(reduce_function, value_type, value, window_function)
+        return self._run(function, output, uid, options)
 
     def aggregate(
         self,
@@ -132,13 +89,20 @@ class WindowedStream:
         *,
         output: str | StructType,
         uid: str,
+        element_type: DeclaredType[T] | None = None,
+        value: str | Callable[[Any], T] | None = None,
         **options: Unpack[ProcessOptions],
-    ) -> DataFrame:
-        """Keep one accumulator a window, to which rows are added as they come."""
-        schema, windowing = self._outputs(output)
-        fired = self._fired(window_function)
-        function = windowing.aggregate(aggregate_function, accumulator_type, fired)
-        return self._run(function, schema, uid, options)
+    ) -> OperatorOutput:
+        """Keep one accumulator a window, to which rows, or values of theirs, are added."""
+        self._require_column(value, "aggregate")
+        function = self._windowing.aggregate(
+            aggregate_function,
+            accumulator_type,
+            window_function,
+            element_type=element_type,
+            value=value,
+        )
+        return self._run(function, output, uid, options)
 
     def process(
         self,
@@ -149,30 +113,25 @@ class WindowedStream:
         output: str | StructType,
         uid: str,
         **options: Unpack[ProcessOptions],
-    ) -> DataFrame:
+    ) -> OperatorOutput:
         """Keep all elements, for a function that sees the whole window."""
-        check_type("window_function", window_function, ProcessWindowFunction | Callable)
-        schema, windowing = self._outputs(output)
-        function = windowing.process(self._fired(window_function), element_type, value)
-        return self._run(function, schema, uid, options)
+        self._require_column(value, "process")
+        function = self._windowing.process(window_function, element_type, value)
+        return self._run(function, output, uid, options)
 
-    def _outputs(self, output: str | StructType) -> tuple[StructType, Windowing]:
-        """The schema with the column of late rows, and windows that fill it."""
-        schema = output_schema(output)
-        if self._late is None:
-            return schema, self._windowing
-        if self._late in schema.names:
-            reason = "the output has a column of that name: give the late rows another one"
-            raise ConfigError(self._late, reason, "side_output_late_data(...)")
-        late = StructField(self._late, self._row_schema)
-        windowing = self._windowing.side_output_late_data(_LateColumn(len(schema)))
-        return StructType([*schema.fields, late]), windowing
-
-    def _fired(self, given: WindowFunction[Any] | None) -> ProcessWindowFunction:
-        function = as_window_function(given)
-        return function if self._late is None else _BesideLateRows(function, self._late)
+    def _require_column(self, value: object, call: str) -> None:
+        """Raise ConfigError where the value is named by what is not a column of the rows."""
+        if isinstance(value, str) and value not in self._columns:
+            raise no_such_column(value, self._columns, f"{call}(value=...)")
 
     def _run(
-        self, function: WindowOperator, schema: StructType, uid: str, options: ProcessOptions
-    ) -> DataFrame:
-        return self._process(function, output=schema, uid=uid, **options)
+        self,
+        function: WindowOperator,
+        output: str | StructType,
+        uid: str,
+        options: ProcessOptions,
+    ) -> OperatorOutput:
+        made = self._process(function, output=output, uid=uid, **options)
+        if self._late is None:
+            return made
+        return operator_output(lambda tags: made.with_side_outputs(*tags), (self._late,))

@@ -26,6 +26,7 @@ from millpond.state.ttl.ttl_config import (
     CleanupStrategies,
     StateTtlConfig,
     StateVisibility,
+    TtlTimeCharacteristic,
     UpdateType,
 )
 
@@ -49,6 +50,7 @@ __all__ = [
     "StateKind",
     "StateTtlConfig",
     "StateVisibility",
+    "TtlTimeCharacteristic",
     "UpdateType",
     "ValueState",
     "ValueStateDescriptor",

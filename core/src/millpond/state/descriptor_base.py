@@ -7,13 +7,13 @@ from copy import copy
 from typing import Any, ClassVar, Generic, Self
 
 import attrs
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, NullValueError
 from millpond.state.interfaces import State
-from millpond.state.kind import StateKind
 from millpond.state.names import check_state_name
+from millpond.state.state_kinds import StateKind
 from millpond.state.ttl.ttl_config import StateTtlConfig
 from millpond.types import (
     FindSerializer,
@@ -24,7 +24,7 @@ from millpond.types import (
     custom_serializer,
 )
 
-__all__ = ["StateDescriptor", "described", "required", "resolved_type"]
+__all__ = ["StateDescriptor", "described", "required", "resolved_type", "same_declaration"]
 
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def described(descriptor: C) -> C:
     That is declared beside the fields: mypy joins a field's types into one, under which it does
     not see that ``int | None`` is a type.
     """
-    attrs.define(descriptor, slots=False)
+    attrs.define(descriptor, slots=False, eq=False)
     return descriptor
 
 
@@ -67,6 +67,8 @@ class StateDescriptor(Generic[S_co]):
 
     Type checkers know the state from its descriptor: ``ValueStateDescriptor("spent", float)``
     describes a ``ValueState[float]``. A type that only a running program knows makes it ``Any``.
+
+    As in Flink, descriptors of one class and one name are equal, whatever types they declare.
 
     Raises:
         StateNameError: the name cannot be used.
@@ -78,13 +80,30 @@ class StateDescriptor(Generic[S_co]):
     ttl_config: StateTtlConfig | None = attrs.field(default=None, init=False)
     query_name: str | None = attrs.field(default=None, init=False)
 
+    @override
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.name == self.name
+
+    @override
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+    def get_name(self) -> str:
+        """PyFlink's alias of ``name``."""
+        return self.name
+
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> Self:
         """Let entries expire; changes this descriptor and returns it.
+
+        ``UpdateType.DISABLED`` takes back what was set before.
 
         Raises:
             ConfigError: the state has a default value, or is queryable.
         """
         check_type("ttl_config", ttl_config, StateTtlConfig)
+        if not ttl_config.is_enabled():
+            self.ttl_config = None
+            return self
         if getattr(self, "default", None) is not None:
             raise ConfigError(self.name, "TTL and a default value exclude each other", "descriptor")
         if self.query_name is not None:
@@ -157,3 +176,11 @@ class StateDescriptor(Generic[S_co]):
     def map_key_codec(self) -> KeyCodec | None:
         """The codec of the user's map keys; None where the state is not a map."""
         return None
+
+
+def same_declaration(one: StateDescriptor, other: StateDescriptor) -> bool:
+    """Whether two descriptors declare the same state in all: name, types, functions, TTL."""
+    fields = attrs.fields(type(one))  # type: ignore[arg-type]  # made by ``described``
+    return one == other and all(
+        getattr(one, field.name) == getattr(other, field.name) for field in fields
+    )

@@ -23,7 +23,7 @@ from millpond.state.interfaces import (
     ReducingState,
     ValueState,
 )
-from millpond.state.kind import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.types import (
     DeclaredKeyType,
     DeclaredType,
@@ -167,6 +167,10 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         ) -> None: ...
         def __init__(self, name: str, reduce_function: Any, type: Any) -> None: ...
 
+    def get_reduce_function(self) -> Callable[[T, T], T]:
+        """PyFlink's alias of ``reduce_function``."""
+        return self.reduce_function
+
     @override
     def value_serializer(self) -> TypeSerializer[Any]:
         return resolved_type(serializer_for, self.type, self.name)
@@ -216,6 +220,10 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
             accumulator_type: TypeSerializer[ACC],
         ) -> None: ...
         def __init__(self, name: str, aggregate_function: Any, accumulator_type: Any) -> None: ...
+
+    def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
+        """PyFlink's alias of ``aggregate_function``."""
+        return self.aggregate_function
 
     @override
     def value_serializer(self) -> TypeSerializer[Any]:

@@ -1,17 +1,23 @@
 """The state interfaces; names and meaning are PyFlink's (``pyflink.datastream.state``).
 
-All of them work on the current key of their backend and on the namespace that was set last.
+All of them work on the current key of their backend and on the namespace that was set last. The
+calls for many keys (``get_many`` and so on) take keys instead, and leave the current one as it is.
+Their defaults make the calls of a single key, so that a state of a plugin need not know of them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, overload
+from typing import Any, Generic, Self, overload
 
 from typing_extensions import TypeVar, override
 
+from millpond.errors import BulkCallError
+from millpond.state.many_keys import ChosenKeys, Column, Columns, ManyKeys
+
 __all__ = [
+    "BETWEEN_LAYERS",
     "AggregatingState",
     "AppendingState",
     "FoldingState",
@@ -21,7 +27,12 @@ __all__ = [
     "ReducingState",
     "State",
     "ValueState",
+    "let_choose",
 ]
+
+BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
+"""What a wrapper need not forward: ``at`` returns the state itself, and the others are what a state
+and its wrappers make their bulk calls of, with keys and values that are checked."""
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
@@ -33,6 +44,8 @@ _MISSING: Any = object()
 
 class State(ABC):
     """Any keyed state."""
+
+    _many_keys: ManyKeys | None = None
 
     @abstractmethod
     def set_current_namespace(self, namespace: Any) -> None:
@@ -47,6 +60,27 @@ class State(ABC):
     def clear(self) -> None:
         """Remove what is stored for the current key and namespace."""
 
+    def at(self, key: Any) -> Self:
+        """Choose the current key, of all states, and return this state.
+
+        Raises:
+            BulkCallError: a frame of rows is being processed, and the key is none of its keys.
+        """
+        self._many.select(key)
+        return self
+
+    def clear_many(self, keys: Column) -> None:
+        """Remove what is stored for each of the keys."""
+        for _ in self._many.choose(keys):
+            self.clear()
+
+    @property
+    def _many(self) -> ManyKeys:
+        """How keys are chosen; whoever makes a state for a backend sees to it."""
+        if self._many_keys is None:
+            raise BulkCallError("", "this state belongs to no key, as that of an operator does not")
+        return self._many_keys
+
 
 class ValueState(State, Generic[V]):
     """One value."""
@@ -59,6 +93,43 @@ class ValueState(State, Generic[V]):
     def update(self, value: V | None) -> None:
         """Store a value; None clears. Raises StateTypeError for a value of another type."""
 
+    def get_many(self, keys: Column) -> Columns:
+        """The values of the keys, as :meth:`value` gives them: a column, null where there is none.
+
+        It is an Arrow array where the type has one: int, float, bool, str, bytes, date, datetime.
+        For any other type it is a list.
+
+        Raises:
+            BulkCallError: a key is none of the frame's, or a value does not fit the column.
+        """
+        many = self._many
+        return many.column(self.read_many(many.choose(keys)))
+
+    def update_many(self, keys: Column, values: Column) -> None:
+        """Store a value for each key, null clears: all of them or, if one is refused, none.
+
+        Raises:
+            BulkCallError: there are not as many values as keys, or a key is none of the frame's.
+            StateTypeError: a value is of another type.
+        """
+        many = self._many
+        chosen = many.choose(keys)
+        self.write_many(chosen, many.checked(values, chosen))
+
+    @override
+    def clear_many(self, keys: Column) -> None:
+        chosen = self._many.choose(keys)
+        self.write_many(chosen, [None] * len(chosen))
+
+    def read_many(self, keys: ChosenKeys) -> list[Any]:
+        """The value of each key."""
+        return [self.value() for _ in keys]
+
+    def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
+        """Store what was checked; None clears."""
+        for _, value in zip(keys, values, strict=True):
+            self.update(value)
+
 
 class AppendingState(State, Generic[IN, OUT]):
     """State that grows by adding."""
@@ -70,6 +141,47 @@ class AppendingState(State, Generic[IN, OUT]):
     @abstractmethod
     def add(self, value: IN) -> None:
         """Add an element. Raises NullValueError for None, before anything changes."""
+
+    def get_many(self, keys: Column) -> Columns:
+        """What :meth:`get` gives for each key, as a column; see ``ValueState.get_many``.
+
+        What an AggregateFunction makes is a column where its ``get_result`` is annotated with a
+        type that has one.
+        """
+        many = self._many
+        return many.column(self.read_many(many.choose(keys)))
+
+    def add_many(
+        self, keys: Column, values: Column | None, positions: Column | None = None
+    ) -> None:
+        """Add elements: the i-th to the i-th key or, with positions, to the key at its position.
+
+        With positions a key may get any number of elements, in their order. Where a reducing
+        state's function is one of ``millpond.functions``, those of each key are reduced first, so
+        a sum of floats may differ in its last digits; otherwise one is added after the other.
+
+        Args:
+            keys: the keys.
+            values: the elements. None counts: each is 1, for the function ``count`` alone.
+            positions: for each element, the index of its key in ``keys``.
+
+        Raises:
+            BulkCallError: the numbers do not fit, or a key is none of the frame's.
+            NullValueError: an element is null.
+            StateTypeError: an element is of another type.
+        """
+        many = self._many
+        chosen, ready = many.contributions(many.choose(keys), values, positions)
+        self.append_many(chosen, ready)
+
+    def read_many(self, keys: ChosenKeys) -> list[Any]:
+        """What ``get`` gives for each key."""
+        return [self.get() for _ in keys]
+
+    def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
+        """Add the i-th element to the i-th key; a key may come again."""
+        for _, value in zip(keys, values, strict=True):
+            self.add(value)
 
 
 class MergingState(AppendingState[IN, OUT]):
@@ -190,3 +302,8 @@ class MapState(State, Generic[K, V]):
 
     def __bool__(self) -> bool:
         return not self.is_empty()
+
+
+def let_choose(state: State, keys: ManyKeys) -> None:
+    """Give a state, or what wraps it, the way to choose keys: whoever makes one calls this."""
+    state._many_keys = keys  # noqa: SLF001 - the base's own

@@ -101,9 +101,19 @@ class CheckpointStorage(ABC):
         return self.read(path, 0, size)
 
 
+_USER = re.compile(r"(?<=//)(?:[^/@]*|[^/@:]+:(?![0-9]+/)[^@]*)@")
+"""A URI's user, with a password that may hold slashes, which it should not."""
+
+
 def public_uri(uri: str) -> str:
     """A URI as error messages show it: without credentials and options."""
-    return re.sub(r"//[^/@]*@", "//", uri.partition("?")[0]).rstrip("/")
+    return _USER.sub("", uri.partition("?")[0]).rstrip("/")
+
+
+def without_user(text: str, uri: str) -> str:
+    """What a library says of a URI, without the credentials in it."""
+    found = _USER.search(uri)
+    return text if found is None else text.replace(found[0], "")
 
 
 def exactly(path: str, data: bytes, length: int) -> bytes:

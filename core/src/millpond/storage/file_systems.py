@@ -15,17 +15,25 @@ import attrs
 from pyarrow import fs
 from typing_extensions import override
 
+from millpond.config import Config, S3Config
 from millpond.errors import (
     ConfigError,
     CorruptSnapshotError,
     MillpondError,
     StorageAccessError,
 )
-from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
+from millpond.storage.checkpoint_storage import (
+    CheckpointStorage,
+    check_path,
+    exactly,
+    public_uri,
+    without_user,
+)
+from millpond.storage.s3 import S3_SCHEMES, s3_filesystem, s3_settings
 
 __all__ = ["FileStorage", "fsspec_schemes", "open_file_storage", "open_fsspec_storage"]
 
-PYARROW_SCHEMES = ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs")
+PYARROW_SCHEMES = ("s3", "s3a", "gs", "gcs", "hdfs", "viewfs", "abfs")
 _ANSWER_SECONDS = 30.0
 _CURES = {
     re.compile("NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist"): (
@@ -35,10 +43,10 @@ _CURES = {
         "ACCESS_DENIED|AccessDenied|ACCESS_KEY|AccessKey|SIGNATURE|[Ff]orbidden|Permission"
     ): ("Give these credentials the right to list, read, write and delete there, or use others"),
     re.compile("NETWORK|[Cc]onnect|[Tt]ime(d )?out|resolve"): (
-        "See that the store runs and can be reached from this machine, and try again"
+        "Check that the store runs and can be reached from this machine, and try again"
     ),
 }
-_OTHER = "Look into what the store says, and try again"
+_OTHER = "Act on the store's message, and try again"
 _GCS_RETRY = "retry_limit_seconds"
 _RETRY_SECONDS = 15
 
@@ -49,9 +57,13 @@ class FileStorage(CheckpointStorage):
 
     An object store shows an object when its upload is complete. Elsewhere a writer that dies
     may leave a part of a file, which no handle names.
+
+    Attributes:
+        s3: how S3 is reached, besides what the URI says.
     """
 
-    uri: str
+    uri: str = attrs.field(repr=public_uri)
+    s3: S3Config = S3Config()
 
     @override
     def open_writer(self, path: str) -> _RemoteFileWriter:
@@ -89,7 +101,7 @@ class FileStorage(CheckpointStorage):
 
     @override
     def list(self, folder: str) -> list[str]:
-        filesystem, root = _open_filesystem(self.uri)
+        filesystem, root = _open_filesystem(self.uri, self.s3)
         base = posixpath.join(root, folder).rstrip("/")
         selector = fs.FileSelector(base, recursive=True, allow_not_found=True)
         with _refusals(self.uri, folder):
@@ -98,7 +110,7 @@ class FileStorage(CheckpointStorage):
         return sorted(posixpath.relpath(path, root) for path in files)
 
     def _locate(self, path: str) -> tuple[Any, str]:
-        filesystem, root = _open_filesystem(self.uri)
+        filesystem, root = _open_filesystem(self.uri, self.s3)
         return filesystem, posixpath.join(root, check_path(path))
 
 
@@ -150,24 +162,28 @@ def _refusals(uri: str, path: str) -> Iterator[None]:
 
 
 @cache
-def _open_filesystem(uri: str) -> tuple[Any, str]:
+def _open_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
     """A file system that answers; a store without a network would be waited for, for minutes."""
     opened: Future[tuple[Any, str]] = Future()
-    threading.Thread(target=_connect, args=(uri, opened), daemon=True).start()
+    threading.Thread(target=_connect, args=(uri, s3, opened), daemon=True).start()
     try:
         return opened.result(_ANSWER_SECONDS)
     except TimeoutError as error:
         reason = f"it has not answered within {_ANSWER_SECONDS:.0f} s; is there a network?"
         raise ConfigError("checkpoint.dir", f"{public_uri(uri)!r}: {reason}") from error
-    except Exception as error:  # what a file system raises for a wrong URI is its own affair
+    except ConfigError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what is raised for a wrong URI is its own affair
+        # Without the cause, whose text may hold the URI's credentials.
+        said = without_user(str(error), uri).rstrip(".")
         raise ConfigError(
-            "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {error}"
-        ) from error
+            "checkpoint.dir", f"{public_uri(uri)!r} cannot be opened: {said}"
+        ) from None
 
 
-def _connect(uri: str, opened: Future[tuple[Any, str]]) -> None:
+def _connect(uri: str, s3: S3Config, opened: Future[tuple[Any, str]]) -> None:
     try:
-        filesystem, root = _named_filesystem(uri)
+        filesystem, root = _named_filesystem(uri, s3)
         # That it answers is all that counts here: a root may be absent, or not ours to see.
         with suppress(OSError):
             filesystem.get_file_info(root)
@@ -176,10 +192,12 @@ def _connect(uri: str, opened: Future[tuple[Any, str]]) -> None:
         opened.set_exception(error)
 
 
-def _named_filesystem(uri: str) -> tuple[Any, str]:
+def _named_filesystem(uri: str, s3: S3Config) -> tuple[Any, str]:
     scheme, _, rest = uri.partition("://")
     if scheme not in PYARROW_SCHEMES:
         return fs.PyFileSystem(fs.FSSpecHandler(_fsspec_filesystem(scheme))), rest
+    if scheme in S3_SCHEMES:
+        return s3_filesystem(uri, s3)
     if scheme in ("gs", "gcs") and _GCS_RETRY not in uri:
         uri += f"{'&' if '?' in uri else '?'}{_GCS_RETRY}={_RETRY_SECONDS}"
     filesystem, root = fs.FileSystem.from_uri(uri)
@@ -192,16 +210,18 @@ def _fsspec_filesystem(scheme: str) -> Any:
     return fsspec.filesystem(scheme)
 
 
-def open_file_storage(uri: str) -> CheckpointStorage:
+def open_file_storage(uri: str, config: Config) -> CheckpointStorage:
     """Open a storage on one of pyarrow's file systems."""
-    _open_filesystem(uri)
-    return FileStorage(uri)
+    storage = FileStorage(uri, s3_settings(uri, config))
+    _open_filesystem(uri, storage.s3)
+    return storage
 
 
 def open_fsspec_storage(uri: str) -> CheckpointStorage:
     """Open a storage on one of fsspec's file systems, named by its protocol."""
-    _open_filesystem(uri)
-    return FileStorage(uri)
+    storage = FileStorage(uri)
+    _open_filesystem(uri, storage.s3)
+    return storage
 
 
 def fsspec_schemes() -> list[str]:

@@ -47,9 +47,9 @@ def check_local_path(path: str | os.PathLike[str]) -> bytes:
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise ConfigError(brief(text), f"no file can be called so: {error}", "path") from error
+        raise ConfigError(brief(text), f"it cannot be a file's name: {error}", "path") from error
     if b"\0" in encoded:
-        raise ConfigError(brief(text), "no file can be called so: it holds a zero byte", "path")
+        raise ConfigError(brief(text), "it cannot be a file's name: it holds a zero byte", "path")
     if any(len(part) > _MAX_NAME for part in encoded.split(b"/")):
         raise ConfigError(brief(text), f"a name is longer than {_MAX_NAME} bytes", "path")
     return encoded
@@ -94,7 +94,7 @@ class LocalStorage(CheckpointStorage):
     @override
     def read(self, path: str, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0:
-            raise CorruptSnapshotError(path, "a part of it lies before its begin")
+            raise CorruptSnapshotError(path, "a part of it would begin before the file")
         try:
             # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
             descriptor = os.open(self._full(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -175,7 +175,7 @@ def _failure(path: str, done: str, error: OSError) -> MillpondError:
 
 
 def _refusal(path: str, error: OSError) -> StorageAccessError:
-    cure = _CURES.get(error.errno or 0, "Look after the file system")
+    cure = _CURES.get(error.errno or 0, "Check the file system")
     return StorageAccessError(path, _why(error), cure)
 
 
@@ -210,10 +210,14 @@ class _LocalFileWriter:
     """A local file, written beside its place and renamed to it."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-        self._file = self._temporary.open("wb")
+        try:
+            self._file = self._temporary.open("wb")
+        except FileNotFoundError:
+            # Each snapshot but the first finds its folder: on a mounted disk that is a request.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._temporary.open("wb")
 
     def write(self, data: bytes) -> object:
         with _refusals(self._path):

@@ -124,6 +124,9 @@ class TypeSerializer(ABC, Generic[T]):
     trusted_type: type | None = None
     """Values of exactly this type need no check."""
 
+    sized: bool = True
+    """Whether a value may weigh a thousand bytes or more; if not, nobody asks for its weight."""
+
     type_name: str = "value"
     """How error messages call the type."""
 
@@ -142,6 +145,10 @@ class TypeSerializer(ABC, Generic[T]):
     @abstractmethod
     def deserialize(self, data: bytes) -> T:
         """The value of bytes that ``serialize`` has written."""
+
+    def deserialize_many(self, rows: list[bytes]) -> list[T]:
+        """``deserialize`` for each of many values."""
+        return list(map(self.deserialize, rows))
 
     @abstractmethod
     def snapshot(self) -> SerializerSnapshot:

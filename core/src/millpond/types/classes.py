@@ -15,6 +15,7 @@ import attrs
 from millpond.errors import StateTypeError, brief
 from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
+from millpond.types.rows import Row
 
 __all__ = [
     "ClassError",
@@ -52,7 +53,11 @@ def _compares_fields(declared: type) -> bool:
 
 def _refusal(declared: type, value: Any) -> StateTypeError:
     subclass = isinstance(value, declared)
-    reason = "its class is a subclass, which would come back as this" if subclass else ""
+    reason = (
+        "its class is a subclass, which would be read back as the declared class"
+        if subclass
+        else ""
+    )
     return StateTypeError(declared.__name__, brief(value), reason=reason)
 
 
@@ -202,29 +207,43 @@ def _assigns_plainly(declared: Any) -> bool:
     return is_frozen(declared) or is_own or declared.__setattr__ is object.__setattr__
 
 
+def _is_row_of(value: Any, columns: tuple[str, ...]) -> bool:
+    """Whether a value is a row of some columns, or a plain tuple, which may be one."""
+    return type(value) is tuple or (isinstance(value, Row) and value._fields == columns)
+
+
 def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
-    """A ``typing.NamedTuple``, packed as the list of its parts."""
+    """A ``typing.NamedTuple``, or a declared row, packed as the list of its parts.
+
+    A row's values may also be given as a plain tuple, which a row equals.
+    """
     nodes = list(parts.values())
+    kind = getattr(declared, "_row_type", declared)
+    is_row = kind is not declared
 
     def pack(value: Any) -> list[Any]:
-        if type(value) is not declared:
-            raise _refusal(declared, value)
+        # Row classes are kept in a cache, so that of equal columns there may be another one.
+        if type(value) is not kind and not (is_row and _is_row_of(value, kind._fields)):
+            raise _refusal(kind, value)
+        if len(value) != len(nodes):
+            reason = f"it has {len(value)} values for {len(nodes)} columns"
+            raise StateTypeError(kind.__name__, brief(value), reason=reason)
         return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not list or len(plain) != len(nodes):
             raise StateTypeError(declared.__name__, brief(plain))
-        return declared._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
+        return kind._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
 
     immutable = all(node.copy is None for node in nodes)
     return Node(
         {"namedtuple": {name: node.description for name, node in parts.items()}},
-        declared,
+        kind,
         pack,
         unpack,
         frozenset({"list"}),
         None if immutable else lambda value: unpack(pack(value)),
-        hashable=declared.__hash__ is not None and all(node.hashable for node in nodes),
+        hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
     )
 
 

@@ -196,7 +196,7 @@ def _list_leaf(element: _Leaf | None, *, distinct: bool = False) -> _Leaf | None
     def back(value: Any) -> list[Any]:
         made = [element.back(item) for item in value]
         if distinct and len(set(map(repr, made))) < len(made):
-            raise ValueError("an element of a set stands there twice")
+            raise ValueError("an element of a set appears twice")
         return made
 
     return _Leaf(

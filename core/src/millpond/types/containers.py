@@ -163,7 +163,9 @@ def union_node(parts: Sequence[Node]) -> Node:
     by_type = {part.python_type: part for part in parts}
 
     def copy(value: Any) -> Any:
-        part = by_type[type(value)]
+        part = by_type.get(
+            type(value), given[0]
+        )  # a row's class may be another of the same columns
         return value if part.copy is None else part.copy(value)
 
     return Node(

@@ -110,7 +110,8 @@ def typed_fields(declared: Any) -> dict[str, Any]:
         hints = get_type_hints(declared)
         return {name: hints[name] for name in declared._fields}
     except KeyError as error:
-        raise ClassError(f"its field {error} has no type") from None
+        cure = "" if is_struct(declared) else ": a typing.NamedTuple has them"
+        raise ClassError(f"its field {error} has no type{cure}") from None
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
         raise ClassError(f"the types of its fields cannot be found: {error}") from None
 

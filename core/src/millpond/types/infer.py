@@ -22,6 +22,7 @@ from millpond.types.keys import (
     VoidNamespace,
     signed64,
 )
+from millpond.types.row_types import as_declared
 from millpond.types.scalar_keys import SCALAR_KEYS
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer
@@ -48,6 +49,7 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     """
     if isinstance(declared, TypeSerializer):
         return declared
+    declared = as_declared(declared)
     if isinstance(declared, type) and declared in SCALARS:
         return SCALARS[declared]
     custom = custom_serializer(declared, find)

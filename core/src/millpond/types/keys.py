@@ -62,9 +62,17 @@ class KeyCodec(ABC):
     def encode(self, key: Any) -> bytes:
         """The self-delimiting, order-preserving bytes of a checked key."""
 
+    def encode_many(self, keys: list[Any]) -> list[bytes]:
+        """``encode`` for each of many checked keys."""
+        return list(map(self.encode, keys))
+
     @abstractmethod
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         """The key that begins at ``start``, and where it ends."""
+
+    def decode_last(self, data: list[bytes], start: int) -> list[Any]:
+        """The keys that begin at ``start`` of each and end with it."""
+        return [self.decode(each, start)[0] for each in data]
 
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:

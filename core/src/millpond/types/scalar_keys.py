@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import chain, repeat
 from typing import Any
 
 import xxhash
@@ -30,6 +32,9 @@ _LE64 = struct.Struct("<q")
 _LE32 = struct.Struct("<i")
 _LE_DOUBLE = struct.Struct("<d")
 _BE_DOUBLE = struct.Struct(">d")
+_EIGHT = struct.Struct("8s")
+_FLIPPED = bytes(byte ^ 0x80 for byte in range(256))
+"""By which the first bytes of signed numbers become those that sort as the numbers do."""
 _xxh64 = xxhash.xxh64_intdigest
 
 
@@ -62,8 +67,23 @@ class IntKeyCodec(_ScalarKeyCodec):
         return _U64.pack(key + _OFFSET)
 
     @override
+    def encode_many(self, keys: list[Any]) -> list[bytes]:
+        """A loop in C for each step: a fifth of what a call a key takes."""
+        data = bytearray(struct.pack(f">{len(keys)}q", *keys))
+        data[::8] = data[::8].translate(_FLIPPED)
+        return list(chain.from_iterable(_EIGHT.iter_unpack(data)))
+
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         return _U64.unpack_from(data, start)[0] - _OFFSET, start + 8
+
+    @override
+    def decode_last(self, data: list[bytes], start: int) -> list[Any]:
+        """By a loop in C: a third of what a call a key takes."""
+        if set(map(len, data)) != {start + 8}:
+            return super().decode_last(data, start)
+        numbers = struct.iter_unpack(f">{start}xQ", b"".join(data))
+        return [number - _OFFSET for (number,) in numbers]
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
@@ -125,9 +145,24 @@ class StrKeyCodec(_ScalarKeyCodec):
         return escape(data) if b"\0" in data else data + b"\0\0"
 
     @override
+    def encode_many(self, keys: list[Any]) -> list[bytes]:
+        if "\0" in "".join(keys):
+            return super().encode_many(keys)
+        return list(map(operator.add, map(str.encode, keys), repeat(b"\0\0")))
+
+    @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         raw, end = unescape(data, start)
         return raw.decode(), end
+
+    @override
+    def decode_last(self, data: list[bytes], start: int) -> list[Any]:
+        """A third of what a call a key takes, where none holds a zero byte."""
+        ends = {each[-2:] for each in data}
+        texts = [each[start:-2] for each in data]
+        if ends != {b"\0\0"} or b"\0" in b"".join(texts):
+            return super().decode_last(data, start)
+        return list(map(bytes.decode, texts))
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:

@@ -23,7 +23,7 @@ class SqliteStore(ByteStore):
     """A table per family, keyed by the bytes; SQLite compares blobs byte by byte."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("pragma synchronous = off")
         tables = self._connection.execute("select name from sqlite_master where type = 'table'")
         self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
@@ -60,7 +60,8 @@ class SqliteStore(ByteStore):
             for family, changes in batch.items():
                 self._apply(_table(family), changes)
         except BaseException:
-            self._connection.execute("rollback")
+            if self._connection.in_transaction:  # a full disk has ended it already
+                self._connection.execute("rollback")
             raise
         self._connection.execute("commit")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from millpond.arguments import check_type
@@ -19,9 +19,9 @@ from millpond.types import KeyCodec
 from millpond.untrusted import unreadable
 from typing_extensions import override
 
+from millpond_heap.cells import HeapCellTable
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.maps import HeapMapTable
-from millpond_heap.tables import HeapCellTable
 from millpond_heap.view import HeapView
 
 __all__ = ["HeapKeyedStateBackend"]
@@ -48,7 +48,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         super().add_change_listener(listener)
         for table in self.states.tables.values():
             if table.changed is None:  # type: ignore[union-attr]
-                table.changed = set()  # type: ignore[union-attr]
+                table.flushed()  # type: ignore[union-attr]
 
     @override
     def flush(self, version: str | None = None) -> None:
@@ -90,7 +90,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         name = registered.meta.name
         table: Any = self.states.tables[name]
         for rows in self._unclaimed.get(name, {}).values():
-            self._load(table, name, rows.items())
+            self._load(table, name, list(rows.items()))
         self._unclaimed.pop(name, None)
 
     @override
@@ -154,7 +154,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         table = self.states.tables.get(state_name)
         if table is not None:
-            self._load(table, state_name, rows)
+            self._load(table, state_name, list(rows))
             return
         groups = self._unclaimed.setdefault(state_name, {})
         for key, value in rows:
@@ -164,13 +164,16 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             else:
                 group[key] = value
 
-    def _load(self, table: Any, state_name: str, rows: Iterable[Change]) -> None:
+    def _load(self, table: Any, state_name: str, rows: Sequence[Change]) -> None:
         key = b""
         try:
-            for key, value in rows:
-                table.load(key, value)
-        except Exception as error:
-            raise unreadable(self.parameters.operator.label, state_name, key, error) from error
+            table.load_all(rows)
+        except Exception:  # noqa: BLE001 - which row it is, loading them singly tells
+            try:
+                for key, value in rows:
+                    table.load(key, value)
+            except Exception as error:
+                raise unreadable(self.parameters.operator.label, state_name, key, error) from error
 
     @override
     def _close(self) -> None:

@@ -17,7 +17,8 @@ class HeapKey(CurrentKey):
     """The current key.
 
     Attributes:
-        address: the key itself, or its encoding where Python's equality is too coarse.
+        address: the key itself, or its encoding where Python's equality is too coarse; None
+            without a key.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -29,11 +30,24 @@ class HeapKey(CurrentKey):
         codec = self.codec
         self.address = key if codec.exact else codec.encode(key)
 
-    @contextmanager
-    def turned_to(self, key_group: int | None, address: Any) -> Iterator[None]:
-        """Switch the tables to another key inside the ``with`` block."""
-        before = self.key_group, self.address
+    @override
+    def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
+        codec = self.codec
+        return keys if codec.exact else codec.encode_many(keys)
+
+    def turn_to(self, key_group: int, address: Any) -> None:
+        """Have the tables work on another key."""
         self.key_group, self.address = key_group, address
+
+    @override
+    def forget(self) -> None:
+        super().forget()
+        self.address = None
+
+    @contextmanager
+    def turned_away(self) -> Iterator[None]:
+        """Let the tables be turned to other keys inside the ``with`` block."""
+        before = self.key_group, self.address
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 from millpond.backend.changes import Change
@@ -76,7 +77,7 @@ class HeapMapTable(HeapTable, MapTable):
         except KeyError:
             by_key[current.address] = {key: value}
         if self.changed is not None:
-            self.changed.add((current.key_group, namespace, current.address, key))
+            self.changed[current.key_group, namespace, current.address, key] = None
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
@@ -87,7 +88,7 @@ class HeapMapTable(HeapTable, MapTable):
         if entries.pop(key, ABSENT) is ABSENT:
             return
         if self.changed is not None:
-            self.changed.add((current.key_group, namespace, current.address, key))
+            self.changed[current.key_group, namespace, current.address, key] = None
         if not entries:
             self._discard(namespace)
 
@@ -116,13 +117,15 @@ class HeapMapTable(HeapTable, MapTable):
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         self._current.require_open()
-        with self._current.turned_to(place[0], place[2]):
+        with self._current.turned_away():
+            self._current.turn_to(place[0], place[2])
             self.put(place[1], key, value)
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
         self._current.require_open()
-        with self._current.turned_to(place[0], place[2]):
+        with self._current.turned_away():
+            self._current.turn_to(place[0], place[2])
             self.remove(place[1], key)
 
     @override
@@ -135,7 +138,7 @@ class HeapMapTable(HeapTable, MapTable):
         removed = self._discard(namespace)
         if removed and self.changed is not None:
             address = (current.key_group, namespace, current.address)
-            self.changed.update((*address, key) for key in removed)
+            self.changed.update(((*address, key), None) for key in removed)
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
@@ -172,6 +175,9 @@ class HeapMapTable(HeapTable, MapTable):
         )
 
     @override
+    def changes(self) -> list[Change]:
+        return sorted(map(self._change, self.changed or ()), key=itemgetter(0))
+
     def _change(self, address: tuple[Any, ...]) -> Change:
         group, namespace, key, map_key = address
         entries = self._groups[group].get(namespace, {}).get(key, {})

@@ -2,7 +2,7 @@
 
 Entries are the users' objects. Their address is the key itself where Python's equality agrees
 with the key codec, else the encoded key. ``changed`` collects the addresses of changed entries
-for the change listeners; without listeners it is None and costs nothing.
+for the change listeners, in their order; without listeners it is None.
 
 A frozen table shares its dictionaries with the view that a snapshot reads. ``sharing`` tells
 which ones; the table copies each before the first write to it. Without a snapshot it is None.
@@ -10,20 +10,18 @@ which ones; the table copies each before the first write to it. Without a snapsh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from millpond.backend.changes import Change
 from millpond.backend.expiry import Expiry
-from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
-from typing_extensions import override
 
 from millpond_heap.heap_key import HeapKey
 from millpond_heap.sharing import Sharing
 
-__all__ = ["Groups", "HeapCellTable", "HeapTable", "encoder"]
+__all__ = ["Groups", "HeapTable", "encoder"]
 
 Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 
@@ -50,7 +48,7 @@ class HeapTable:
         self._groups: Groups = {group: {} for group in current.key_group_range}
         self._encode_key = encoder(current.codec)
         self._encode_namespace = encoder(namespaces)
-        self.changed: set[tuple[Any, ...]] | None = set() if track_changes else None
+        self.changed: dict[tuple[Any, ...], Any] | None = {} if track_changes else None
         self.sharing: Sharing | None = None
         self._sweeping: Iterator[tuple[Any, ...]] | None = None
 
@@ -60,10 +58,10 @@ class HeapTable:
             self._sweeping = self._everything()
         current = self._current
         visited = removed = 0
-        with current.turned_to(None, None):
+        with current.turned_away():
             for group, namespace, key, *map_key in islice(self._sweeping, limit):
                 visited += 1
-                current.key_group, current.address = group, key
+                current.turn_to(group, key)
                 value = self._peek(namespace, *map_key)
                 if value is None:
                     continue
@@ -93,6 +91,15 @@ class HeapTable:
     def remove(self, *address: Any) -> None:
         """Remove what is stored under a namespace (and a map key, in a map table)."""
         raise NotImplementedError
+
+    def load(self, key: bytes, value: bytes | None) -> None:
+        """Put a portable row into the table or, for None, remove it."""
+        raise NotImplementedError
+
+    def load_all(self, rows: Sequence[Change]) -> None:
+        """Put portable rows into the table; where that fails, some of them."""
+        for key, value in rows:
+            self.load(key, value)
 
     def count(self) -> int:
         """The number of entries."""
@@ -171,92 +178,8 @@ class HeapTable:
 
     def changes(self) -> list[Change]:
         """The changed entries, serialized and sorted."""
-        changes = (self._change(address) for address in self.changed or ())
-        return sorted(changes, key=lambda row: row[0])
+        raise NotImplementedError
 
     def flushed(self) -> None:
         """Forget the changes: the listeners know them."""
-        self.changed = set()
-
-    def _change(self, address: tuple[Any, ...]) -> Change:
-        raise NotImplementedError
-
-
-class HeapCellTable(HeapTable, CellTable):
-    """Cells in dictionaries."""
-
-    @override
-    def get(self, namespace: Any) -> Any:
-        current = self._current
-        try:
-            by_key = self._groups[current.key_group].get(namespace)
-        except KeyError:
-            raise current.missing() from None
-        return None if by_key is None else by_key.get(current.address)
-
-    @override
-    def _everything(self) -> Iterator[tuple[Any, ...]]:
-        for group, entries in self._groups.items():
-            for namespace in list(entries):
-                for key in list(entries.get(namespace, ())):
-                    yield group, namespace, key
-
-    @override
-    def _peek(self, *address: Any) -> Any:
-        return self.get(*address)
-
-    @override
-    def get_for_update(self, namespace: Any) -> Any:
-        value = self.get(namespace)
-        sharing, current = self.sharing, self._current
-        if sharing is None or value is None:
-            return value
-        owned = sharing.take((current.key_group, namespace, current.address))
-        return value if owned else list(value)
-
-    @override
-    def put(self, namespace: Any, value: Any) -> None:
-        current = self._current
-        entries = self._writable(namespace)
-        try:
-            entries[namespace][current.address] = value
-        except KeyError:
-            entries[namespace] = {current.address: value}
-        if self.changed is not None:
-            self.changed.add((current.key_group, namespace, current.address))
-
-    @override
-    def remove(self, namespace: Any) -> None:
-        current = self._current
-        if self._discard(namespace) is not None and self.changed is not None:
-            self.changed.add((current.key_group, namespace, current.address))
-
-    @override
-    def load(self, key: bytes, value: bytes | None) -> None:
-        group, namespace, address, _ = self._parse(key)
-        entries = self._groups[group]
-        if value is not None:
-            entries.setdefault(namespace, {})[address] = self._serializer.deserialize(value)
-        elif namespace in entries:
-            entries[namespace].pop(address, None)
-            if not entries[namespace]:
-                del entries[namespace]
-
-    def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
-        """Physical key and serialized value of the entries of a frozen group."""
-        serialize = self._serializer.serialize
-        for namespace, by_key in groups[group].items():
-            for key, value in by_key.items():
-                yield self._physical(group, namespace, key), serialize(value)
-
-    @override
-    def count(self) -> int:
-        """The number of entries."""
-        return sum(len(by_key) for group in self._groups.values() for by_key in group.values())
-
-    @override
-    def _change(self, address: tuple[Any, ...]) -> Change:
-        group, namespace, key = address
-        value = self._groups[group].get(namespace, {}).get(key)
-        data = None if value is None else self._serializer.serialize(value)
-        return self._physical(group, namespace, key), data
+        self.changed = {}

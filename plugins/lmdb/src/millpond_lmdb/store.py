@@ -59,8 +59,10 @@ class LmdbStore(ByteStore):
             raise
 
     def _prepare(self, used: int) -> None:
-        # One read transaction serves all gets between two writes; it saves 1 µs per get.
+        # One read transaction, and a cursor of each family, serve all gets between two writes: it
+        # saves 1 µs per get, and the cursor another 0.2, for sorted keys are mostly on its page.
         self._reader: lmdb.Transaction | None = None
+        self._cursors: dict[str, Any] = {}
         self._readers: set[int] = set()
         self._idle = threading.Condition()
         self._databases: dict[str, Any] = {}
@@ -143,6 +145,7 @@ class LmdbStore(ByteStore):
     def _end_reading(self) -> None:
         """End the read transaction before a change: it pins old pages and the map's size."""
         if self._reader is not None:
+            self._cursors.clear()
             self._reader.abort()
             self._reader = None
 
@@ -168,16 +171,33 @@ class LmdbStore(ByteStore):
 
     @override
     def get(self, family: str, key: bytes) -> bytes | None:
+        cursor = self._cursors.get(family) or self._cursor(family)
         try:
-            if self._reader is None:
-                self._reader = self._begin_reading()
             # The value is bytes: the transaction hands out no buffers.
-            value: Any = self._reader.get(store_key(key), db=self._databases[family])
+            if len(key) < LIMIT:
+                return cursor.get(key)  # type: ignore[no-any-return]
+            value = cursor.get(store_key(key))
         except lmdb.Error as error:
             raise self._failure(error) from error
-        if value is None or len(key) < LIMIT:
-            return value  # type: ignore[no-any-return]
-        return unpack(store_key(key), value)[1]
+        return None if value is None else unpack(store_key(key), value)[1]
+
+    def _cursor(self, family: str) -> Any:
+        """The cursor that gets from a family, made after each write."""
+        if self._reader is None:
+            self._reader = self._begin_reading()
+        cursor = self._cursors[family] = self._reader.cursor(self._databases[family])
+        return cursor
+
+    @override
+    def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """In a loop that calls nothing but LMDB: half of what as many calls of ``get`` take."""
+        if not keys or max(map(len, keys)) >= LIMIT:
+            return super().get_many(family, keys)
+        cursor = self._cursors.get(family) or self._cursor(family)
+        try:
+            return list(map(cursor.get, keys))
+        except lmdb.Error as error:
+            raise self._failure(error) from error
 
     @override
     def scan(
@@ -236,14 +256,16 @@ class LmdbStore(ByteStore):
         with self._env.begin(write=True) as transaction:
             for family, changes in batch.items():
                 database = self._databases[family]
-                put, delete = transaction.put, transaction.delete
+                plain: Any = changes
+                if not any(value is None or len(key) >= LIMIT for key, value in changes):
+                    # 0.3 µs a row less than one by one.
+                    transaction.cursor(database).putmulti(plain)
+                    continue
                 for key, value in changes:
                     if value is None:
-                        delete(store_key(key), db=database)
-                    elif len(key) < LIMIT:
-                        put(key, value, db=database)
+                        transaction.delete(store_key(key), db=database)
                     else:
-                        put(*pack(key, value), db=database)
+                        transaction.put(*pack(key, value), db=database)
 
     def _grow(self, needed: int) -> None:
         """Enlarge the map by half, at most by ``max_growth``, at least by what a batch needs."""

@@ -59,7 +59,7 @@ def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> Non
 
 def _chunks(handle: KeyedStateHandle, file: SnapshotFile) -> Iterator[bytes]:
     if file.inline:
-        with decoding(file.path, "its bytes in the handle make no sense"):
+        with decoding(file.path, "its handle gives it an impossible size"):
             data = base64.b64decode(file.inline, validate=True)
         yield data
         return

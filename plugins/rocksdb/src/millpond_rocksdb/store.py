@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -183,6 +183,14 @@ class RocksDBStore(ByteStore):
         except Exception as error:
             raise self._failure(error) from error
         return value
+
+    @override
+    def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """In a loop that calls nothing but RocksDB; its own reading of many keys is no quicker."""
+        try:
+            return list(map(self._columns[family].get, keys))
+        except Exception as error:
+            raise self._failure(error) from error
 
     @override
     def scan(

@@ -7,8 +7,10 @@ keys: key group, key, namespace (and map key), each part self-delimiting.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import islice, repeat
+from operator import itemgetter
 from typing import Any
 
 from typing_extensions import override
@@ -16,6 +18,7 @@ from typing_extensions import override
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Change
+from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
 from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
@@ -24,6 +27,14 @@ __all__ = ["SMALL", "BufferedCellTable", "BufferedTable"]
 
 SMALL = 64
 """The weight in bytes of an almost empty entry."""
+
+_UNREAD: Any = object()
+"""The value of an entry that was not read from the store."""
+
+_VALUE, _CHANGED = 0, 1
+_NOWHERE: Any = object()
+_SLICE = 4096
+"""So many entries of a bulk call are read or changed before the buffer is asked for room."""
 
 
 class BufferedTable:
@@ -79,7 +90,16 @@ class BufferedTable:
 
 
 class BufferedCellTable(BufferedTable, CellTable):
-    """Cells over a byte store; the hot path is one dictionary look-up by address."""
+    """Cells over a byte store.
+
+    Each touched address has an entry: a list of its value (``_UNREAD`` before anyone has asked) and
+    whether the bundle has changed it. The entry of the last access is held: rows come sorted by
+    key, so most accesses find theirs by two comparisons (0.1 µs, a look-up by address takes 0.3).
+    A selected key makes a new prefix, so the prefix object tells whether the key is still the same.
+
+    The buffer has room for so many entries; only values that may be large are weighed (0.2 µs a key
+    less for all others).
+    """
 
     def __init__(
         self,
@@ -91,67 +111,173 @@ class BufferedCellTable(BufferedTable, CellTable):
     ) -> None:
         super().__init__(current, buffer, family, namespaces)
         self._serializer = serializer
-        self._entries: dict[bytes, Any] = {}
-        self._dirty: set[bytes] = set()
-
-    @override
-    def get(self, namespace: Any) -> Any:
-        address = self._address(namespace)
-        try:
-            return self._entries[address]
-        except KeyError:
-            return self._read(address)
-
-    def _read(self, address: bytes) -> Any:
-        self._buffer.reads += 1
-        data = self._buffer.store.get(self._family, address)
-        try:
-            value = None if data is None else self._serializer.deserialize(data)
-        except Exception as error:
-            raise self._unreadable(address, error) from error
-        self._buffer.make_room(SMALL if data is None else len(data) + SMALL)
-        self._entries[address] = value
-        return value
-
-    @override
-    def put(self, namespace: Any, value: Any) -> None:
-        address = self._address(namespace)
-        if address not in self._dirty:
-            self._buffer.make_room(self._serializer.weight(value))
-            self._dirty.add(address)
-        self._entries[address] = value
-
-    @override
-    def remove(self, namespace: Any) -> None:
-        address = self._address(namespace)
-        if address not in self._dirty:
-            self._buffer.make_room(SMALL)
-            self._dirty.add(address)
-        self._entries[address] = None
-
-    @override
-    def load(self, key: bytes, value: bytes | None) -> None:
-        self._entries[key] = None if value is None else self._serializer.deserialize(value)
-        self._dirty.add(key)
-
-    @override
-    def _is_dirty(self, physical: bytes) -> bool:
-        return physical in self._dirty
-
-    @override
-    def changed_entries(self) -> int:
-        return len(self._dirty)
-
-    def changes(self) -> list[Change]:
-        """The dirty entries, serialized and sorted."""
-        entries, serialize = self._entries, self._serializer.serialize
-        changes: list[Change] = []
-        for address in sorted(self._dirty):
-            value = entries[address]
-            changes.append((address, None if value is None else serialize(value)))
-        return changes
+        self._sized = serializer.sized
+        self._within: Any = None
+        self.flushed()
 
     def flushed(self) -> None:
         """Empty the buffer: the changes are stored."""
-        self._entries = {}
-        self._dirty = set()
+        self._entries: dict[bytes, list[Any]] = {}
+        self._prefix: Any = _NOWHERE
+        self._entry: list[Any] = []
+
+    @override
+    def get(self, namespace: Any) -> Any:
+        if self._current.prefix is not self._prefix or namespace is not self._within:
+            self._turn(namespace)
+        value = self._entry[_VALUE]
+        return self._read() if value is _UNREAD else value
+
+    @override
+    def put(self, namespace: Any, value: Any) -> None:
+        if self._current.prefix is not self._prefix or namespace is not self._within:
+            self._turn(namespace)
+        if self._sized and not self._entry[_CHANGED]:
+            self._weigh(self._serializer.weight(value))
+        entry = self._entry
+        entry[_VALUE] = value
+        entry[_CHANGED] = True
+
+    @override
+    def remove(self, namespace: Any) -> None:
+        self._turn(namespace)
+        self._entry[:] = None, True
+
+    @override
+    def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
+        """By loops in C, the store's own apart: a quarter of what single reads cost."""
+        found: list[Any] = []
+        for addresses in self._slices(namespace, keys):
+            cells = list(map(self._entries.get, addresses))
+            if not any(cells):
+                found += self._read_many(addresses)
+                continue
+            values = [_UNREAD if cell is None else cell[_VALUE] for cell in cells]
+            unread = [at for at, value in enumerate(values) if value is _UNREAD]
+            read = self._read_many([addresses[at] for at in unread])
+            for at, value in zip(unread, read, strict=True):
+                values[at] = value
+            found += values
+        return found
+
+    @override
+    def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
+        start = 0
+        for addresses in self._slices(namespace, keys):
+            part = values[start : start + len(addresses)]
+            start += len(addresses)
+            known = list(map(self._entries.get, addresses))
+            large = self._weights(part, known) if self._sized else ()
+            self._buffer.make_room_for(known.count(None), large)
+            self._insert(addresses, part, changed=True)
+
+    def _weights(self, values: list[Any], known: list[Any]) -> Iterator[int]:
+        """The weights of the values that are the first change of their entry."""
+        for value, entry in zip(values, known, strict=True):
+            if value is not None and (entry is None or not entry[_CHANGED]):
+                yield self._serializer.weight(value)
+
+    def _insert(self, addresses: list[bytes], values: list[Any], *, changed: bool) -> None:
+        """Put new entries in the place of those that there were."""
+        entries = map(list, zip(values, repeat(changed)))
+        self._prefix = _NOWHERE
+        self._entries.update(zip(addresses, entries, strict=True))
+
+    def _slices(self, namespace: bytes, keys: SubtaskKeys) -> Iterator[list[bytes]]:
+        """The addresses of keys, so many at a time that the buffer keeps to its limit."""
+        addresses = keys.addresses
+        if namespace:
+            addresses = [prefix + namespace for prefix in addresses]
+        for start in range(0, len(addresses), _SLICE):
+            yield addresses[start : start + _SLICE]
+
+    def _read_many(self, addresses: list[bytes]) -> list[Any]:
+        """Read entries from the store, each once."""
+        distinct = list(dict.fromkeys(addresses))
+        rows = self._buffer.store.get_many(self._family, distinct)
+        self._buffer.reads += len(distinct)
+        values = self._decoded(distinct, rows)
+        large = map(len, filter(None, rows)) if self._sized else ()
+        new = len(distinct) - sum(map(self._entries.__contains__, distinct))
+        self._buffer.make_room_for(new, large)
+        self._insert(distinct, values, changed=False)
+        if len(distinct) == len(addresses):
+            return values
+        by_address = dict(zip(distinct, values, strict=True))
+        return [by_address[address] for address in addresses]
+
+    def _decoded(self, addresses: list[bytes], rows: list[bytes | None]) -> list[Any]:
+        there = [data for data in rows if data is not None]
+        try:
+            values = self._serializer.deserialize_many(there)
+        except Exception:  # noqa: BLE001 - which one it is, reading them singly tells
+            return [self._deserialized(*row) for row in zip(addresses, rows, strict=True)]
+        if len(there) == len(rows):
+            return values
+        each = iter(values)
+        return [None if data is None else next(each) for data in rows]
+
+    def _deserialized(self, address: bytes, data: bytes | None) -> Any:
+        try:
+            return None if data is None else self._serializer.deserialize(data)
+        except Exception as error:
+            raise self._unreadable(address, error) from error
+
+    def _turn(self, namespace: Any) -> None:
+        """Hold the entry of the current key and a namespace."""
+        prefix = self._current.prefix
+        if prefix is None:
+            raise self._current.missing()
+        address = prefix + namespace
+        entry = self._entries.get(address)
+        if entry is None:
+            buffer = self._buffer
+            buffer.room -= buffer.entry_cost  # as make_room does: a call less
+            if buffer.room < 0:
+                buffer.flush()
+            entry = self._entries[address] = [_UNREAD, False]
+        self._prefix, self._within = prefix, namespace
+        self._held, self._entry = address, entry
+
+    def _read(self) -> Any:
+        """Read the held entry."""
+        address, buffer = self._held, self._buffer
+        buffer.reads += 1
+        data = buffer.store.get(self._family, address)
+        if data is None:
+            self._entry[_VALUE] = None
+            return None
+        value = self._deserialized(address, data)
+        if self._sized:
+            self._weigh(len(data))
+        self._entry[_VALUE] = value
+        return value
+
+    def _weigh(self, weight: int) -> None:
+        """Account for a large held entry, which is held again where that has led to a flush."""
+        if weight > self._buffer.entry_cost:
+            self._buffer.make_room(weight)
+            if self._prefix is _NOWHERE:
+                self._turn(self._within)
+
+    @override
+    def load(self, key: bytes, value: bytes | None) -> None:
+        loaded = None if value is None else self._serializer.deserialize(value)
+        self._entries.setdefault(key, [_UNREAD, False])[:] = loaded, True
+
+    @override
+    def _is_dirty(self, physical: bytes) -> bool:
+        return physical in self._entries and self._entries[physical][_CHANGED]
+
+    @override
+    def changed_entries(self) -> int:
+        return sum(changed for _, changed in self._entries.values())
+
+    def changes(self) -> list[Change]:
+        """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
+        serialize = self._serializer.serialize
+        return [
+            (address, None if value is None else serialize(value))
+            for address, (value, changed) in sorted(self._entries.items(), key=itemgetter(0))
+            if changed
+        ]

@@ -63,6 +63,10 @@ class ByteStore(ABC):
             StoreDamagedError: the value cannot be read.
         """
 
+    def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """``get`` for each of the keys; override it where the store has a quicker way."""
+        return [self.get(family, key) for key in keys]
+
     @abstractmethod
     def scan(
         self, family: str, start: bytes, end: bytes | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -21,10 +21,10 @@ _CHUNK = 1024
 class WriteBuffer:
     """Accounts for the changes that tables hold back, and reads from the store.
 
-    Args:
-        flush: called when the buffer has no room for another entry.
-
     Attributes:
+        flush: called when the buffer has no room for another entry.
+        entry_cost: the bytes that each entry takes at least, so that only so many fit.
+        room: the bytes that are left.
         store: the store that flushes write to.
         reads: the number of rows that tables have read since the store was opened.
     """
@@ -39,21 +39,27 @@ class WriteBuffer:
         self.store = store
         self.reads = 0
         self._current = current
-        self._flush = flush
+        self.flush = flush
         limits = parameters.config.buffer
-        self._entry_cost = max(1, limits.max_bytes // limits.max_entries)
+        self.entry_cost = max(1, limits.max_bytes // limits.max_entries)
         self._max_bytes: int = limits.max_bytes
-        self._room: int = self._max_bytes
+        self.room: int = self._max_bytes
 
     def make_room(self, weight: int) -> None:
         """Account for a buffered entry of ``weight`` bytes; flush early at the limit."""
-        self._room -= max(self._entry_cost, weight)
-        if self._room < 0:
-            self._flush()
+        self.room -= weight if weight > self.entry_cost else self.entry_cost  # noqa: FURB136 - a call less
+        if self.room < 0:
+            self.flush()
+
+    def make_room_for(self, count: int, weights: Iterable[int]) -> None:
+        """Account for so many new entries, and for those of the weights that are large."""
+        self.room -= count * self.entry_cost + sum(w for w in weights if w > self.entry_cost)
+        if self.room < 0:
+            self.flush()
 
     def emptied(self) -> None:
         """Note that all changes are stored."""
-        self._room = self._max_bytes
+        self.room = self._max_bytes
 
     def family(self, name: str) -> str:
         """The family of a state, created if it is missing."""

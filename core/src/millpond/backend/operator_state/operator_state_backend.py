@@ -9,7 +9,6 @@ from typing import Any
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
-from millpond.backend.migration import refusal
 from millpond.backend.operator_state.frozen_state import (
     FrozenState,
     Mode,
@@ -18,6 +17,7 @@ from millpond.backend.operator_state.frozen_state import (
 )
 from millpond.backend.operator_state.kinds import BroadcastState, OperatorListState
 from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.backend.state_compatibility import refusal
 from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,

@@ -66,6 +66,33 @@ class _AppendingRawState(RawState, MergesNamespaces):
         """Store an accumulator."""
         self._table.put(self._namespace, self._check(accumulator, "the accumulator"))
 
+    @override
+    def clear_many(self, keys: Any) -> None:
+        chosen: Any = self._many.choose(keys)
+        self._table.put_many(self._namespace, chosen, [None] * len(chosen))
+
+    @override
+    def read_many(self, keys: Any) -> list[Any]:
+        result = self._result
+        return [None if each is None else result(each) for each in self._accumulators(keys)]
+
+    def _accumulators(self, keys: Any) -> list[Any]:
+        stored = self._table.get_many(self._namespace, keys)
+        copy = self._copy
+        return stored if self._immutable else [None if v is None else copy(v) for v in stored]
+
+    @override
+    def append_many(self, keys: Any, values: list[Any]) -> None:
+        if not keys.distinct:
+            super().append_many(keys, values)
+            return
+        before, add, check = self._accumulators(keys), self._accumulate, self._check
+        after = [
+            check(add(old, value), "the accumulator")
+            for old, value in zip(before, values, strict=True)
+        ]
+        self._table.put_many(self._namespace, keys, after)
+
 
 class RawReducingState(_AppendingRawState, ReducingState[Any]):
     """A reduction."""

@@ -47,6 +47,7 @@ class RawValueState(RawState, ValueOverCells):
         super().__init__(descriptor, namespace_codec, table)
         default = descriptor.default
         self._default = None if default is None else self._check(default)
+        self._trusted = self._serializer.trusted_type
 
     @override
     def value(self) -> Any:
@@ -59,6 +60,10 @@ class RawValueState(RawState, ValueOverCells):
 
     @override
     def update(self, value: Any) -> None:
+        if type(value) is self._trusted:
+            # No check: a call less, 0.06 µs of an update's 0.3.
+            self._table.put(self._namespace, value)
+            return
         if value is None:
             self._table.remove(self._namespace)
             return
@@ -68,3 +73,15 @@ class RawValueState(RawState, ValueOverCells):
             error.place = self._place
             raise
         self._table.put(self._namespace, checked)
+
+    @override
+    def read_many(self, keys: Any) -> list[Any]:
+        stored = self._table.get_many(self._namespace, keys)
+        default, copy = self._default, self._copy
+        if default is not None:
+            stored = [default if value is None else value for value in stored]
+        return stored if self._immutable else [None if v is None else copy(v) for v in stored]
+
+    @override
+    def write_many(self, keys: Any, values: list[Any]) -> None:
+        self._table.put_many(self._namespace, keys, values)

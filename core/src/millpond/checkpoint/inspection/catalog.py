@@ -136,7 +136,7 @@ def complete_parts(
         if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
         if absent := _as_text(everything - covered.keys()):
-            reason = "no row has had one of them yet, or the folder of their subtask is gone"
+            reason = "no row with one of them has come yet, or their subtask's folder is gone"
             _LOG.warning("%s: no snapshot holds the key groups %s: %s", what, absent, reason)
     return parts
 
@@ -146,7 +146,8 @@ def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
     total = parts[0].max_parallelism
     if any(part.max_parallelism != total for part in parts):
         numbers = sorted({part.max_parallelism for part in parts})
-        raise RestoreError("a checkpoint", (f"its parts are of {numbers} key groups",))
+        reason = f"its parts have different numbers of key groups: {numbers}"
+        raise RestoreError("a checkpoint", (reason,))
     return total
 
 

@@ -125,7 +125,7 @@ class StoredOperator:
     def codec(self, state: str, *, exact: bool = False) -> TableCodec:
         """What turns a state's rows into a table's."""
         meta = self.state(state)
-        with decoding(str(self.operator), f"the types of state {meta.name!r} make no sense"):
+        with decoding(str(self.operator), f"the types of state {meta.name!r} cannot be read"):
             return TableCodec(self.key, meta, self.max_parallelism, exact=exact)
 
     def part(self, number: int) -> StoredOperator:
@@ -280,5 +280,5 @@ def pick_operator(
     if len(found) == 1:
         return found[0]
     known = ", ".join(str(each.operator) for each in operators)
-    cause = "several operators fit" if found else f"there is no operator {name!r}"
+    cause = "several operators match" if found else f"there is no operator {name!r}"
     raise RestoreError(where, (f"{cause}; name one with --operator: {known}",))

@@ -56,7 +56,7 @@ def _finite(digits: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands twice in an object")
+        raise ValueError("a name appears twice in an object")
     return found
 
 
@@ -153,7 +153,7 @@ def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, A
     if any(key is None for key, _ in made):
         raise ValueError("a key is null")
     if len({repr(key) for key, _ in made}) != len(made):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return made
 
 

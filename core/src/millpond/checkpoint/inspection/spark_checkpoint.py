@@ -19,6 +19,7 @@ __all__ = [
     "has_query_metadata",
     "is_spark_checkpoint",
     "last_batch",
+    "last_batch_or_none",
     "parse_query_id",
     "query_id",
 ]
@@ -55,8 +56,13 @@ def has_query_metadata(checkpoint: CheckpointStorage) -> bool:
 
 def last_batch(checkpoint: CheckpointStorage) -> int:
     """The last micro-batch that the query has committed; RestoreError before the first."""
-    names = [path.rpartition("/")[2] for path in checkpoint.list(_COMMITS)]
-    batches = [int(name) for name in names if name.isdigit()]
-    if not batches:
+    batch = last_batch_or_none(checkpoint)
+    if batch is None:
         raise RestoreError(public_uri(checkpoint.uri), ("the query has not committed a batch yet",))
-    return max(batches)
+    return batch
+
+
+def last_batch_or_none(checkpoint: CheckpointStorage) -> int | None:
+    """The last micro-batch that the query has committed; None before the first."""
+    names = [path.rpartition("/")[2] for path in checkpoint.list(_COMMITS)]
+    return max((int(name) for name in names if name.isdigit()), default=None)

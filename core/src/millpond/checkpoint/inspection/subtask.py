@@ -75,7 +75,7 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
         if (handle.key_group_range, handle.checkpoint_id) == expected:
             found.append(handle)
         else:
-            broken[path] = f"it speaks of checkpoint {handle.checkpoint_id} of other key groups"
+            broken[path] = f"it describes checkpoint {handle.checkpoint_id} of other key groups"
     found.sort(key=lambda handle: handle.checkpoint_id)
     one = next(iter(files.values()))
     numbers = {path: file.checkpoint_id for path, file in files.items()}

@@ -40,7 +40,7 @@ def verify_file(
         layout = KeyLayout(handle.max_parallelism)
         verify_rows(handle.storage, file, layout, limits)
     elif file.inline:
-        with decoding(file.path, "its bytes in the handle make no sense"):
+        with decoding(file.path, "its handle gives it an impossible size"):
             data = base64.b64decode(file.inline, validate=True)
         if hashlib.sha256(data).hexdigest() != file.digest:
             raise CorruptSnapshotError(file.path, "its digest is wrong")

@@ -40,6 +40,7 @@ __all__ = [
     "read_savepoint",
     "state_folder",
     "unfinished",
+    "why_no_savepoint",
     "write_savepoint",
 ]
 
@@ -47,6 +48,8 @@ METADATA_FILE = "savepoint.json"
 MARKER_ENDING = ".writing"
 """Of the file that says, in a savepoint's own directory, that somebody writes there."""
 SAVEPOINT_FORMAT = "savepoint"
+_TOLD = 5
+"""So many places are named in a message."""
 
 
 @attrs.frozen
@@ -190,7 +193,21 @@ def _metadata(handle: SavepointHandle, path: str) -> bytes:
     try:
         return handle.storage.read_all(handle.path(METADATA_FILE))
     except CorruptSnapshotError as error:
-        raise CorruptSnapshotError(path, unfinished(handle) or error.reason) from error
+        raise CorruptSnapshotError(path, why_no_savepoint(handle) or error.reason) from error
+
+
+def why_no_savepoint(handle: SavepointHandle) -> str:
+    """What a place is that is not a savepoint; empty if nothing tells.
+
+    Somebody has begun to write one there, or there are some below it.
+    """
+    root, ending = handle.path("x")[:-1], f"/{METADATA_FILE}"
+    below = [path for path in handle.storage.list(handle.folder) if path.endswith(ending)]
+    found = [path.removeprefix(root).removesuffix(ending) for path in below]
+    if not found:
+        return unfinished(handle)
+    more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+    return f"expected a savepoint here; found savepoints in {', '.join(found[:_TOLD])}{more}"
 
 
 def read_savepoint(handle: SavepointHandle) -> Savepoint:

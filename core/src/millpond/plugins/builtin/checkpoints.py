@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from millpond.backend.keyed import KeyedStateBackend
@@ -15,6 +16,7 @@ from millpond.checkpoint.savepoint.savepoint_strategy import SavepointStrategy
 from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.checkpoint.strategies.changelog import ChangelogStrategy
 from millpond.checkpoint.strategies.full import FullStrategy
+from millpond.config import Config
 from millpond.hookspecs import hookimpl
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.file_systems import (
@@ -48,11 +50,13 @@ def millpond_restore_operation(
 
 
 @hookimpl
-def millpond_checkpoint_storages() -> Mapping[str, Callable[[str], CheckpointStorage]]:
+def millpond_checkpoint_storages(
+    config: Config,
+) -> Mapping[str, Callable[[str], CheckpointStorage]]:
     """Provide memory, local directories, pyarrow's file systems, and fsspec's if installed."""
     return {
         **dict.fromkeys(fsspec_schemes(), open_fsspec_storage),
-        **dict.fromkeys(PYARROW_SCHEMES, open_file_storage),
+        **dict.fromkeys(PYARROW_SCHEMES, partial(open_file_storage, config=config)),
         "file": open_local_storage,
         "memory": MemoryStorage,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from typing import Any, ClassVar, Self
 
 import attrs
@@ -12,13 +12,14 @@ from typing_extensions import override
 
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
+from millpond.runtime.windows.trigger_base import Trigger
 from millpond.runtime.windows.triggers import (
     EventTimeTrigger,
     NeverTrigger,
     ProcessingTimeTrigger,
-    Trigger,
 )
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow, milliseconds, window_of
+from millpond.runtime.windows.zoned import WallClock, zone_named
 
 __all__ = [
     "EventTimeSessionWindows",
@@ -63,23 +64,37 @@ class WindowAssigner(ABC):
 class _Tumbling(WindowAssigner):
     size: int = attrs.field(validator=_TIME)
     offset: int = attrs.field(default=0, validator=_TIME)
+    time_zone: tzinfo | None = attrs.field(default=None, converter=zone_named)
+    _clock: WallClock | None = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.size <= 0 or abs(self.offset) >= self.size:
             reason = f"a size of {self.size} ms with an offset of {self.offset} ms makes no windows"
             raise ConfigError("size", reason, type(self).__name__)
+        zone = self.time_zone
+        clock = None if zone is None else WallClock(zone, self.size, self.offset)
+        object.__setattr__(self, "_clock", clock)
 
     @classmethod
-    def of(cls, size: Length, offset: Length = 0) -> Self:
+    def of(cls, size: Length, offset: Length = 0, *, time_zone: str | tzinfo | None = None) -> Self:
         """Windows of a size, one after the other, which begin at multiples of it plus an offset.
 
+        Args:
+            size: of a window.
+            offset: where windows begin, after multiples of the size since 1970.
+            time_zone: whose clocks tell the time, such as ``"Europe/Berlin"``; UTC without it.
+                Then a day begins at local midnight and may have 23 or 25 hours.
+
         Raises:
-            ConfigError: the size is not positive, or the offset not below it.
+            ConfigError: the size is not positive, the offset not below it, or there is no such
+                time zone.
         """
-        return cls(milliseconds(size, "size"), milliseconds(offset, "offset"))
+        return cls(milliseconds(size, "size"), milliseconds(offset, "offset"), time_zone)
 
     @override
     def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        if self._clock is not None:
+            return (self._clock.window_at(timestamp),)
         start = timestamp - (timestamp - self.offset) % self.size
         return (window_of(start, start + self.size),)
 

@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self
 
 import attrs
 from typing_extensions import TypeVar
 
-from millpond.arguments import check_type
+from millpond.arguments import INT64, check_type, check_within
 from millpond.errors import ConfigError, brief
-from millpond.runtime.windows.assigners import WindowAssigner
-from millpond.runtime.windows.triggers import Trigger
+from millpond.runtime.side_outputs import OutputTag
+from millpond.runtime.windows.assigners import GlobalWindows, WindowAssigner
+from millpond.runtime.windows.evictors import CountEvictor, Evictor
+from millpond.runtime.windows.trigger_base import Trigger
+from millpond.runtime.windows.triggers import CountTrigger, PurgingTrigger
 from millpond.runtime.windows.window import milliseconds
 from millpond.runtime.windows.window_contents import (
+    ProcessWindowFunction,
     WindowContents,
     WindowFunction,
     aggregated,
+    evicting,
     kept,
     reduced,
 )
 from millpond.runtime.windows.window_operator import LateRow, WindowOperator
-from millpond.state import AggregateFunction
+from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+)
 from millpond.types import DeclaredType
 
-__all__ = ["Windowing", "window"]
+__all__ = ["Windowing", "count_window", "window"]
 
 T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", default=Any)
+
+
+@attrs.frozen
+class _Tagged:
+    """Sends a late row to a side output."""
+
+    tag: OutputTag
+
+    def __call__(self, row: Any) -> Any:
+        return self.tag, row
 
 
 @attrs.frozen
@@ -44,11 +65,17 @@ class Windowing:
     _trigger: Trigger
     _lateness: int = 0
     _late: Callable[[Any], Any] | None = None
+    _evictor: Evictor | None = None
 
     def trigger(self, trigger: Trigger) -> Self:
         """Use another trigger than the assigner's own."""
         check_type("trigger", trigger, Trigger)
         return attrs.evolve(self, trigger=trigger)
+
+    def evictor(self, evictor: Evictor) -> Self:
+        """Drop elements when a window fires; windows then keep all elements, also to reduce."""
+        check_type("evictor", evictor, Evictor)
+        return attrs.evolve(self, evictor=evictor)
 
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
         """Keep windows for this long after their end; late rows then fire them again.
@@ -61,10 +88,15 @@ class Windowing:
             raise ConfigError("allowed_lateness", f"{length} ms is negative", "windows")
         return attrs.evolve(self, lateness=length)
 
-    def side_output_late_data(self, make: Callable[[Any], Any] = LateRow) -> Self:
-        """Yield rows that are too late, made into output by a function; else they are dropped."""
-        check_type("make", make, Callable)
-        return attrs.evolve(self, late=make)
+    def side_output_late_data(self, make: Callable[[Any], Any] | OutputTag = LateRow) -> Self:
+        """Have rows that are too late come out; else they are dropped.
+
+        Args:
+            make: the tag of the side output that they go to, or a function that makes them rows
+                of the main output.
+        """
+        check_type("make", make, Callable | OutputTag)
+        return attrs.evolve(self, late=_Tagged(make) if isinstance(make, OutputTag) else make)
 
     def reduce(
         self,
@@ -82,16 +114,45 @@ class Windowing:
             window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``; by default
                 windows give key, start and end in ms, and the value.
         """
-        return self._operator(reduced(reduce_function, value_type, value, window_function))
+        if self._evictor is None:
+            return self._operator(reduced(reduce_function, value_type, value, window_function))
+        required = ReducingStateDescriptor("reduce", reduce_function, value_type)
+        reduce = partial(_reduce, required.reduce_function)
+        return self._operator(evicting(self._evictor, value_type, value, reduce, window_function))
 
     def aggregate(
         self,
         aggregate_function: AggregateFunction[Any, ACC, OUT],
         accumulator_type: DeclaredType[ACC],
         window_function: WindowFunction[OUT] | None = None,
+        *,
+        element_type: DeclaredType[T] | None = None,
+        value: str | Callable[[Any], T] | None = None,
     ) -> WindowOperator:
-        """Keep one accumulator a window, to which rows are added as they come."""
-        return self._operator(aggregated(aggregate_function, accumulator_type, window_function))
+        """Keep one accumulator a window, to which rows are added as they come.
+
+        Args:
+            aggregate_function: how rows, or their values, become an accumulator and a result.
+            accumulator_type: the type of the accumulator.
+            window_function: as in ``reduce``.
+            element_type: the type of the values, which windows with an evictor keep.
+            value: what is added of a row: a field, or a function of the row; the row without it.
+
+        Raises:
+            ConfigError: the windows have an evictor, and not both of the last are given.
+        """
+        if self._evictor is None:
+            return self._operator(
+                aggregated(aggregate_function, accumulator_type, value, window_function)
+            )
+        if element_type is None or value is None:
+            reason = "an evictor needs the elements: give element_type= and value="
+            raise ConfigError("evictor", reason, "aggregate(...)")
+        required = AggregatingStateDescriptor("aggregate", aggregate_function, accumulator_type)
+        aggregate = partial(_aggregate, required.aggregate_function)
+        return self._operator(
+            evicting(self._evictor, element_type, value, aggregate, window_function)
+        )
 
     def process(
         self,
@@ -106,10 +167,24 @@ class Windowing:
             element_type: the type of what is kept.
             value: what is kept of a row: a field, or a function of the row.
         """
-        return self._operator(kept(element_type, value, window_function))
+        if self._evictor is None:
+            return self._operator(kept(element_type, value, window_function))
+        check_type("window_function", window_function, ProcessWindowFunction | Callable)
+        return self._operator(evicting(self._evictor, element_type, value, list, window_function))
 
     def _operator(self, contents: WindowContents) -> WindowOperator:
         return WindowOperator(self._assigner, self._trigger, contents, self._lateness, self._late)
+
+
+def _reduce(reduce_function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    return functools.reduce(reduce_function, values) if values else None
+
+
+def _aggregate(function: AggregateFunction, values: Sequence[Any]) -> Any:
+    accumulator = function.create_accumulator()
+    for value in values:
+        accumulator = function.add(value, accumulator)
+    return function.get_result(accumulator)
 
 
 def window(assigner: WindowAssigner) -> Windowing:
@@ -120,3 +195,18 @@ def window(assigner: WindowAssigner) -> Windowing:
         )
         raise ConfigError("assigner", reason, "window(...)")
     return Windowing(assigner, assigner.default_trigger())
+
+
+def count_window(size: int, slide: int | None = None) -> Windowing:
+    """Windows of the last ``size`` rows of a key, each ``slide`` rows; as PyFlink's.
+
+    Without ``slide`` each row is in one window, and a window fires once, when it is full.
+
+    Raises:
+        ConfigError: size or slide is not positive.
+    """
+    check_within("size", size, 1, INT64[1])
+    windows = window(GlobalWindows.create())
+    if slide is None:
+        return windows.trigger(PurgingTrigger.of(CountTrigger.of(size)))
+    return windows.evictor(CountEvictor.of(size)).trigger(CountTrigger.of(slide))

@@ -1,20 +1,23 @@
-"""Triggers: when a window's function is called. Names and rules are Flink's."""
+"""The triggers that fire at a window's end, by count, or never. Names and rules are Flink's."""
 
 from __future__ import annotations
 
-import enum
 import operator
-from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
-from typing_extensions import TypeVar, override
+from typing_extensions import override
 
 from millpond.arguments import typed
 from millpond.errors import ConfigError, brief
-from millpond.runtime.timer_service import TimeDomain
+from millpond.runtime.windows.trigger_base import (
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
 from millpond.runtime.windows.window import TimeWindow
-from millpond.state import ReducingStateDescriptor, State, StateDescriptor
+from millpond.state import ReducingStateDescriptor
 
 __all__ = [
     "CountTrigger",
@@ -22,135 +25,77 @@ __all__ = [
     "NeverTrigger",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
-    "Trigger",
-    "TriggerContext",
-    "TriggerResult",
 ]
-
-
-S = TypeVar("S", bound=State, default=Any)
-
-
-class TriggerResult(enum.Flag):
-    """What a trigger wants: nothing, a call of the window's function, its elements dropped."""
-
-    CONTINUE = 0
-    FIRE = 1
-    PURGE = 2
-    FIRE_AND_PURGE = 3
-
-
-class TriggerContext(Protocol):
-    """What a trigger works with: the current key and window."""
-
-    window: TimeWindow
-
-    def current_watermark(self) -> int:
-        """The watermark in ms."""
-
-    def current_processing_time(self) -> int:
-        """The processing time in ms."""
-
-    def register(self, domain: TimeDomain, timestamp: int) -> None:
-        """Have the trigger called for the window at a time."""
-
-    def delete(self, domain: TimeDomain, timestamp: int) -> None:
-        """Take such a call back."""
-
-    def state(self, descriptor: StateDescriptor[S]) -> S:
-        """A state of the trigger, of the current key and window."""
-
-
-class Trigger(ABC):
-    """Decides when a window fires; it holds nothing itself, so one serves all windows."""
-
-    @abstractmethod
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """An element was added to the window.
-
-        Args:
-            element: the row.
-            timestamp: the row's event time in ms, also in windows of processing time;
-                MIN_TIMESTAMP where it has none.
-            context: the key's and the window's.
-        """
-
-    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        """A time that was registered has come, or that at which the window is dropped."""
-        return TriggerResult.CONTINUE
-
-    def can_merge(self) -> bool:
-        """Whether the trigger serves windows that merge: by default, if it defines ``on_merge``.
-
-        Windows are refused when the job is built where it does not.
-        """
-        return type(self).on_merge is not Trigger.on_merge
-
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        """The context's window has come from others; join what was kept for them.
-
-        Raises:
-            ConfigError: the trigger does not serve windows that merge.
-        """
-        raise ConfigError("trigger", f"{type(self).__name__} cannot merge windows", "windows")
-
-    def clear(self, context: TriggerContext) -> None:
-        """The window is over: drop what was kept for it."""
 
 
 @attrs.frozen
 class EventTimeTrigger(Trigger):
     """Fires when the watermark reaches the window's end, then at each late element."""
 
+    @classmethod
+    def create(cls) -> EventTimeTrigger:
+        """The trigger; named as in Flink."""
+        return cls()
+
     @override
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        end = context.window.max_timestamp()
-        if end <= context.current_watermark():
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
             return TriggerResult.FIRE
-        context.register(TimeDomain.EVENT_TIME, end)
+        ctx.register_event_time_timer(end)
         return TriggerResult.CONTINUE
 
     @override
-    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        due = domain is TimeDomain.EVENT_TIME and timestamp == context.window.max_timestamp()
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        due = time == window.max_timestamp()
         return TriggerResult.FIRE if due else TriggerResult.CONTINUE
 
     @override
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
         # Of a window that is past its end the element that joined it makes on_element fire.
-        end = context.window.max_timestamp()
-        if end > context.current_watermark():
-            context.register(TimeDomain.EVENT_TIME, end)
+        end = window.max_timestamp()
+        if end > ctx.get_current_watermark():
+            ctx.register_event_time_timer(end)
 
     @override
-    def clear(self, context: TriggerContext) -> None:
-        context.delete(TimeDomain.EVENT_TIME, context.window.max_timestamp())
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
 
 
 @attrs.frozen
 class ProcessingTimeTrigger(Trigger):
     """Fires when the processing time has passed the window's end."""
 
+    @classmethod
+    def create(cls) -> ProcessingTimeTrigger:
+        """The trigger; named as in Flink."""
+        return cls()
+
     @override
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
         """An element never fires, the timer does."""
-        context.register(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
+        ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
     @override
-    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        due = domain is TimeDomain.PROCESSING_TIME
-        return TriggerResult.FIRE if due else TriggerResult.CONTINUE
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return TriggerResult.FIRE
 
     @override
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        end = context.window.max_timestamp()
-        if end > context.current_processing_time():
-            context.register(TimeDomain.PROCESSING_TIME, end)
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        end = window.max_timestamp()
+        if end > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(end)
 
     @override
-    def clear(self, context: TriggerContext) -> None:
-        context.delete(TimeDomain.PROCESSING_TIME, context.window.max_timestamp())
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
 
 
 @attrs.frozen
@@ -158,8 +103,14 @@ class NeverTrigger(Trigger):
     """Never fires."""
 
     @override
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
         return TriggerResult.CONTINUE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        """Nothing was kept."""
 
 
 _COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
@@ -182,8 +133,10 @@ class CountTrigger(Trigger):
         return cls(max_count)
 
     @override
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        count = context.state(_COUNT)
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        count = ctx.get_partitioned_state(_COUNT)
         count.add(1)
         if (count.get() or 0) < self.max_count:
             return TriggerResult.CONTINUE
@@ -191,12 +144,12 @@ class CountTrigger(Trigger):
         return TriggerResult.FIRE
 
     @override
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        context.state(_COUNT).merge_namespaces(context.window, merged)
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_COUNT)
 
     @override
-    def clear(self, context: TriggerContext) -> None:
-        context.state(_COUNT).clear()
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(_COUNT).clear()
 
 
 @attrs.frozen
@@ -217,20 +170,28 @@ class PurgingTrigger(Trigger):
 
     @staticmethod
     def _purging(result: TriggerResult) -> TriggerResult:
-        return TriggerResult.FIRE_AND_PURGE if TriggerResult.FIRE in result else result
+        return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
     @override
-    def on_element(self, element: Any, timestamp: int, context: TriggerContext) -> TriggerResult:
-        return self._purging(self.inner.on_element(element, timestamp, context))
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return self._purging(self.inner.on_element(element, timestamp, window, ctx))
 
     @override
-    def on_time(self, domain: TimeDomain, timestamp: int, context: TriggerContext) -> TriggerResult:
-        return self._purging(self.inner.on_time(domain, timestamp, context))
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        return self._purging(self.inner.on_event_time(time, window, ctx))
 
     @override
-    def on_merge(self, merged: list[TimeWindow], context: TriggerContext) -> None:
-        self.inner.on_merge(merged, context)
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return self._purging(self.inner.on_processing_time(time, window, ctx))
 
     @override
-    def clear(self, context: TriggerContext) -> None:
-        self.inner.clear(context)
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        self.inner.on_merge(window, ctx)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        self.inner.clear(window, ctx)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeAlias
 
 import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
+from millpond.runtime.functions import RuntimeContext
+from millpond.runtime.named_rows import selector
 from millpond.runtime.results import rows_of
-from millpond.runtime.rows import selector
 from millpond.runtime.timer_service import TimerService
+from millpond.runtime.windows.evictors import Eviction, Evictor
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import (
     AggregateFunction,
@@ -31,8 +33,10 @@ __all__ = [
     "WindowContext",
     "aggregated",
     "as_window_function",
+    "evicting",
     "kept",
     "reduced",
+    "users_own",
 ]
 
 _NAME = "window-contents"
@@ -89,6 +93,9 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
     the key, in Flink's order: ``ProcessWindowFunction[list[float], tuple[str, float], str]``.
     """
 
+    def open(self, context: RuntimeContext) -> None:
+        """Prepare; called once per subtask, before the first row."""
+
     @abstractmethod
     def process(self, key: K, context: WindowContext, elements: IN) -> Iterable[OUT]:
         """Turn a window's elements, or its one reduced or aggregated value, into output rows."""
@@ -96,9 +103,14 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
     def clear(self, context: WindowContext) -> None:
         """The window is over: drop its ``window_state``."""
 
+    def close(self) -> None:
+        """Release what ``open`` acquired; called after the last row, also after a failure."""
+
 
 class _Plain(ProcessWindowFunction):
     """Key, start and end in ms, and the value; keys and values of several parts are spread."""
+
+    users = None
 
     @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
@@ -111,7 +123,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 class _ByCallable(ProcessWindowFunction):
     def __init__(self, function: Callable[[Any, TimeWindow, Any], Iterable[Any]]) -> None:
-        self._function = function
+        self.users = self._function = function
 
     @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
@@ -132,11 +144,14 @@ class WindowContents:
         descriptor: of the state that holds them, under the window as its namespace.
         select: what is kept of a row.
         function: called when a window fires.
+        eviction: None where windows have no evictor. Else the state is a list of the elements
+            with their times.
     """
 
     descriptor: StateDescriptor
     select: Callable[[Any], Any]
     function: ProcessWindowFunction
+    eviction: Eviction | None = None
 
     def is_empty(self, held: Any) -> bool:
         """Whether the state holds nothing, so that there is nothing to fire."""
@@ -149,6 +164,12 @@ def as_window_function(given: WindowFunction[Any] | None) -> ProcessWindowFuncti
     if given is None:
         return _Plain()
     return given if isinstance(given, ProcessWindowFunction) else _ByCallable(given)
+
+
+def users_own(function: ProcessWindowFunction) -> Callable[..., Any] | None:
+    """What the user has written of a windows' function; None where it is all ours."""
+    users: Callable[..., Any] | None = getattr(function, "users", function.process)
+    return users
 
 
 def _row(row: Any) -> Any:
@@ -169,11 +190,27 @@ def reduced(
 def aggregated(
     aggregate_function: AggregateFunction[Any, ACC, OUT],
     accumulator_type: DeclaredType[ACC],
+    value: str | Callable[[Any], Any] | None,
     function: WindowFunction[OUT] | None,
 ) -> WindowContents:
-    """Windows that keep an accumulator, to which whole rows are added."""
+    """Windows that keep an accumulator, to which rows, or values of theirs, are added."""
     descriptor = AggregatingStateDescriptor(_NAME, aggregate_function, accumulator_type)
-    return WindowContents(descriptor, _row, as_window_function(function))
+    select = _row if value is None else selector(value, "value")
+    return WindowContents(descriptor, select, as_window_function(function))
+
+
+def evicting(
+    evictor: Evictor,
+    element_type: DeclaredType[Any],
+    value: str | Callable[[Any], Any],
+    result: Callable[[Sequence[Any]], Any],
+    function: WindowFunction[Any] | None,
+) -> WindowContents:
+    """Windows that keep all elements with their times, from which an evictor takes some."""
+    timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
+    descriptor = ListStateDescriptor(_NAME, timestamped)
+    select, eviction = selector(value, "value"), Eviction(evictor, result)
+    return WindowContents(descriptor, select, as_window_function(function), eviction)
 
 
 def kept(

@@ -13,11 +13,12 @@ from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeCon
 from millpond.runtime.results import rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.runtime.windows.assigners import WindowAssigner
+from millpond.runtime.windows.evictors import Eviction, TimestampedValue
 from millpond.runtime.windows.merging import MergingWindowSet
-from millpond.runtime.windows.triggers import Trigger, TriggerResult
+from millpond.runtime.windows.trigger_base import Trigger, TriggerResult
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
-from millpond.runtime.windows.window_contents import WindowContents, WindowContext
-from millpond.state import ListStateDescriptor, State, StateDescriptor
+from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
+from millpond.state import ListStateDescriptor, MergingState, State, StateDescriptor
 from millpond.types import DeclaredKeyType
 
 __all__ = ["LateRow", "WindowOperator"]
@@ -42,22 +43,41 @@ class _TriggerContext:
     timers: TimerService
     window: TimeWindow = GLOBAL_WINDOW
 
-    def current_watermark(self) -> int:
+    merged: list[TimeWindow] = attrs.field(factory=list)
+
+    def get_current_watermark(self) -> int:
         return self.timers.current_watermark()
 
-    def current_processing_time(self) -> int:
+    def get_current_processing_time(self) -> int:
         return self.timers.current_processing_time()
 
-    def register(self, domain: TimeDomain, timestamp: int) -> None:
-        self.timers.register(domain, timestamp, self.window)
+    def register_event_time_timer(self, time: int) -> None:
+        self.timers.register(TimeDomain.EVENT_TIME, time, self.window)
 
-    def delete(self, domain: TimeDomain, timestamp: int) -> None:
+    def register_processing_time_timer(self, time: int) -> None:
+        self.timers.register(TimeDomain.PROCESSING_TIME, time, self.window)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self._delete(TimeDomain.EVENT_TIME, time)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self._delete(TimeDomain.PROCESSING_TIME, time)
+
+    def _delete(self, domain: TimeDomain, time: int) -> None:
         # A window's last clean-up falls on the same time and must stay.
-        if not self._operator.cleans_up_at(domain, self.window, timestamp):
-            self.timers.delete(domain, timestamp, self.window)
+        if not self._operator.cleans_up_at(domain, self.window, time):
+            self.timers.delete(domain, time, self.window)
 
-    def state(self, descriptor: StateDescriptor[S]) -> S:
-        return self._operator.namespaced(descriptor, self.window)
+    def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
+        return self._operator.namespaced(state_descriptor, self.window)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        state = self.get_partitioned_state(state_descriptor)
+        if not isinstance(state, MergingState):
+            kind = state_descriptor.kind.value
+            reason = f"the {kind} state {state_descriptor.name!r} cannot be merged"
+            raise ConfigError("trigger", reason, "windows")
+        state.merge_namespaces(self.window, self.merged)
 
 
 class WindowOperator(KeyedProcessFunction):
@@ -89,8 +109,13 @@ class WindowOperator(KeyedProcessFunction):
         self._contents = contents
         self._lateness = allowed_lateness
         self._late = late
-        self._event_time = assigner.is_event_time
-        self._domain = TimeDomain.EVENT_TIME if self._event_time else TimeDomain.PROCESSING_TIME
+        self.is_event_time = assigner.is_event_time
+        self._domain = TimeDomain.EVENT_TIME if self.is_event_time else TimeDomain.PROCESSING_TIME
+
+    @property
+    def users_function(self) -> Callable[..., Any] | None:
+        """What the user has written of the windows' function; None where it is all ours."""
+        return users_own(self._contents.function)
 
     @override
     def open(self, context: RuntimeContext) -> None:
@@ -101,6 +126,13 @@ class WindowOperator(KeyedProcessFunction):
         self._at: _TriggerContext | None = None
         own = (self._contents.descriptor.name, _MERGING.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
+        self._dropped = context.own_metrics().counter("numLateRecordsDropped")
+        self._contents.function.open(context)
+
+    @override
+    def close(self) -> None:
+        """Close the windows' function."""
+        self._contents.function.close()
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
@@ -113,16 +145,19 @@ class WindowOperator(KeyedProcessFunction):
         """Add a row to its windows; yields what those that fire give."""
         at = self._context(context)
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
-        if self._event_time and context.timestamp is None:
+        if self.is_event_time and context.timestamp is None:
             raise NullValueError("the event time of a row", "a window")
-        moment = timestamp if self._event_time else at.current_processing_time()
+        moment = timestamp if self.is_event_time else at.get_current_processing_time()
         assigned = self._assigner.assign_windows(row, moment)
         if self._merging is not None:
             output, late = self._add_merging(row, timestamp, assigned, at, context)
         else:
             output, late = self._add(row, timestamp, assigned, at, context)
-        if late and self._is_late(timestamp, at) and self._late is not None:
-            output.append(self._late(row))
+        if late and self._is_late(timestamp, at):
+            if self._late is None:
+                self._dropped.inc()
+            else:
+                output.append(self._late(row))
         return output
 
     def _context(self, context: Context) -> _TriggerContext:
@@ -178,8 +213,8 @@ class WindowOperator(KeyedProcessFunction):
             namespace: TimeWindow,
             sources: list[TimeWindow],
         ) -> None:
-            at.window = merged
-            self._trigger.on_merge(parts, at)
+            at.window, at.merged = merged, parts
+            self._trigger.on_merge(merged, at)
             for part in parts:
                 if part != merged:
                     at.window = part
@@ -199,8 +234,9 @@ class WindowOperator(KeyedProcessFunction):
         """Add a row to the context's window, whose state lies under a namespace."""
         state = self._state
         state.set_current_namespace(namespace)
-        state.add(self._contents.select(row))
-        result = self._trigger.on_element(row, timestamp, at)
+        value = self._contents.select(row)
+        state.add(value if self._contents.eviction is None else (timestamp, value))
+        result = self._trigger.on_element(row, timestamp, at.window, at)
         output = list(self._fired(result, namespace, at, context))
         cleanup = self._cleanup_time(at.window)
         if cleanup < MAX_TIMESTAMP:
@@ -220,7 +256,9 @@ class WindowOperator(KeyedProcessFunction):
             return []
         at.window = window
         domain = context.time_domain
-        result = self._trigger.on_time(domain, timestamp, at)
+        by_event = domain is TimeDomain.EVENT_TIME
+        on_time = self._trigger.on_event_time if by_event else self._trigger.on_processing_time
+        result = on_time(timestamp, window, at)
         output = list(self._fired(result, namespace, at, context))
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
@@ -234,7 +272,7 @@ class WindowOperator(KeyedProcessFunction):
 
     def _forget(self, window: TimeWindow, at: _TriggerContext) -> None:
         """Drop what the trigger keeps of the context's window, and its clean-up."""
-        self._trigger.clear(at)
+        self._trigger.clear(window, at)
         at.timers.delete(self._domain, self._cleanup_time(window), window)
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
@@ -242,14 +280,14 @@ class WindowOperator(KeyedProcessFunction):
         return domain is self._domain and timestamp == self._cleanup_time(window)
 
     def _cleanup_time(self, window: TimeWindow) -> int:
-        lateness = self._lateness if self._event_time else 0
+        lateness = self._lateness if self.is_event_time else 0
         return min(window.max_timestamp() + lateness, MAX_TIMESTAMP)
 
     def _is_over(self, window: TimeWindow, at: _TriggerContext) -> bool:
-        return self._event_time and self._cleanup_time(window) <= at.current_watermark()
+        return self.is_event_time and self._cleanup_time(window) <= at.get_current_watermark()
 
     def _is_late(self, timestamp: int, at: _TriggerContext) -> bool:
-        return self._event_time and timestamp + self._lateness <= at.current_watermark()
+        return self.is_event_time and timestamp + self._lateness <= at.get_current_watermark()
 
     # ---------------------------------------------------------------- firing
 
@@ -266,12 +304,37 @@ class WindowOperator(KeyedProcessFunction):
         if TriggerResult.FIRE in result:
             held = self._state.get()
             if not self._contents.is_empty(held):
-                key, window = context.current_key, self._window_context(at)
-                process = self._contents.function.process
-                yield from rows_of(process, process(key, window, held))
-                self._state.set_current_namespace(namespace)
+                eviction = self._contents.eviction
+                if eviction is None:
+                    yield from self._called(held, at, context)
+                    self._state.set_current_namespace(namespace)
+                else:
+                    yield from self._evicted(eviction, held, namespace, at, context)
         if TriggerResult.PURGE in result:
             self._state.clear()
+
+    def _called(self, held: Any, at: _TriggerContext, context: Context) -> Iterable[Any]:
+        process = self._contents.function.process
+        return rows_of(process, process(context.current_key, self._window_context(at), held))
+
+    def _evicted(
+        self,
+        eviction: Eviction,
+        held: list[Any],
+        namespace: TimeWindow,
+        at: _TriggerContext,
+        context: Context,
+    ) -> Iterator[Any]:
+        """Call the function with what the evictor leaves, and keep what it leaves after that."""
+        elements = [TimestampedValue(*element) for element in held]
+        elements = eviction.evictor.evict_before(elements, at.window, at)
+        shown = eviction.result([element.value for element in elements])
+        if shown is not None:
+            yield from self._called(shown, at, context)
+        elements = eviction.evictor.evict_after(elements, at.window, at)
+        self._state.set_current_namespace(namespace)
+        if len(elements) != len(held):
+            self._state.update([tuple(element) for element in elements])
 
     def _window_context(self, at: _TriggerContext) -> WindowContext:
         window = at.window

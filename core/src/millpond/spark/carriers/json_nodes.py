@@ -6,11 +6,10 @@ stays null at every depth.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -21,10 +20,11 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
+from millpond.runtime.named_rows import reader_of
 from millpond.spark.carriers.carrier import BinaryCarrier, Carrier, refuse
 from millpond.spark.carriers.lookup import scalar_carrier
-from millpond.spark.carriers.named_rows import reader_of, row_type
 from millpond.spark.carriers.numeric import DoubleCarrier, java_double
+from millpond.types.rows import row_maker, row_type
 
 __all__ = ["Node", "node_of"]
 
@@ -36,7 +36,7 @@ class Node:
 
     carried: DataType
 
-    def encode(self, column: Column) -> Column:
+    def encode(self, column: str) -> str:
         """See ``Carrier.encode``."""
         raise NotImplementedError
 
@@ -48,7 +48,7 @@ class Node:
         """See ``Carrier.pack``."""
         raise NotImplementedError
 
-    def restore(self, column: Column) -> Column:
+    def restore(self, column: str) -> str:
         """See ``Carrier.restore``."""
         raise NotImplementedError
 
@@ -63,11 +63,11 @@ class _Leaf(Node):
         self.carried = StringType() if self._double or self._bytes else carrier.carried
 
     @override
-    def encode(self, column: Column) -> Column:
+    def encode(self, column: str) -> str:
         column = self._carrier.encode(column)
         if self._bytes:
-            return F.hex(column)
-        return column.cast("string") if self._double else column
+            return f"hex({column})"
+        return f"CAST({column} AS STRING)" if self._double else column
 
     @override
     def decode(self, value: Any) -> Any:
@@ -83,26 +83,27 @@ class _Leaf(Node):
         return java_double(packed) if self._double else packed
 
     @override
-    def restore(self, column: Column) -> Column:
+    def restore(self, column: str) -> str:
         if self._bytes:
-            column = F.unhex(column)
+            column = f"unhex({column})"
         elif self._double:
-            column = column.cast("double")
+            column = f"CAST({column} AS DOUBLE)"
         return self._carrier.restore(column)
 
 
 class _Array(Node):
     """An array; a tuple in a map's key, which a dictionary has to hash."""
 
-    def __init__(self, element: Node, *, nullable: bool, key: bool) -> None:
+    def __init__(self, element: Node, depth: int, *, nullable: bool, key: bool) -> None:
         self._element = element
+        self._depth = depth
         self._nullable = nullable
         self._kind: type = tuple if key else list
         self.carried = ArrayType(element.carried)
 
     @override
-    def encode(self, column: Column) -> Column:
-        return F.transform(column, self._element.encode)
+    def encode(self, column: str) -> str:
+        return _each(column, self._element.encode, self._depth)
 
     @override
     def decode(self, value: Any) -> Any:
@@ -117,25 +118,26 @@ class _Array(Node):
         return [None if item is None and nullable else pack(item) for item in value]
 
     @override
-    def restore(self, column: Column) -> Column:
-        return F.transform(column, self._element.restore)
+    def restore(self, column: str) -> str:
+        return _each(column, self._element.restore, self._depth)
 
 
 class _Map(Node):
-    def __init__(self, key: Node, value: Node, *, nullable: bool) -> None:
+    def __init__(self, key: Node, value: Node, depth: int, *, nullable: bool) -> None:
         self._key = key
+        self._depth = depth
         self._value = value
         self._nullable = nullable
         fields = [StructField("k", key.carried), StructField("v", value.carried)]
         self.carried = ArrayType(StructType(fields))
 
     @override
-    def encode(self, column: Column) -> Column:
-        def entry(pair: Column) -> Column:
-            key, value = self._key.encode(pair["key"]), self._value.encode(pair["value"])
-            return F.struct(key.alias("k"), value.alias("v"))
+    def encode(self, column: str) -> str:
+        def entry(pair: str) -> str:
+            key, value = self._key.encode(f"{pair}.key"), self._value.encode(f"{pair}.value")
+            return f"named_struct('k', {key}, 'v', {value})"
 
-        return F.transform(F.map_entries(column), entry)
+        return _each(f"map_entries({column})", entry, self._depth)
 
     @override
     def decode(self, value: Any) -> Any:
@@ -160,12 +162,12 @@ class _Map(Node):
         return entries
 
     @override
-    def restore(self, column: Column) -> Column:
-        def entry(pair: Column) -> Column:
-            key, value = self._key.restore(pair["k"]), self._value.restore(pair["v"])
-            return F.struct(key.alias("key"), value.alias("value"))
+    def restore(self, column: str) -> str:
+        def entry(pair: str) -> str:
+            key, value = self._key.restore(f"{pair}.k"), self._value.restore(f"{pair}.v")
+            return f"named_struct('key', {key}, 'value', {value})"
 
-        return F.map_from_entries(F.transform(column, entry))
+        return f"map_from_entries({_each(column, entry, self._depth)})"
 
 
 class _Struct(Node):
@@ -173,24 +175,29 @@ class _Struct(Node):
         self._names = tuple(declared.names)
         self._parts = parts
         self._nullable = [field.nullable for field in declared.fields]
-        self._row = row_type(declared.names)
+        self._make = row_maker(row_type(declared.names))
         self.carried = StructType(
             [StructField(f"_{index}", part.carried) for index, part in enumerate(parts)]
         )
 
     @override
-    def encode(self, column: Column) -> Column:
-        fields = [
-            part.encode(column.getField(f"_{index}")).alias(f"_{index}")
-            for index, part in enumerate(self._parts)
-        ]
-        return F.when(column.isNotNull(), F.struct(*fields))
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows' type, which each process has for itself."""
+        return {name: value for name, value in vars(self).items() if name != "_make"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make = row_maker(row_type(self._names))
+
+    @override
+    def encode(self, column: str) -> str:
+        return self._struct(column, [part.encode for part in self._parts])
 
     @override
     def decode(self, value: Any) -> Any:
         items = [value.get(f"_{index}") for index in range(len(self._parts))]
         pairs = zip(self._parts, items, strict=True)
-        return self._row(*[None if item is None else part.decode(item) for part, item in pairs])
+        return self._make([None if item is None else part.decode(item) for part, item in pairs])
 
     @override
     def pack(self, value: Any) -> Any:
@@ -204,33 +211,42 @@ class _Struct(Node):
         return packed
 
     @override
-    def restore(self, column: Column) -> Column:
-        fields = [
-            part.restore(column.getField(f"_{index}")).alias(f"_{index}")
-            for index, part in enumerate(self._parts)
-        ]
-        return F.when(column.isNotNull(), F.struct(*fields))
+    def restore(self, column: str) -> str:
+        return self._struct(column, [part.restore for part in self._parts])
+
+    def _struct(self, column: str, made: list[Callable[[str], str]]) -> str:
+        fields = [f"'_{at}', {make(f'{column}._{at}')}" for at, make in enumerate(made)]
+        return f"CASE WHEN {column} IS NOT NULL THEN named_struct({', '.join(fields)}) END"
 
 
-def node_of(name: str, declared: DataType, *, key: bool = False) -> Node:
+def _each(column: str, make: Callable[[str], str], depth: int) -> str:
+    """An array of what is made of each element; inner elements have names of their own."""
+    element = f"i{depth}"
+    return f"transform({column}, {element} -> {make(element)})"
+
+
+def node_of(name: str, declared: DataType, depth: int = 0, *, key: bool = False) -> Node:
     """The node of a type.
 
     Args:
         name: the column's, with the way to this level, for errors.
         declared: the type.
+        depth: how many levels there are above.
         key: whether its values must be hashable, for they are a map's keys.
 
     Raises:
         UnsupportedColumnError: a part of it cannot be carried without loss.
     """
     if isinstance(declared, ArrayType):
-        element = node_of(f"{name}[]", declared.elementType, key=key)
-        return _Array(element, nullable=declared.containsNull, key=key)
+        element = node_of(f"{name}[]", declared.elementType, depth + 1, key=key)
+        return _Array(element, depth, nullable=declared.containsNull, key=key)
     if isinstance(declared, MapType):
-        keys = node_of(f"{name}.key", declared.keyType, key=True)
-        values = node_of(f"{name}.value", declared.valueType)
-        return _Map(keys, values, nullable=declared.valueContainsNull)
+        keys = node_of(f"{name}.key", declared.keyType, depth + 1, key=True)
+        values = node_of(f"{name}.value", declared.valueType, depth + 1)
+        return _Map(keys, values, depth, nullable=declared.valueContainsNull)
     if isinstance(declared, StructType):
-        parts = [node_of(f"{name}.{f.name}", f.dataType, key=key) for f in declared.fields]
+        parts = [
+            node_of(f"{name}.{f.name}", f.dataType, depth + 1, key=key) for f in declared.fields
+        ]
         return _Struct(declared, parts)
     return _Leaf(scalar_carrier(name, declared))

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     CharType,
@@ -28,7 +27,7 @@ from millpond.spark.carriers.carrier import Carrier
 from millpond.spark.carriers.json_nodes import node_of
 from millpond.spark.carriers.lookup import scalar_carrier
 
-__all__ = ["carrier_for"]
+__all__ = ["NestedCarrier", "carrier_for"]
 
 _decode_json = msgspec.json.decode
 _encode_json = msgspec.json.encode
@@ -54,14 +53,16 @@ class NestedCarrier(Carrier):
     def __init__(self, name: str, declared: DataType) -> None:
         self._node = node_of(name, declared)
         self._declared = declared
-        self._schema = StructType([StructField("v", self._node.carried)])
         self._pack: Callable[[Any], Any] = self._node.pack
 
+    def by_position(self, column: Column) -> Column:
+        """A column with structs' fields named by position, as ``encode`` and ``restore`` see it."""
+        return column.cast(_remade(self._declared, by_position=True))
+
     @override
-    def encode(self, column: Column) -> Column:
-        positional = column.cast(_remade(self._declared, by_position=True))
-        text = F.to_json(F.struct(self._node.encode(positional).alias("v")))
-        return F.when(column.isNotNull(), text)
+    def encode(self, column: str) -> str:
+        text = f"to_json(named_struct('v', {self._node.encode(column)}))"
+        return f"CASE WHEN {column} IS NOT NULL THEN {text} END"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -71,10 +72,18 @@ class NestedCarrier(Carrier):
     def pack(self, value: Any) -> Any:
         return _encode_json({"v": self._pack(value)}).decode()
 
+    def parsed(self, column: str) -> str:
+        """In SQL, what ``restore`` takes, out of what is carried."""
+        schema = f"v {self._node.carried.simpleString()}"
+        return f"from_json({column}, '{schema}', map('mode', 'FAILFAST')).v"
+
     @override
-    def restore(self, column: Column) -> Column:
-        parsed = F.from_json(column, self._schema, {"mode": "FAILFAST"})
-        return self._node.restore(parsed["v"]).cast(_remade(self._declared, by_position=False))
+    def restore(self, column: str) -> str:
+        return self._node.restore(column)
+
+    def by_name(self, column: Column) -> Column:
+        """A restored column with the fields' own names."""
+        return column.cast(_remade(self._declared, by_position=False))
 
 
 def _remade(declared: DataType, *, by_position: bool) -> DataType:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
-from pyspark.sql import Column
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -19,7 +18,7 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from millpond.spark.carriers.carrier import Carrier, all_are, refuse
+from millpond.spark.carriers.carrier import Carrier, all_are, cast, refuse
 from millpond.types.exact_values import exact_float
 
 __all__ = [
@@ -66,8 +65,8 @@ class IntegralCarrier(Carrier):
         self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     @override
-    def encode(self, column: Column) -> Column:
-        return column.cast("bigint")
+    def encode(self, column: str) -> str:
+        return cast(column, self._declared, self.carried)
 
     @override
     def fits(self, values: Sequence[Any]) -> bool:
@@ -83,8 +82,8 @@ class IntegralCarrier(Carrier):
         return number
 
     @override
-    def restore(self, column: Column) -> Column:
-        return column.cast(self._declared)
+    def restore(self, column: str) -> str:
+        return cast(column, self.carried, self._declared)
 
 
 class DoubleCarrier(Carrier):
@@ -112,8 +111,8 @@ class FloatCarrier(DoubleCarrier):
     """float, as double. That it keeps fewer digits is its nature; no number becomes infinity."""
 
     @override
-    def encode(self, column: Column) -> Column:
-        return column.cast("double")
+    def encode(self, column: str) -> str:
+        return f"CAST({column} AS DOUBLE)"
 
     @override
     def fits(self, values: Sequence[Any]) -> bool:
@@ -134,8 +133,8 @@ class FloatCarrier(DoubleCarrier):
             raise ValueError("out of range of float; declare double") from None
 
     @override
-    def restore(self, column: Column) -> Column:
-        return column.cast("float")
+    def restore(self, column: str) -> str:
+        return f"CAST({column} AS FLOAT)"
 
 
 class DecimalCarrier(Carrier):
@@ -150,8 +149,8 @@ class DecimalCarrier(Carrier):
         self._exactly = Context(prec=declared.precision, traps=[Inexact, InvalidOperation])
 
     @override
-    def encode(self, column: Column) -> Column:
-        return column.cast("string")
+    def encode(self, column: str) -> str:
+        return f"CAST({column} AS STRING)"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -170,8 +169,8 @@ class DecimalCarrier(Carrier):
         return str(made)
 
     @override
-    def restore(self, column: Column) -> Column:
-        return column.cast(self._declared)
+    def restore(self, column: str) -> str:
+        return f"CAST({column} AS {self._declared.simpleString()})"
 
 
 def java_double(value: float) -> str:

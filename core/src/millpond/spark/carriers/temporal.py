@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DayTimeIntervalType,
     LongType,
@@ -54,8 +52,8 @@ class DateCarrier(Carrier):
     python_name = "date"
 
     @override
-    def encode(self, column: Column) -> Column:
-        return F.unix_date(column).cast("bigint")
+    def encode(self, column: str) -> str:
+        return f"CAST(unix_date({column}) AS BIGINT)"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -68,8 +66,8 @@ class DateCarrier(Carrier):
         return value.toordinal() - _EPOCH_ORDINAL
 
     @override
-    def restore(self, column: Column) -> Column:
-        return F.date_from_unix_date(column.cast("int"))
+    def restore(self, column: str) -> str:
+        return f"date_from_unix_date(CAST({column} AS INT))"
 
 
 class TimestampCarrier(Carrier):
@@ -80,8 +78,8 @@ class TimestampCarrier(Carrier):
     python_name = "datetime"
 
     @override
-    def encode(self, column: Column) -> Column:
-        return F.unix_micros(column)
+    def encode(self, column: str) -> str:
+        return f"unix_micros({column})"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -95,22 +93,19 @@ class TimestampCarrier(Carrier):
         return _micros_of(value)
 
     @override
-    def restore(self, column: Column) -> Column:
-        return F.timestamp_micros(column)
+    def restore(self, column: str) -> str:
+        return f"timestamp_micros({column})"
 
 
 class TimestampNtzCarrier(TimestampCarrier):
     """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
 
     @override
-    def encode(self, column: Column) -> Column:
+    def encode(self, column: str) -> str:
         """No session time zone takes part."""
-        parts = [F.year, F.month, F.day, F.hour, F.minute]
-        seconds = F.extract(F.lit("SECOND"), column)
-        year, month, day, hour, minute = (part(column) for part in parts)
-        return F.unix_micros(
-            F.make_timestamp_ltz(year, month, day, hour, minute, seconds, F.lit("UTC"))
-        )
+        parts = [f"{part}({column})" for part in ("year", "month", "day", "hour", "minute")]
+        seconds = f"extract(SECOND FROM {column})"
+        return f"unix_micros(make_timestamp_ltz({', '.join(parts)}, {seconds}, 'UTC'))"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -123,8 +118,8 @@ class TimestampNtzCarrier(TimestampCarrier):
         return _micros_of(value)
 
     @override
-    def restore(self, column: Column) -> Column:
-        return F.expr(_NTZ_EPOCH) + _interval(column)
+    def restore(self, column: str) -> str:
+        return f"{_NTZ_EPOCH} + {_interval(column)}"
 
 
 class IntervalCarrier(Carrier):
@@ -139,13 +134,13 @@ class IntervalCarrier(Carrier):
         self._unit = _UNITS[declared.endField]
 
     @override
-    def encode(self, column: Column) -> Column:
-        full = column.cast(DayTimeIntervalType())
+    def encode(self, column: str) -> str:
+        full = f"CAST({column} AS INTERVAL DAY TO SECOND)"
         days, hours, minutes, seconds = (
-            F.extract(F.lit(part), full) for part in ("DAY", "HOUR", "MINUTE", "SECOND")
+            f"extract({part} FROM {full})" for part in ("DAY", "HOUR", "MINUTE", "SECOND")
         )
-        whole = ((days.cast("bigint") * 24 + hours) * 60 + minutes) * 60
-        return whole * _MICROS + (seconds * _MICROS).cast("bigint")
+        whole = f"((CAST({days} AS BIGINT) * 24 + {hours}) * 60 + {minutes}) * 60"
+        return f"{whole} * {_MICROS} + CAST({seconds} * {_MICROS} AS BIGINT)"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -161,19 +156,20 @@ class IntervalCarrier(Carrier):
         return micros
 
     @override
-    def restore(self, column: Column) -> Column:
-        return _interval(column).cast(self._declared)
+    def restore(self, column: str) -> str:
+        return f"CAST({_interval(column)} AS {self._declared.simpleString()})"
 
 
-def _interval(micros: Column) -> Column:
+def _interval(micros: str) -> str:
     """An interval of so many microseconds.
 
     Days apart from seconds: ``make_dt_interval`` takes no more than 12 digits of seconds.
     """
-    day = F.lit(86_400 * _MICROS).cast("bigint")
-    days = F.call_function("div", micros, day)
-    seconds = ((micros - days * day).cast("decimal(18,0)") / _MICROS).cast("decimal(18,6)")
-    return F.make_dt_interval(days.cast("int"), F.lit(0), F.lit(0), seconds)
+    day = f"{86_400 * _MICROS}L"
+    days = f"({micros} div {day})"
+    rest = f"CAST({micros} - {days} * {day} AS DECIMAL(18,0))"
+    seconds = f"CAST({rest} / {_MICROS} AS DECIMAL(18,6))"
+    return f"make_dt_interval(CAST({days} AS INT), 0, 0, {seconds})"
 
 
 class MonthsCarrier(Carrier):
@@ -190,10 +186,10 @@ class MonthsCarrier(Carrier):
         self._whole = IntegralCarrier(declared, 32)
 
     @override
-    def encode(self, column: Column) -> Column:
-        full = column.cast(YearMonthIntervalType())
-        years, months = (F.extract(F.lit(part), full) for part in ("YEAR", "MONTH"))
-        return years.cast("bigint") * 12 + months
+    def encode(self, column: str) -> str:
+        full = f"CAST({column} AS INTERVAL YEAR TO MONTH)"
+        years, months = (f"extract({part} FROM {full})" for part in ("YEAR", "MONTH"))
+        return f"CAST({years} AS BIGINT) * 12 + {months}"
 
     @override
     def pack(self, value: Any) -> Any:
@@ -203,8 +199,9 @@ class MonthsCarrier(Carrier):
         return months
 
     @override
-    def restore(self, column: Column) -> Column:
-        return F.make_ym_interval(F.lit(0), column.cast("int")).cast(self._declared)
+    def restore(self, column: str) -> str:
+        months = f"make_ym_interval(0, CAST({column} AS INT))"
+        return f"CAST({months} AS {self._declared.simpleString()})"
 
 
 class TimeCarrier(Carrier):
@@ -218,8 +215,8 @@ class TimeCarrier(Carrier):
         self._unit = 10 ** (6 - declared.precision)
 
     @override
-    def encode(self, column: Column) -> Column:
-        return column.cast("string")
+    def encode(self, column: str) -> str:
+        return f"CAST({column} AS STRING)"
 
     @override
     def decode(self, value: Any) -> Any:
@@ -234,5 +231,5 @@ class TimeCarrier(Carrier):
         return value.isoformat()
 
     @override
-    def restore(self, column: Column) -> Column:
-        return column.cast(self._declared)
+    def restore(self, column: str) -> str:
+        return f"CAST({column} AS {self._declared.simpleString()})"

@@ -10,9 +10,8 @@ earlier layout no longer counts, wherever Spark has kept it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -25,7 +24,7 @@ from millpond.checkpoint import (
 from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
-from millpond.config import SPARK_SOURCE, PluginsConfig
+from millpond.config import SPARK_SOURCE
 from millpond.errors import (
     ConfigError,
     CorruptSnapshotError,
@@ -38,7 +37,6 @@ from millpond.format_versions import LAYOUT
 from millpond.keygroups import KeyGroupRange, check_parallelism, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
-from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.driver.pointer import Pointer
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.untrusted import (
@@ -49,7 +47,21 @@ from millpond.untrusted import (
     parse_json,
 )
 
-__all__ = ["Layout", "committed_handles", "current_layout", "read_layout", "write_layout"]
+__all__ = [
+    "Layout",
+    "committed_handles",
+    "current_layout",
+    "last_counting",
+    "layout_of_run",
+    "layouts_by_uid",
+    "read_layout",
+    "uids_of",
+    "write_layout",
+]
+
+_RUNS_KEPT = 64
+_of_runs: dict[tuple[str, OperatorId, str], Layout] = {}
+"""The layouts that tasks of this process have asked for."""
 
 
 @attrs.frozen
@@ -64,6 +76,9 @@ class Layout:
         timed: whether Spark keeps a timeout beside each pointer.
         dropped_after: the last batch before the operator was left out of its query, -1 if there
             was none; None while it is part of it. Its state is given up with the next batch.
+        rescaled_after: the last batch before ``rescale`` wrote it, -1 if there was none; None
+            where the query's start has written it.
+        begun: False from ``rescale`` until the next batch begins; then it is written once more.
     """
 
     number: int
@@ -74,6 +89,8 @@ class Layout:
     roster: tuple[str, ...] = ()
     timed: bool = False
     dropped_after: int | None = None
+    rescaled_after: int | None = None
+    begun: bool = True
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
@@ -91,11 +108,17 @@ class Layout:
         return found
 
     def starting_points(
-        self, index: int, registry: PluginRegistry
+        self, index: int, locate: Callable[[str], SavepointHandle]
     ) -> list[KeyedStateHandle | SavepointHandle]:
         """What a subtask that has not run under this layout restores."""
-        saved = [registry.savepoint(self.savepoint)] if self.savepoint else []
+        saved = [locate(self.savepoint)] if self.savepoint else []
         return [*saved, *self.sources_of(index)]
+
+    def was_overtaken(self, pointer: Pointer) -> bool:
+        """Whether a subtask went on under an earlier layout after ``rescale`` had written this."""
+        after = self.rescaled_after
+        earlier = pointer.layout < self.number
+        return after is not None and earlier and pointer.checkpoint_id > after + 1
 
     def require(self, uid: str, parallelism: int, max_parallelism: int) -> None:
         """Raise unless a plan divides the key groups in this way."""
@@ -122,6 +145,8 @@ def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layou
         "roster": layout.roster,
         "timed": layout.timed,
         "dropped_after": layout.dropped_after,
+        "rescaled_after": layout.rescaled_after,
+        "begun": layout.begun,
     }
     try:
         write_sealed(storage, layout_path(operator, layout.number), json.dumps(body))
@@ -142,7 +167,6 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
         body: dict[str, Any] = parse_json(text)
         LAYOUT.check(body["format_version"], path)
         check_parallelism(body["max_parallelism"], body["parallelism"])
-        after = body.get("dropped_after")
         layout = Layout(
             number=exact_int(body["number"], int),
             parallelism=exact_int(body["parallelism"], int),
@@ -152,22 +176,58 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
             # Earlier ones had no roster and kept a timeout only where there were timers.
             roster=tuple(exact_text(each, str) for each in body.get("roster", [operator.uid])),
             timed=exact_bool(body.get("timed", False), bool),
-            dropped_after=None if after is None else exact_int(after, int),
+            dropped_after=_batch_or_none(body.get("dropped_after")),
+            rescaled_after=_batch_or_none(body.get("rescaled_after")),
+            begun=exact_bool(body.get("begun", True), bool),
         )
         if layout.number != number:
             raise ValueError(f"it says that its number is {layout.number}")
     return layout
 
 
+def _batch_or_none(value: Any) -> int | None:
+    return None if value is None else exact_int(value, int)
+
+
 def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[OperatorId, int]]:
-    """The operator and the number of each layout that lies in a folder."""
-    return [found for path in storage.list(folder) if (found := parse_layout_path(path))]
+    """The operator and the number of each layout that lies in a folder; ConfigError without one."""
+    try:
+        paths = storage.list(folder)
+    except (StorageAccessError, CorruptSnapshotError) as error:
+        raise unusable(storage, error) from error
+    return [found for path in paths if (found := parse_layout_path(path))]
 
 
 def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout | None:
-    """The layout in force; None before an operator's first run."""
+    """The layout in force; None before an operator's first run.
+
+    Raises:
+        ConfigError: the storage cannot be listed.
+        CorruptSnapshotError: the layout is damaged.
+    """
     numbers = [number for _, number in _layouts_below(storage, layout_folder(operator))]
     return read_layout(storage, operator, max(numbers)) if numbers else None
+
+
+def last_counting(
+    storage: CheckpointStorage, operator: OperatorId, current: Layout, now: int
+) -> Layout | None:
+    """The layout whose pointers count; None where the operator's state was dropped.
+
+    State counts as dropped only once a batch has been committed without the operator. What
+    ``rescale`` has written counts once a batch has begun under it.
+
+    Args:
+        storage: where the layouts lie.
+        operator: whose they are.
+        current: the one in force.
+        now: the last committed batch, -1 before the first.
+    """
+    while current.dropped_after is not None or not current.begun:
+        if current.dropped_after not in (None, now):
+            return None
+        current = read_layout(storage, operator, current.number - 1)
+    return current
 
 
 def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
@@ -178,10 +238,7 @@ def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
     Raises:
         ConfigError: the storage cannot be listed.
     """
-    try:
-        layouts = _layouts_below(storage, "")
-    except (StorageAccessError, CorruptSnapshotError) as error:
-        raise unusable(storage, error) from error
+    layouts = _layouts_below(storage, "")
     found = []
     for operator in sorted({operator for operator, _ in layouts if operator.uid == uid}):
         with suppress(MillpondError):
@@ -204,22 +261,30 @@ def unusable(
     return ConfigError(f"{SPARK_PREFIX}checkpoint.dir", reason, SPARK_SOURCE)
 
 
-@lru_cache(maxsize=64)
-def layout_of_run(storage_uri: str, rules: PluginsConfig, operator: OperatorId, run: str) -> Layout:
+def layout_of_run(storage: CheckpointStorage, operator: OperatorId, run: str) -> Layout:
     """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
 
     Raises:
-        RestoreError: the driver has not settled it.
+        RestoreError: the driver's file is not where this worker looks.
+        ConfigError: this worker cannot look there.
     """
-    layout = current_layout(get_registry(rules).storage(storage_uri), operator)
+    key = (storage.uri, operator, run)
+    layout = _of_runs.get(key) or current_layout(storage, operator)
     if layout is None:
-        reason = f"the driver has not written a layout for run {run}; its log says why"
-        raise RestoreError(f"operator {operator.uid!r}", (reason,))
+        cause = (
+            f"what the driver has settled for run {run} is not in {public_uri(storage.uri)}: "
+            "name a directory that the driver and all workers share; if it was moved or deleted "
+            "while the query ran, bring it back and start the query again"
+        )
+        raise RestoreError(f"operator {operator.uid!r}", (cause,))
+    if len(_of_runs) >= _RUNS_KEPT:
+        _of_runs.clear()
+    _of_runs[key] = layout
     return layout
 
 
 def committed_handles(
-    pointers: Iterable[Pointer], layout: Layout, storage: CheckpointStorage
+    pointers: Sequence[Pointer], layout: Layout, storage: CheckpointStorage
 ) -> list[KeyedStateHandle]:
     """What is committed of an operator, by the pointers of one of its batches.
 
@@ -227,9 +292,21 @@ def committed_handles(
     parts of its sources.
 
     Raises:
-        RestoreError: a subtask has not run since the operator was started from a savepoint.
+        RestoreError: a subtask has not run since the operator was started from a savepoint, a
+            pointer is of another division, or the query was not stopped for ``rescale``.
     """
     own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
+    divided = {layout.key_groups(index) for index in range(layout.parallelism)}
+    if foreign := sorted(str(groups) for groups in own.keys() - divided):
+        cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
+        raise RestoreError("what the subtasks have left", (cause,))
+    if any(layout.was_overtaken(pointer) for pointer in pointers):
+        after = layout.rescaled_after
+        cause = (
+            f"the query was not stopped when its state was divided anew after batch {after}, and "
+            f"has gone on in part: start anew from a savepoint with batch_id={after}"
+        )
+        raise RestoreError("what the subtasks have left", (cause,))
     handles: list[KeyedStateHandle] = []
     for index in range(layout.parallelism):
         groups = layout.key_groups(index)

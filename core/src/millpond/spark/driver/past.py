@@ -18,6 +18,7 @@ from millpond.errors import MillpondError
 from millpond.keygroups import default_max_parallelism
 from millpond.plugins import PluginRegistry, get_registry
 from millpond.spark.driver.layout import Layout, layouts_by_uid
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 
 __all__ = ["Past"]
 
@@ -35,10 +36,11 @@ class Past:
         if config.checkpoint.dir is None:
             return cls()
         registry = get_registry(config.plugins)
-        layouts = layouts_by_uid(registry.storage(config.checkpoint.dir), uid)
+        layouts = layouts_by_uid(registry.storage(config.checkpoint.dir, config), uid)
         saved = None
-        if not layouts and config.checkpoint.restore is not None:
-            saved = _in_savepoint(registry, config.checkpoint.restore, uid)
+        restore = config.checkpoint.restore
+        if not layouts and restore is not None and not RetainedCheckpoint.named(restore):
+            saved = _in_savepoint(registry, config, restore, uid)
         return cls(tuple(layouts), saved)
 
     def max_parallelism(self, parallelism: int) -> int:
@@ -60,10 +62,10 @@ class Past:
         return not self._layouts or any(layout.timed for layout in self._layouts)
 
 
-def _in_savepoint(registry: PluginRegistry, savepoint: str, uid: str) -> int | None:
+def _in_savepoint(registry: PluginRegistry, config: Config, savepoint: str, uid: str) -> int | None:
     """The key groups of an operator in a savepoint; errors are left to the query's start."""
     with suppress(MillpondError):
-        for operator in read_savepoint(registry.savepoint(savepoint)).operators:
+        for operator in read_savepoint(registry.savepoint(savepoint, config)).operators:
             if operator.uid == uid:
                 return operator.max_parallelism
     return None

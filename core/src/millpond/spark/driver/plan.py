@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+import pandas as pd
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -31,14 +30,19 @@ from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
-from millpond.runtime import KeyedProcessFunction, SubtaskInfo
+from millpond.runtime import CheckpointListener, KeyedFunction, SubtaskInfo
+from millpond.runtime.side_outputs import is_side_row
+from millpond.runtime.user_code import Place
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.named_rows import row_type
+from millpond.spark.carriers.side_rows import SideRows, packed_main
 from millpond.spark.driver.group_labels import group_labels
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TimeMode
+from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.keys import TupleKeyCodec
+from millpond.types.rows import row_type
 
 __all__ = ["OperatorPlan", "check_uid", "key_codec_of", "key_group_column"]
 
@@ -55,6 +59,7 @@ class OperatorPlan:
         function: the user's function, pickled with the plan.
         rows: the codec of the input rows.
         output: the codec of the output rows.
+        sides: the codec of these and of those of side outputs, where such are taken.
         key_positions: which columns are the key.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
@@ -62,14 +67,18 @@ class OperatorPlan:
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         broadcast: the codec of broadcast rows; None where no stream is connected.
+        second: the codec of a second keyed input; None where no such is connected.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
         timed: whether Spark keeps a timeout beside each pointer.
+        settles: whether the first task settles the layout, for nobody does at the query's start.
         wakes: whether a batch with rows calls all subtasks, those without rows too.
         max_parallelism: the number of key groups.
+        made_at: the user's line at which the operator was made.
+        cells: what a notebook calls the files of its cells.
     """
 
     uid: str
-    function: KeyedProcessFunction
+    function: KeyedFunction
     rows: RowCodec
     output: RowCodec
     key_positions: tuple[int, ...]
@@ -82,15 +91,41 @@ class OperatorPlan:
     watermarked: bool = False
     time_mode: TimeMode | None = None
     broadcast: BroadcastCodec | None = None
+    second: SecondInput | None = None
+    sides: SideRows | None = None
     batch: bool = False
     timed: bool = True
     wakes: bool = False
+    settles: bool = False
     max_parallelism: int = default_max_parallelism(1)
+    made_at: Place | None = None
+    cells: dict[str, str] = attrs.field(factory=dict)
 
     @property
     def key_names(self) -> tuple[str, ...]:
         """The names of the key columns."""
         return tuple(self.rows.names[position] for position in self.key_positions)
+
+    @property
+    def listens(self) -> bool:
+        """Whether the function is to learn of committed snapshots."""
+        return isinstance(self.function, CheckpointListener)
+
+    @property
+    def returned(self) -> RowCodec:
+        """The codec of the columns that the operator gives."""
+        return self.output if self.sides is None else self.sides.joint
+
+    def packed(self, rows: Sequence[Any]) -> list[pd.DataFrame]:
+        """What the function has yielded, as carrier frames of those columns."""
+        if self.sides is None:
+            return packed_main(self.output, rows, self.uid)
+        return self.sides.packed(rows, self.uid)
+
+    def check(self, row: Any) -> None:
+        """Raise OutputTypeError where ``packed`` would, for a row; rows of side outputs wait."""
+        if not is_side_row(row):
+            self.output.check(row, self.uid)
 
     @property
     def registry(self) -> PluginRegistry:
@@ -99,14 +134,23 @@ class OperatorPlan:
 
     def storage(self) -> CheckpointStorage:
         """Where the job's snapshots go."""
-        return self.registry.storage(self.config.checkpoint.dir or "")
+        return self.registry.storage(self.config.checkpoint.dir or "", self.config)
+
+    @property
+    def retained_checkpoint(self) -> RetainedCheckpoint | None:
+        """Another query's checkpoint that operators without state start from, if one is named."""
+        return RetainedCheckpoint.named(self.config.checkpoint.restore)
 
     def savepoint(self) -> SavepointHandle | None:
         """The savepoint that operators without state start from; None where none is named."""
-        if self.config.checkpoint.restore is None:
+        if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
             return None
         with self.config.placed("checkpoint.restore"):
-            return self.registry.savepoint(self.config.checkpoint.restore)
+            return self.located(self.config.checkpoint.restore)
+
+    def located(self, savepoint: str) -> SavepointHandle:
+        """The handle of a savepoint by its path or URI."""
+        return self.registry.savepoint(savepoint, self.config)
 
     def key_codec(self) -> KeyCodec:
         """The codec of the keys."""
@@ -166,7 +210,7 @@ _KEY_TABLE = _key_table()
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
-    """The codec of key columns: of one column its type's, of several a named tuple's.
+    """The codec of key columns: of one column its type's, of several a row's.
 
     Raises:
         ConfigError: a column cannot be a key.
@@ -177,22 +221,22 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
     ]
     if len(parts) == 1:
         return parts[0]
-    return TupleKeyCodec(parts, row_type(list(names)), tuple, names)
+    return TupleKeyCodec(parts, row_type(names), tuple, names)
 
 
-def _widened(column: Column, declared: DataType) -> Column:
+def _widened(column: str, declared: DataType) -> str:
     """The key column in the type whose hash Python computes too."""
     if isinstance(declared, (ByteType, ShortType, IntegerType)):
-        return column.cast("bigint")
+        return f"CAST({column} AS BIGINT)"
     if isinstance(declared, FloatType):
-        return column.cast("double")
+        return f"CAST({column} AS DOUBLE)"
     return column
 
 
 def key_group_column(
-    columns: Sequence[Column], types: Sequence[DataType], max_parallelism: int
-) -> Column:
-    """The key group, computed in the JVM: ``pmod(xxhash64(key), max_parallelism)``.
+    columns: Sequence[str], types: Sequence[DataType], max_parallelism: int
+) -> str:
+    """The key group, in SQL: ``pmod(xxhash64(key), max_parallelism)``.
 
     Spark hashes a decimal by its declared precision: up to 18 digits as a long, beyond as
     bytes. A value of a wide column that fits 18 digits is hashed as a long here, so that
@@ -204,8 +248,8 @@ def key_group_column(
             if declared.scale > _LONG_DIGITS or len(columns) > 1:
                 reason = f"a {declared.simpleString()} column can only be a key by itself"
                 raise ConfigError("key", reason + ", with a scale up to 18", "key_by(...)")
-            slim = column.try_cast(narrow)
-            digest = F.when(slim.isNotNull(), F.xxhash64(slim)).otherwise(F.xxhash64(column))
-            return F.pmod(digest, F.lit(max_parallelism)).cast("int")
+            slim = f"try_cast({column} AS {narrow.simpleString()})"
+            digest = f"if({slim} IS NOT NULL, xxhash64({slim}), xxhash64({column}))"
+            return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
     wide = [_widened(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return F.pmod(F.xxhash64(*wide), F.lit(max_parallelism)).cast("int")
+    return f"CAST(pmod(xxhash64({', '.join(wide)}), {max_parallelism}) AS INT)"

@@ -10,15 +10,27 @@ from pyspark.sql.types import StructType
 
 from millpond.config import Config
 from millpond.errors import ConfigError, brief
-from millpond.keygroups import check_parallelism
-from millpond.runtime import KeyedBroadcastProcessFunction, KeyedProcessFunction
+from millpond.origins import SPARK_PREFIX
+from millpond.runtime import (
+    CheckpointListener,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedFunction,
+)
 from millpond.runtime.opening import configured_backend
+from millpond.runtime.user_code import notebook_cells
+from millpond.runtime.user_frames import calling_place
+from millpond.runtime.windows import WindowOperator
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, time_choice
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan, check_uid
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TIMEOUTS, TimeMode, watermark_column
-from millpond.spark.schemas import column_names, output_schema, position_of, time_position
+from millpond.spark.schemas import output_schema
+from millpond.spark.second_input import SecondInput
+from millpond.spark.session import is_connect
 
 __all__ = ["ProcessCall"]
 
@@ -28,21 +40,23 @@ class ProcessCall:
     """What ``key_by(df, *keys).process(...)`` was given; see ``KeyedStream.process``.
 
     Attributes:
-        broadcast: the codec of the rows that were connected, or None.
+        broadcast: the codec of the broadcast rows that were connected, or None.
+        second: the codec of the second keyed input that was connected, or None.
     """
 
     df: DataFrame
-    keys: tuple[str, ...]
+    keys: Sequence[Choice]
     broadcast: BroadcastCodec | None
-    function: KeyedProcessFunction
+    second: SecondInput | None
+    function: KeyedFunction
     output: str | StructType
     uid: str
-    event_time: str | None
-    order_by: str | Sequence[str]
+    event_time: ColumnOrName | None
+    order_by: ColumnOrName | Sequence[ColumnOrName]
     time_mode: TimeMode | None
 
-    def plan(self, config: Config) -> OperatorPlan:
-        """The plan under a configuration.
+    def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
+        """The plan under a configuration, and the columns that it needs behind the rows' own.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -51,28 +65,41 @@ class ProcessCall:
         """
         self._check(config)
         schema, streaming = self.df.schema, self.df.isStreaming
-        past = Past.of(config, self.uid) if streaming else Past()
+        remote = is_connect(self.df.sparkSession)
+        past = Past.of(config, self.uid) if streaming and not remote else Past()
         parallelism, max_parallelism = self._division(config, past)
         mode = self._checked_time_mode()
-        return OperatorPlan(
+        extension = Extension(len(schema))
+        event_time = self._event_time(extension)
+        if event_time is None and self.second is not None and self.second.in_time_order:
+            reason = "the first input has no event time: name its column as event_time="
+            raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
+        key_positions = tuple(map(extension.position, self.keys))
+        order_by = map(extension.position, choose(self.df, "order_by", self.order_by, "process"))
+        plan = OperatorPlan(
             uid=self.uid,
             function=self.function,
-            rows=RowCodec.of(schema),
             output=RowCodec.of(output_schema(self.output)),
-            key_positions=tuple(position_of(schema, key, "key_by") for key in self.keys),
-            key_fields=tuple(schema[key].dataType for key in self.keys),
-            event_time=self._event_time(),
-            order_by=self._order_by(),
-            watermarked=streaming and watermark_column(schema) is not None,
+            key_positions=key_positions,
+            key_fields=tuple(key.field.dataType for key in self.keys),
+            order_by=tuple(order_by),
+            event_time=event_time,
+            rows=RowCodec.of(schema, extension.fields),
+            watermarked=streaming and self._is_watermarked(),
             time_mode=mode,
             timed=mode is not None or past.timed(),
-            wakes=streaming and (mode is not None or config.checkpoint.restore is not None),
+            wakes=streaming and self._wakes(mode, config),
+            settles=streaming and remote,
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             config=config,
             broadcast=self.broadcast,
+            second=self.second,
             resolution=configured_backend(config),
+            made_at=calling_place(),
+            cells=notebook_cells(),
         )
+        return plan, extension
 
     def _check(self, config: Config) -> None:
         check_uid(self.uid)
@@ -82,41 +109,74 @@ class ProcessCall:
                 "it starts from stays yours, to delete when you like"
             )
             raise ConfigError("checkpoint.claim", reason)
-        if not isinstance(self.function, KeyedProcessFunction):
+        if RetainedCheckpoint.named(config.checkpoint.restore) and is_connect(self.df.sparkSession):
+            reason = (
+                "over Spark Connect nothing reads another query's checkpoint at the start: take a "
+                "savepoint of it, as with `millpond savepoint create`, and name that"
+            )
+            raise ConfigError("checkpoint.restore", reason)
+        if not isinstance(self.function, KeyedFunction):
             given = type(self.function).__name__
-            reason = f"expected a KeyedProcessFunction, got {given}"
+            if isinstance(self.function, type):
+                given = f"the class {self.function.__name__}: pass an instance of it"
+            reason = f"expected a KeyedProcessFunction or a VectorizedProcessFunction, got {given}"
             raise ConfigError("function", reason, f"process(uid={self.uid!r})")
         takes_broadcast = isinstance(self.function, KeyedBroadcastProcessFunction)
         if takes_broadcast != (self.broadcast is not None):
             reason = "connect(...) and a KeyedBroadcastProcessFunction belong together"
             raise ConfigError("function", reason, f"process(uid={self.uid!r})")
+        takes_two = isinstance(self.function, KeyedCoProcessFunction)
+        if takes_two != (self.second is not None):
+            reason = "connect(key_by(...)) and a KeyedCoProcessFunction belong together"
+            raise ConfigError("function", reason, f"process(uid={self.uid!r})")
+
+    def _wakes(self, mode: TimeMode | None, config: Config) -> bool:
+        restores = config.checkpoint.restore is not None
+        return mode is not None or restores or isinstance(self.function, CheckpointListener)
+
+    def _is_watermarked(self) -> bool:
+        own = watermark_column(self.df.schema) is not None
+        return own or (self.second is not None and self.second.texts.watermarked)
 
     def _division(self, config: Config, past: Past) -> tuple[int, int]:
         """The number of subtasks, and of key groups."""
-        default = self.df.sparkSession.sparkContext.defaultParallelism
-        parallelism = config.parallelism or default
+        parallelism = config.parallelism or self._default_parallelism()
         max_parallelism = config.max_parallelism or past.max_parallelism(parallelism)
-        check_parallelism(max_parallelism, parallelism)
+        if parallelism > max_parallelism:
+            whose = "the configured" if config.max_parallelism else "its state's"
+            reason = f"{parallelism} subtasks are more than {whose} max-parallelism, "
+            reason += f"{max_parallelism}: take at most as many"
+            raise ConfigError("parallelism", reason)
         return parallelism, max_parallelism
 
-    def _event_time(self) -> int | None:
-        """The position of the column of event time, by default the one with the watermark."""
-        schema = self.df.schema
-        column = self.event_time or watermark_column(schema)
-        return None if column is None else time_position(schema, column)
+    def _default_parallelism(self) -> int:
+        session = self.df.sparkSession
+        if is_connect(session):
+            reason = "Spark Connect does not tell how many cores there are: name it, for example 8"
+            raise ConfigError(f"{SPARK_PREFIX}parallelism", reason)
+        return session.sparkContext.defaultParallelism
 
-    def _order_by(self) -> tuple[int, ...]:
-        names = column_names("order_by", self.order_by)
-        return tuple(position_of(self.df.schema, name, "order_by") for name in names)
+    def _event_time(self, extension: Extension) -> int | None:
+        """The position of the column of event time, by default the one with the watermark."""
+        if self.event_time is None:
+            name = watermark_column(self.df.schema)
+            if name is not None:
+                return self.df.schema.names.index(name)
+            if isinstance(self.function, WindowOperator) and self.function.is_event_time:
+                reason = "windows of event time need it: name a column of timestamps, or call "
+                reason += "withWatermark before key_by"
+                raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
+            return None
+        return extension.position(time_choice(self.df, self.event_time, "process"))
 
     def _checked_time_mode(self) -> TimeMode | None:
         """The time mode that was asked for or follows from the watermark; None without timers."""
         if self.time_mode not in (None, *TIMEOUTS):
             reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
             raise ConfigError("time_mode", reason, "process(...)")
-        if type(self.function).on_timer is KeyedProcessFunction.on_timer:
+        if type(self.function).on_timer is KeyedFunction.on_timer:
             return None
-        watermarked = watermark_column(self.df.schema) is not None
+        watermarked = self._is_watermarked()
         if self.time_mode is None:
             return "event-time" if watermarked else "processing-time"
         if self.time_mode == "event-time" and not watermarked:

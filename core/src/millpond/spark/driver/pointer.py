@@ -64,6 +64,16 @@ class Pointer:
         metrics: dict[str, Any] = json.loads(self.figures)
         return metrics
 
+    def has_worked(self) -> bool:
+        """Whether the subtask had rows, or timers that fired, in its last micro-batch."""
+        metrics = self.metrics_by_name()
+        return bool(metrics.get("rows_in", 1) or metrics.get("timers_fired", 1))
+
+    def next_timers(self) -> tuple[int | None, int | None] | None:
+        """When the subtask's next timers are due, by domain in ms; None where it was not noted."""
+        noted = self.metrics_by_name().get("next_timers")
+        return None if noted is None else (noted[0], noted[1])
+
 
 POINTER_SCHEMA = StructType(
     [

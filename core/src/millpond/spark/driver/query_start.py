@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
+from functools import cached_property
 from typing import Any
 from weakref import WeakSet
 
 import attrs
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 from typing_extensions import override
 
+from millpond.errors import MillpondError
+from millpond.spark.driver.declared import DeclaredOperator
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.settling import DeclaredOperator, Start
+from millpond.spark.driver.settle_layouts import Start
+from millpond.spark.driver.several_operators import OPERATOR_NODE, require_supported
+from millpond.spark.driver.state_partitions import warn_of_partitions
 
-__all__ = ["watch_operator"]
+__all__ = ["warn_of_no_end", "watch_operator"]
 
 _LOG = logging.getLogger("millpond.spark")
-_NODE = re.compile(r"FlatMapGroupsInPandasWithState (millpond\[[^\]]+\]@[0-9a-f]{12})\(")
-"""An operator in the text of a plan, by its function's name."""
+
+_NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 _declared: dict[str, DeclaredOperator] = {}
 _watched: WeakSet[Any] = WeakSet()
@@ -36,17 +40,7 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     Returns:
         The name that the operator's function must have, to be found in the query's plan.
     """
-    declared = DeclaredOperator(
-        uid=plan.uid,
-        parallelism=plan.parallelism,
-        max_parallelism=plan.max_parallelism,
-        storage=plan.storage(),
-        savepoint=plan.config.checkpoint.restore or "",
-        restore=plan.savepoint(),
-        ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
-        time_mode=plan.time_mode,
-        timed=plan.timed,
-    )
+    declared = DeclaredOperator.of(plan)
     said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
     name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
     _declared[name] = declared
@@ -56,9 +50,36 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     return name
 
 
+class _StartsAlone(JStreamingQueryListener):
+    """Hands on that queries start.
+
+    PySpark asks the JVM for each figure of each batch's progress before it calls a listener: of
+    a small batch that was a tenth of the driver's work.
+    """
+
+    @override
+    def onQueryProgress(self, jevent: Any) -> None:
+        """Leave the event where it is."""
+
+    @override
+    def onQueryIdle(self, jevent: Any) -> None:
+        """Leave the event where it is."""
+
+    @override
+    def onQueryTerminated(self, jevent: Any) -> None:
+        """Leave the event where it is."""
+
+
 class _LayoutListener(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+
+    @cached_property
+    @override
+    def _jlistener(self) -> Any:
+        """What Spark calls; PySpark's own would hand on all events."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - Spark has no other way
+        return jvm.PythonStreamingQueryListenerWrapper(_StartsAlone(self))
 
     @override
     def onQueryStarted(self, event: Any) -> None:
@@ -66,16 +87,21 @@ class _LayoutListener(StreamingQueryListener):
         query = str(event.id)
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
-        names = _NODE.findall(stream.analyzedPlan().toString())
-        operators = [_declared[name] for name in names if name in _declared]
+        names = OPERATOR_NODE.findall(stream.analyzedPlan().toString())
+        operators = [_declared[name] for name, _ in names if name in _declared]
         if any(declared.time_mode == "processing-time" for declared in operators):
             _let_it_end(stream)
         if not operators:
             return
         try:
+            require_supported(self._spark, stream)
+            warn_of_partitions(stream, query, max(each.parallelism for each in operators))
             Start(self._spark, stream, query, operators).settle()
         except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited
             _LOG.exception("query %s cannot start", query)
+            if isinstance(error, MillpondError):
+                places = dict.fromkeys(str(each.made_at) for each in operators if each.made_at)
+                error.made_at = " and ".join(places)
             _refuse(self._spark, stream, str(error))
 
     @override
@@ -114,4 +140,16 @@ def _let_it_end(stream: Any) -> None:
     """
     if stream.trigger().toString().startswith(("AvailableNow", "OneTime")):
         conf = stream.sparkSessionForStream().conf()
-        conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        conf.set(_NO_DATA_BATCHES, "false")
+
+
+def warn_of_no_end(spark: SparkSession, plan: OperatorPlan) -> None:
+    """Say what ``availableNow`` needs over Spark Connect, where nobody knows the trigger."""
+    if plan.time_mode != "processing-time" or spark.conf.get(_NO_DATA_BATCHES) == "false":
+        return
+    _LOG.warning(
+        "operator %r has processing-time timers: over Spark Connect a query with the trigger "
+        "availableNow ends only where the session has %s=false when it is started",
+        plan.uid,
+        _NO_DATA_BATCHES,
+    )

@@ -12,16 +12,18 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
-from millpond.checkpoint.inspection.spark_checkpoint import METADATA, last_batch, parse_query_id
+from millpond.checkpoint.inspection.spark_checkpoint import last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.operator_id import OperatorId
+from millpond.origins import SPARK_PREFIX
 from millpond.plugins import get_registry
 from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
-from millpond.spark.metrics.batch_metrics import check_query, read_pointers, reading
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
 from millpond.spark.session import spark_configuration
 
-__all__ = ["create_savepoint", "query_handles"]
+__all__ = ["create_savepoint", "query_handles", "retained_handles"]
 
 
 def query_handles(
@@ -35,12 +37,12 @@ def query_handles(
         snapshots: what ``spark.millpond.checkpoint.dir`` names.
         batch_id: a retained batch; the last committed one by default.
     """
-    with reading(checkpoint):
-        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/{METADATA}").collect()
-    query = parse_query_id(line.value)
+    query = id_of_query(spark, checkpoint)
     pointers = read_pointers(spark, checkpoint, batch_id)
-    registry = get_registry(spark_configuration(spark).plugins)
-    at = last_batch(registry.savepoint(checkpoint).storage) if batch_id is None else batch_id
+    config = spark_configuration(spark, checkpoint)
+    registry = get_registry(config.plugins)
+    place = registry.savepoint(checkpoint, config).storage
+    at = last_batch(place) if batch_id is None else batch_id
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):
         operator = OperatorId(query, uid)
@@ -51,6 +53,33 @@ def query_handles(
         layout = read_layout(snapshots, operator, max(pointer.layout for pointer in mine))
         handles[uid] = committed_handles(mine, layout, snapshots)
     return handles
+
+
+def retained_handles(
+    spark: SparkSession, retained: RetainedCheckpoint, snapshots: CheckpointStorage
+) -> dict[str, list[KeyedStateHandle]]:
+    """The snapshots of a query's operators that a new query starts from, by uid.
+
+    Args:
+        spark: a session.
+        retained: the query and the batch.
+        snapshots: what ``checkpoint.dir`` names, which must be the directory of both queries.
+
+    Raises:
+        RestoreError: Spark does not have the batch, or the snapshots are not in the directory.
+    """
+    what = f"the checkpoint {retained} of {SPARK_PREFIX}checkpoint.restore"
+    try:
+        return query_handles(spark, retained.location, snapshots, retained.batch_id)
+    except ConfigError as error:
+        cause = f"batch {retained.batch_id} is not to be had: {error.reason}"
+        raise RestoreError(what, (cause,)) from error
+    except (CorruptSnapshotError, StorageAccessError) as error:
+        cause = (
+            f"{error} Both queries must have the same {SPARK_PREFIX}checkpoint.dir; to move to "
+            "another one, start from a savepoint"
+        )
+        raise RestoreError(what, (cause,)) from error
 
 
 def create_savepoint(
@@ -78,13 +107,14 @@ def create_savepoint(
     check_query(spark, checkpoint, batch_id)
     check_type("target", target, str | PathLike)
     check_type("snapshots", snapshots, str | None)
-    config = spark_configuration(spark)
+    config = spark_configuration(spark, str(target), snapshots or "")
     directory = snapshots or config.checkpoint.dir
     if directory is None:
         reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
         raise ConfigError("snapshots", reason, "create_savepoint(...)")
     registry = get_registry(config.plugins)
-    handle = registry.savepoint(target)
-    handles = query_handles(spark, checkpoint, registry.storage(directory), batch_id)
+    handle = registry.savepoint(target, config)
+    storage = registry.storage(directory, config)
+    handles = query_handles(spark, checkpoint, storage, batch_id)
     collect_savepoint(handles, handle, registry)
     return handle

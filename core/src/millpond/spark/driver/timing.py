@@ -1,14 +1,15 @@
 """Time on Spark: the watermark, the batch's processing time, and being called when timers are due.
 
-Three facts about Spark shape this module. ``getCurrentWatermarkMs`` wants a column that carries
+Four facts about Spark shape this module. ``getCurrentWatermarkMs`` wants a column that carries
 the watermark's metadata among the group's input, which the encoded columns do not. Under
 ``EventTimeTimeout`` Spark drops rows whose column of that kind is below the watermark, though a
-function has a right to late rows. And a group that gets no row is called by its timeout only.
+function has a right to late rows. A group that gets no row is called by its timeout only. And a
+streaming query may not number its rows, unless a subquery seems to do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -19,20 +20,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
 
-from millpond.runtime import MIN_TIMESTAMP, TimerService
+from millpond.runtime import MIN_TIMESTAMP
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.types.exact_values import micros_from_datetime
 
 __all__ = [
     "TIMEOUTS",
     "BatchTime",
+    "NextTimers",
     "TimeMode",
     "event_times",
+    "own_rows",
     "set_timeout",
+    "sleeps_on",
     "time_column",
     "watermark_column",
     "with_wake_ups",
-    "without_wake_ups",
 ]
 
 TimeMode = Literal["event-time", "processing-time"]
@@ -53,6 +56,13 @@ _TIME_COLUMN = "millpond_time"
 _FAR_FUTURE = 1 << 62
 """In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
 _WAKE_UP = -1
+_ROW_NUMBER = "(select monotonically_increasing_id())"
+"""The number of a row, but for the bits above, its partition's.
+
+Spark refuses ``monotonically_increasing_id()`` in a streaming query. A subquery of one row passes,
+and Spark's optimizer puts what it selects in its place (``OptimizeOneRowRelationSubquery``). Where
+that rule is excluded every row has the number 0: all of them wake, which is slower, but right.
+"""
 _ROW_IN_PARTITION = (1 << 33) - 1
 
 
@@ -72,28 +82,30 @@ def time_column() -> Column:
 
 
 def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
-    """Copies of each partition's first row for all subtasks, so that none sleeps while rows flow.
+    """Copies of each partition's first row for all subtasks, which have no key group.
 
     A subtask that has not run yet, after a rescale or the start from a savepoint, has no timeout
-    to be called by, but may have got timers. The copies have no key group.
+    to be called by, but may have got timers; and by event time Spark does not call it for timers
+    of processing time. Whoever has nothing of the kind sleeps on.
     """
-    first = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
+    first = F.expr(_ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
     all_of_them = F.array(own, *(F.lit(label) for label in labels))
-    columns = [F.col(name) for name in carried.columns if name not in (GROUP_COLUMN, LABEL_COLUMN)]
     exploded = F.posexplode(F.when(first, all_of_them).otherwise(F.array(own)))
     spread = carried.select("*", exploded.alias("millpond_copy", "millpond_to"))
     original = F.col("millpond_copy") == 0
     group = F.when(original, F.col(GROUP_COLUMN)).otherwise(F.lit(_WAKE_UP))
-    return spread.select(
-        *columns, group.alias(GROUP_COLUMN), F.col("millpond_to").alias(LABEL_COLUMN)
-    )
+    woken = spread.withColumns({GROUP_COLUMN: group, LABEL_COLUMN: F.col("millpond_to")})
+    return woken.drop("millpond_copy", "millpond_to")
 
 
-def without_wake_ups(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame's own rows."""
-    groups = frame[GROUP_COLUMN]
-    return frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
+def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """A subtask's frames without wake-ups; those that held nothing else are left out."""
+    for frame in frames:
+        groups = frame[GROUP_COLUMN]
+        own = frame[groups != _WAKE_UP] if (groups == _WAKE_UP).any() else frame
+        if len(own):
+            yield own
 
 
 @attrs.frozen
@@ -116,18 +128,38 @@ class BatchTime:
         return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
 
 
+NextTimers = tuple[int | None, int | None]
+"""When the next event-time and the next processing-time timer are due, in ms."""
+
+
 def set_timeout(
-    state: GroupState, mode: TimeMode | None, time: BatchTime, timers: TimerService
+    state: GroupState, mode: TimeMode | None, time: BatchTime, next_timers: NextTimers
 ) -> None:
     """Have Spark call the subtask again once its next timer is due.
 
     Spark calls when the timeout lies before its time, not at it. That is how processing-time
     timers are due; event-time timers are due at their time, hence the 1 ms less for them.
     """
-    by_event, by_clock = timers.next_due()
+    by_event, by_clock = next_timers
     if mode == "event-time" and by_event is not None:
         state.setTimeoutTimestamp(max(by_event - 1, time.watermark, 1))
     elif mode == "processing-time" and by_event is not None:
         state.setTimeoutDuration(1)
     elif mode == "processing-time" and by_clock is not None:
         state.setTimeoutDuration(max(by_clock - time.processing_time, 1))
+
+
+def sleeps_on(
+    state: GroupState, mode: TimeMode | None, time: BatchTime, next_timers: NextTimers
+) -> bool:
+    """Whether a subtask that was only woken has nothing to do; its timeout then stays as it was.
+
+    Spark has cleared the timeout for the call.
+    """
+    by_event, by_clock = next_timers
+    if by_event is not None and by_event <= time.watermark:
+        return False
+    if by_clock is not None and by_clock < time.processing_time:
+        return False
+    set_timeout(state, mode, time, next_timers)
+    return True

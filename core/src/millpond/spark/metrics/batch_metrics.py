@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.arguments import INT64, check_text, check_type, check_within
+from millpond.checkpoint.inspection.spark_checkpoint import METADATA, parse_query_id
 from millpond.errors import ConfigError
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
 from millpond.spark.schemas import brief_reason
+from millpond.spark.session import check_session
 
 __all__ = [
     "SubtaskMetrics",
     "check_query",
+    "committed_metrics",
+    "id_of_query",
     "keeps_timeouts",
     "read_pointers",
     "reading",
@@ -28,7 +33,7 @@ _OPERATOR = "applyInPandasWithState"
 
 def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> None:
     """Check the arguments that say which batch of which query is meant."""
-    check_type("spark", spark, SparkSession)
+    check_session("spark", spark)
     check_type("checkpoint", checkpoint, str)
     check_text("checkpoint", checkpoint)
     if batch_id is not None:
@@ -62,15 +67,23 @@ def reading(checkpoint: str) -> Iterator[None]:
     """Raise ConfigError with the checkpoint's path where Spark cannot read it."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # the JVM's own: up to Spark 4.1, of paths
         reason = f"Spark cannot read it as that of a query: {brief_reason(error)}"
         raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
+
+
+def id_of_query(spark: SparkSession, checkpoint: str) -> str:
+    """The id of the query whose ``checkpointLocation`` this is."""
+    with reading(checkpoint):
+        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/{METADATA}").collect()
+    return parse_query_id(line.value)
 
 
 def _states(
     spark: SparkSession, checkpoint: str, batch_id: int | None = None
 ) -> Iterator[DataFrame]:
     """The state of each of a query's operators that is ours, in Spark's order."""
+    _ = spark.streams.active  # up to Spark 4.2 it starts what a reader of state asks for stores
     with reading(checkpoint):
         metadata = spark.read.format("state-metadata").load(checkpoint).collect()
     for operator in sorted({row.operatorId for row in metadata if row.operatorName == _OPERATOR}):
@@ -113,9 +126,18 @@ def subtask_metrics(
     """The metrics that each subtask reported of the last batch in which it had rows.
 
     Raises:
-        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch.
+        ConfigError: it is not the checkpoint of a query, Spark cannot read it, or it has nothing
+            of that batch.
     """
     check_query(spark, checkpoint, batch_id)
+    id_of_query(spark, checkpoint)  # of no query Spark reads no state, or makes folders
+    return committed_metrics(spark, checkpoint, batch_id)
+
+
+def committed_metrics(
+    spark: SparkSession, checkpoint: str, batch_id: int | None = None
+) -> list[SubtaskMetrics]:
+    """The same of a query that is known to be there."""
     return [
         SubtaskMetrics(
             pointer.operator_uid,

@@ -17,9 +17,11 @@ from pyspark.sql.streaming.listener import (
 from typing_extensions import override
 
 from millpond.arguments import check_type
+from millpond.errors import ConfigError
 from millpond.reporters import prometheus_text
-from millpond.spark.metrics.batch_metrics import SubtaskMetrics, subtask_metrics
+from millpond.spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
 from millpond.spark.metrics.worker_metrics import numbers_of
+from millpond.spark.session import check_session, is_connect
 
 __all__ = ["MetricsListener", "OperatorMetrics", "sum_metrics"]
 
@@ -69,11 +71,18 @@ def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[Opera
         metrics: dict[str, float] = {}
         for each in mine:
             for name, value in numbers_of(dict(each.metrics)).items():
-                known = metrics.get(name, 0.0)
-                largest = name.endswith(_NOT_SUMMED)
-                metrics[name] = max(known, value) if largest else known + value
+                metrics[name] = _joined(name, metrics.get(name), value)
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine)))
     return found
+
+
+def _joined(name: str, known: float | None, value: float) -> float:
+    """A metric of two subtasks."""
+    if known is None:
+        return value
+    if name.startswith("user.") and name.endswith(".min"):
+        return min(known, value)
+    return max(known, value) if name.endswith(_NOT_SUMMED) else known + value
 
 
 class MetricsListener(StreamingQueryListener):
@@ -84,7 +93,13 @@ class MetricsListener(StreamingQueryListener):
     """
 
     def __init__(self, spark: SparkSession, report: Callable[[OperatorMetrics], None]) -> None:
-        check_type("spark", spark, SparkSession)
+        check_session("spark", spark)
+        if is_connect(spark):
+            reason = (
+                "Spark Connect does not tell a listener where a query's checkpoint is: call "
+                "subtask_metrics(spark, checkpoint), or have the workers report (metrics.reporters)"
+            )
+            raise ConfigError("spark", reason, "MetricsListener(...)")
         check_type("report", report, Callable)
         self._spark = spark
         self._report = report
@@ -102,7 +117,7 @@ class MetricsListener(StreamingQueryListener):
         try:
             progress = event.progress
             checkpoint = self._checkpoints[str(progress.id)]
-            subtasks = subtask_metrics(self._spark, checkpoint, progress.batchId)
+            subtasks = committed_metrics(self._spark, checkpoint, progress.batchId)
             for metrics in sum_metrics(subtasks, progress.batchId):
                 self._report(metrics)
         except Exception:  # noqa: BLE001 - metrics never fail a query

@@ -10,7 +10,7 @@ import attrs
 
 from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import SnapshotResult
-from millpond.spark.worker.local_copy import local_root
+from millpond.spark.worker.copy_directories import executor_name
 
 __all__ = ["BatchMetrics", "numbers_of"]
 
@@ -64,7 +64,7 @@ class BatchMetrics:
             "rows_written": result.rows_written,
             "snapshot_bytes": result.handle.size if result.handle else 0,
             "source": source,
-            "executor": local_root().parent.name,
+            "executor": executor_name(),
             "pid": os.getpid(),
         }
 

@@ -9,7 +9,6 @@ pointer's chain does not hold, so it is never used.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,15 +30,13 @@ from millpond.operator_id import OperatorId
 from millpond.runtime.opening import create_backend
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.committed_state import CommittedState
-from millpond.spark.worker.local_copy import claimed_directory, local_root
+from millpond.spark.worker.copy_directories import place_of_copy
+from millpond.spark.worker.copy_lock import claimed_directory
+from millpond.spark.worker.kept_backends import keep, taken
 
 __all__ = ["Acquired", "acquire_backend"]
 
 _LOG = logging.getLogger("millpond.restore")
-
-_KEPT_AT_MOST = 16
-_kept: OrderedDict[tuple[Any, ...], KeyedStateBackend] = OrderedDict()
-"""Backends that this worker process keeps between tasks."""
 
 
 @attrs.define
@@ -62,16 +59,19 @@ class Acquired:
 def acquire_backend(
     plan: OperatorPlan,
     query: str,
+    run: str,
     groups: KeyGroupRange,
     committed: CommittedState,
     now: int,
 ) -> Iterator[Acquired]:
     """The backend of a subtask at exactly what is committed, at the batch's time in ms.
 
+    A backend that was kept is used in its own run of the query only.
+
     Raises:
         RestoreError: every way has failed; it names all causes.
     """
-    source = _Source(plan, OperatorId(query, plan.uid), groups, committed)
+    source = _Source(plan, OperatorId(query, plan.uid), run, groups, committed)
     with claimed_directory(source.local_copy()) as (directory, shared):
         acquired = source.from_worker() or source.opened(directory, ManualClock(now), shared=shared)
         acquired.copies_discarded = len(source.failures)
@@ -81,24 +81,18 @@ def acquire_backend(
         try:
             yield acquired
         finally:
-            _give_back(source.identity, acquired)
+            _give_back(source, acquired)
 
 
-def _give_back(identity: tuple[Any, ...], acquired: Acquired) -> None:
+def _give_back(source: _Source, acquired: Acquired) -> None:
     backend = acquired.backend
     if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
-        _keep(identity, backend)
+        keep(source.owner, source.terms, backend)
         return
     if not acquired.succeeded:
         # Whatever has failed: the next attempt must not meet the same copy again.
         backend.distrust()
     backend.close()
-
-
-def _keep(identity: tuple[Any, ...], backend: KeyedStateBackend) -> None:
-    _kept[identity] = backend
-    while len(_kept) > _KEPT_AT_MOST:
-        _kept.popitem(last=False)[1].close()
 
 
 @attrs.frozen
@@ -111,30 +105,40 @@ class _Source:
 
     plan: OperatorPlan
     operator: OperatorId
+    run: str
     groups: KeyGroupRange
     committed: CommittedState
     failures: list[str] = attrs.field(factory=list)
 
     @property
-    def identity(self) -> tuple[Any, ...]:
-        """What a backend that this worker has kept must agree in."""
+    def owner(self) -> tuple[Any, ...]:
+        """Whose backend it is; a worker keeps one of each."""
+        return self.operator, self.groups
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """What a backend that this worker has kept must agree in.
+
+        A new run may bring another function, whose states have other types or other classes of
+        the same name, so it restores from the snapshot, with whatever has to be migrated.
+        """
         plan = self.plan
         keys = (plan.key_names, plan.key_fields)
-        return self.operator, self.groups, plan.resolution, repr(plan.config), keys
+        return self.run, plan.resolution, repr(plan.config), keys
 
     def local_copy(self) -> Path:
         """Where this machine's copy lies."""
         backend = self.plan.resolution.name.replace(":", "_")
         name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
-        return local_root() / self.operator.folder / name
+        return place_of_copy(f"{self.operator.folder}/{name}")
 
     def from_worker(self) -> Acquired | None:
         """The backend that this worker has kept; None where it has none that can be used."""
-        backend = _kept.pop(self.identity, None)
+        terms, backend = taken(self.owner)
         if backend is None:
             return None
         handle = self.committed.handle
-        if handle is None:
+        if handle is None or terms != self.terms:
             backend.close()
             return None
         current = backend.version == handle.version

@@ -9,6 +9,7 @@ import pandas as pd
 from pyspark import TaskContext
 
 from millpond.backend import KeyedStateBackend
+from millpond.backend.single_key import SingleKeyBackend
 from millpond.runtime import (
     SubtaskInfo,
     open_batch_backend,
@@ -16,7 +17,9 @@ from millpond.runtime import (
     open_operator_backend,
 )
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.worker.runner import SubtaskRunner
+from millpond.spark.worker.runner import collector_paused
+from millpond.spark.worker.telling import runs_again, told_readably
+from millpond.spark.worker.vectorized import runner_of
 
 __all__ = ["run_partition"]
 
@@ -27,15 +30,17 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
     index = context.partitionId() if context else 0
     info = SubtaskInfo(plan.uid, index, plan.parallelism, plan.max_parallelism)
     with (
+        told_readably(plan),
+        collector_paused(),
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         _bounded_backend(plan, directory) as backend,
         open_operator_backend(config=plan.config) as operator_state,
     ):
-        runner = SubtaskRunner(plan, info, backend, operator_state)
+        runner = runner_of(plan)(plan, info, backend, operator_state, again=runs_again())
         yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
 
 
-def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend:
+def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend | SingleKeyBackend:
     codec = plan.key_codec()
     if plan.batch:
         return open_batch_backend(

@@ -7,17 +7,17 @@ layout names as its sources, or from nothing.
 from __future__ import annotations
 
 import attrs
-from pyspark.sql.streaming.state import GroupState
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_assignment import operator_state_share
-from millpond.errors import RestoreError
+from millpond.errors import RestoreError, UnsettledStartError
 from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo
 from millpond.spark.driver.layout import Layout, layout_of_run
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
+from millpond.spark.worker.layout_in_force import rescale_command
 
 __all__ = ["CommittedState", "committed_state", "own_pointer"]
 
@@ -52,28 +52,33 @@ class CommittedState:
 
 
 def own_pointer(
-    plan: OperatorPlan, query: str, run: str, layout: Layout, state: GroupState
+    plan: OperatorPlan, query: str, run: str, layout: Layout, pointer: Pointer | None
 ) -> Pointer | None:
-    """The committed pointer, if it is this operator's, and of the layout in force.
+    """Spark's pointer, if it is this operator's, and of the layout in force.
 
     Raises:
         RestoreError: it is another operator's, which would lose it, or of a layout that does not
             exist.
     """
-    pointer = Pointer.from_row(state.get) if state.exists else None
     if pointer is None:
         return None
     theirs = layout
     if pointer.operator_uid != plan.uid:
-        uri, rules = plan.config.checkpoint.dir or "", plan.config.plugins
-        theirs = layout_of_run(uri, rules, OperatorId(query, pointer.operator_uid), run)
+        theirs = layout_of_run(plan.storage(), OperatorId(query, pointer.operator_uid), run)
         if pointer.layout == theirs.number:
-            cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
-            raise RestoreError(f"operator {plan.uid!r}", (cause,))
+            raise _another(plan, pointer)
     if pointer.layout > theirs.number:
         cause = f"Spark's state names layout {pointer.layout}, but the last one is {theirs.number}"
         raise RestoreError(f"operator {pointer.operator_uid!r}", (cause,))
     return pointer if pointer.layout == layout.number and theirs is layout else None
+
+
+def _another(plan: OperatorPlan, pointer: Pointer) -> RestoreError:
+    cause = f"Spark hands it the state of operator {pointer.operator_uid!r}"
+    if not plan.settles:
+        return RestoreError(f"operator {plan.uid!r}", (cause,))
+    reason = f"{cause}; give an operator its uid back, or settle what has only changed its place"
+    return UnsettledStartError(f"Operator {plan.uid!r}", reason, rescale_command(plan))
 
 
 def committed_state(
@@ -81,8 +86,11 @@ def committed_state(
 ) -> CommittedState:
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
     if pointer is None:
-        sources = tuple(layout.starting_points(index, plan.registry))
+        sources = tuple(layout.starting_points(index, plan.located))
         last = max((source.checkpoint_id for source in sources), default=None)
         return CommittedState(layout.number, None, sources, last)
+    if pointer.key_group_range != layout.key_groups(index):
+        cause = f"Spark's state is of {pointer.key_group_range}, not of {layout.key_groups(index)}"
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
     own = KeyedStateHandle.from_json(pointer.handle, plan.storage()) if pointer.handle else None
     return CommittedState(layout.number, own, checkpoint_id=pointer.checkpoint_id)

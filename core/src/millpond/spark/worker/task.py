@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -18,16 +19,17 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond.checkpoint import SnapshotResult
 from millpond.errors import RestoreError
-from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo, open_operator_backend
-from millpond.spark.driver.layout import layout_of_run
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
-from millpond.spark.driver.timing import BatchTime, set_timeout
+from millpond.spark.driver.timing import BatchTime, own_rows, set_timeout, sleeps_on
 from millpond.spark.metrics.worker_metrics import BatchMetrics, numbers_of
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
 from millpond.spark.worker.committed_state import CommittedState, committed_state, own_pointer
+from millpond.spark.worker.layout_in_force import layout_in_force
 from millpond.spark.worker.runner import SubtaskRunner, collector_paused
+from millpond.spark.worker.telling import runs_again, told_readably
+from millpond.spark.worker.vectorized import runner_of
 
 __all__ = ["run_subtask"]
 
@@ -36,21 +38,43 @@ def run_subtask(
     plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
+    with told_readably(plan):
+        yield from _run_subtask(plan, label, frames, state)
+
+
+def _run_subtask(
+    plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
     # pyspark joins our frames with an empty one, of which pandas warns in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     metrics = BatchMetrics()
     query, run, batch_id = _running_query()
-    directory, rules = plan.config.checkpoint.dir or "", plan.config.plugins
-    layout = layout_of_run(directory, rules, OperatorId(query, plan.uid), run)
-    layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
-    pointer = own_pointer(plan, query, run, layout, state)
+    found = Pointer.from_row(state.get) if state.exists else None
+    layout = layout_in_force(plan, query, run, batch_id, found)
+    pointer = own_pointer(plan, query, run, layout, found)
     if not plan.owns(label):
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
         return
     info = plan.subtask(label)
+    if plan.wakes:
+        frames = own_rows(frames)
+        if pointer is not None and not state.hasTimedOut:
+            first = next(frames, None)
+            if first is None and _sleeps_on(plan, pointer, state):
+                return
+            frames = frames if first is None else chain((first,), frames)
     committed = committed_state(plan, layout, info.index, pointer)
-    yield from _Task(plan, info, query, batch_id + 1, committed, state, metrics).run(frames)
+    yield from _Task(plan, info, query, run, batch_id + 1, committed, state, metrics).run(frames)
+
+
+def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
+    """Whether a subtask that has run under the layout, and got no row, is to be left alone."""
+    if plan.listens and pointer.has_worked():
+        return False  # the function is to learn that this was committed
+    noted = pointer.next_timers()
+    time = BatchTime.of(state, watermarked=plan.watermarked)
+    return noted is not None and sleeps_on(state, plan.time_mode, time, noted)
 
 
 def _running_query() -> tuple[str, str, int]:
@@ -70,6 +94,7 @@ class _Task:
     plan: OperatorPlan
     info: SubtaskInfo
     query: str
+    run_id: str
     checkpoint_id: int
     committed: CommittedState
     state: GroupState
@@ -82,27 +107,31 @@ class _Task:
         time = BatchTime.of(self.state, watermarked=plan.watermarked)
         restored = self.committed.operator_state
         with (
+            collector_paused(),
             plan.config.placed(),
             acquire_backend(
-                plan, self.query, groups, self.committed, time.processing_time
+                plan, self.query, self.run_id, groups, self.committed, time.processing_time
             ) as acquired,
             open_operator_backend(restore=restored(self.info), config=plan.config) as own,
         ):
             metrics.lap("open_ms")
             metrics.begin(acquired.backend)
             last = self.committed.checkpoint_id
-            runner = SubtaskRunner(plan, self.info, acquired.backend, own, last)
+            runner = runner_of(plan)(
+                plan, self.info, acquired.backend, own, last, again=runs_again()
+            )
             yield from runner.run(frames, time)
             metrics.lap("process_ms")
+            due = runner.operator.timers.next_due()
+            metrics.add(next_timers=due)
             self._commit(acquired, runner)
-            set_timeout(self.state, plan.time_mode, time, runner.operator.timers)
+            set_timeout(self.state, plan.time_mode, time, due)
             acquired.succeeded = True
 
     def _commit(self, acquired: Acquired, runner: SubtaskRunner) -> None:
         """Take the snapshot, and hand Spark the pointer to it."""
         runner.operator.prepare_snapshot(self.checkpoint_id)
-        with collector_paused():
-            result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
+        result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
         self.metrics.lap("snapshot_ms")
         groups = acquired.backend.key_group_range
         pointer = Pointer(
@@ -126,6 +155,7 @@ class _Task:
             rows_out=runner.rows_out,
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
+            **runner.operator.metrics.values(),
         )
         config = self.plan.config
         native = config.metrics.native

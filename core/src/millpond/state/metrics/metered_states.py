@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.config import TrackConfig
 from millpond.state.descriptors import StateDescriptor
-from millpond.state.interfaces import MapState, State
+from millpond.state.interfaces import BETWEEN_LAYERS, MapState, State
 from millpond.state.metrics.metered_iteration import ITERATIONS, Steps, metered_steps, step_recorder
 from millpond.state.metrics.metered_values import calls_so_far, metered_value_methods
 from millpond.state.metrics.metric_registry import Histogram, MetricRegistry
@@ -30,7 +30,8 @@ def _interface_of(state: State) -> type[State]:
 
 def _operations(interface: type[State]) -> list[str]:
     """The methods to forward; dunder methods reach them through the interface's defaults."""
-    return [name for name in dir(interface) if not name.startswith("_")]
+    names = [name for name in dir(interface) if not name.startswith("_")]
+    return [name for name in names if name not in BETWEEN_LAYERS]
 
 
 def _sampled(

@@ -38,6 +38,7 @@ class TtlSerializer(TypeSerializer[Stamped]):
         self._serialize = inner.serialize
         self._deserialize = inner.deserialize
         self.immutable = inner.immutable
+        self.sized = inner.sized
         self.type_name = inner.type_name
 
     @override
@@ -56,6 +57,12 @@ class TtlSerializer(TypeSerializer[Stamped]):
     @override
     def deserialize(self, data: bytes) -> Stamped:
         return self._deserialize(data[STAMP.size :]), _unpack(data)[0]
+
+    @override
+    def deserialize_many(self, rows: list[bytes]) -> list[Stamped]:
+        stamps = [_unpack(data)[0] for data in rows]
+        values = self.inner.deserialize_many([data[STAMP.size :] for data in rows])
+        return list(zip(values, stamps, strict=True))
 
     @override
     def snapshot(self) -> SerializerSnapshot:

@@ -8,27 +8,64 @@ from functools import cached_property
 
 import attrs
 
-from millpond.arguments import INT64, check_within, typed, within
+from millpond.arguments import INT64, check_type, check_within, typed, within
 from millpond.errors import ConfigError, brief
 
-__all__ = ["CleanupStrategies", "StateTtlConfig", "StateVisibility", "UpdateType"]
+__all__ = [
+    "CleanupStrategies",
+    "StateTtlConfig",
+    "StateVisibility",
+    "TtlTimeCharacteristic",
+    "UpdateType",
+]
 
 _DEFAULT_SIZE = 5
 _LONG_MAX = (1 << 63) - 1
 
 
 class UpdateType(enum.Enum):
-    """When the timestamp of an entry is set anew."""
+    """When the timestamp of an entry is set anew. ``DISABLED``: nothing expires.
 
+    PyFlink's spellings are aliases: ``Disabled``, ``OnCreateAndWrite``, ``OnReadAndWrite``.
+    """
+
+    DISABLED = "disabled"
     ON_CREATE_AND_WRITE = "on-create-and-write"
     ON_READ_AND_WRITE = "on-read-and-write"
 
+    Disabled = DISABLED
+    OnCreateAndWrite = ON_CREATE_AND_WRITE
+    OnReadAndWrite = ON_READ_AND_WRITE
+
 
 class StateVisibility(enum.Enum):
-    """Whether an expired entry that is still there is returned, once."""
+    """Whether an expired entry that is still there is returned, once.
+
+    PyFlink's spellings are aliases: ``NeverReturnExpired``, ``ReturnExpiredIfNotCleanedUp``.
+    """
 
     NEVER_RETURN_EXPIRED = "never-return-expired"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "return-expired-if-not-cleaned-up"
+
+    NeverReturnExpired = NEVER_RETURN_EXPIRED
+    ReturnExpiredIfNotCleanedUp = RETURN_EXPIRED_IF_NOT_CLEANED_UP
+
+
+class TtlTimeCharacteristic(enum.Enum):
+    """Which time entries expire by: as in Flink, only processing time; see ``StateTtlConfig``.
+
+    PyFlink's spelling is an alias: ``ProcessingTime``.
+    """
+
+    PROCESSING_TIME = "processing-time"
+
+    ProcessingTime = PROCESSING_TIME
+
+
+# Inside StateTtlConfig the same names stand for them, as in PyFlink.
+_UpdateType = UpdateType
+_StateVisibility = StateVisibility
+_TtlTimeCharacteristic = TtlTimeCharacteristic
 
 
 @attrs.frozen
@@ -69,14 +106,21 @@ class StateTtlConfig:
         update_type: see UpdateType.
         visibility: see StateVisibility.
         cleanup: see CleanupStrategies.
+
+    PyFlink's ``StateTtlConfig.UpdateType``, ``.StateVisibility`` and ``.TtlTimeCharacteristic``
+    are the enums of this module.
     """
 
+    UpdateType = _UpdateType
+    StateVisibility = _StateVisibility
+    TtlTimeCharacteristic = _TtlTimeCharacteristic
+
     ttl: timedelta = attrs.field(validator=_positive)
-    update_type: UpdateType = attrs.field(
-        default=UpdateType.ON_CREATE_AND_WRITE, validator=typed(UpdateType)
+    update_type: _UpdateType = attrs.field(
+        default=_UpdateType.ON_CREATE_AND_WRITE, validator=typed(_UpdateType)
     )
-    visibility: StateVisibility = attrs.field(
-        default=StateVisibility.NEVER_RETURN_EXPIRED, validator=typed(StateVisibility)
+    visibility: _StateVisibility = attrs.field(
+        default=_StateVisibility.NEVER_RETURN_EXPIRED, validator=typed(_StateVisibility)
     )
     cleanup: CleanupStrategies = attrs.field(
         default=CleanupStrategies(), validator=typed(CleanupStrategies)
@@ -90,7 +134,7 @@ class StateTtlConfig:
     @cached_property
     def shows_expired(self) -> bool:
         """Whether what has expired is visible as long as it is there."""
-        return self.visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        return self.visibility is _StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def expired(self, timestamp: int, now: int) -> bool:
         """Whether an entry of this timestamp has expired: ``timestamp + ttl <= now``.
@@ -98,6 +142,30 @@ class StateTtlConfig:
         The sum is capped at 2**63 - 1 ms, as Flink's is, so a very long TTL never expires.
         """
         return min(timestamp + self.ttl_ms, _LONG_MAX) <= now
+
+    def is_enabled(self) -> bool:
+        """Whether anything expires: false under ``UpdateType.DISABLED``."""
+        return self.update_type is not _UpdateType.DISABLED
+
+    def get_ttl(self) -> timedelta:
+        """PyFlink's alias of ``ttl``."""
+        return self.ttl
+
+    def get_update_type(self) -> _UpdateType:
+        """PyFlink's alias of ``update_type``."""
+        return self.update_type
+
+    def get_state_visibility(self) -> _StateVisibility:
+        """PyFlink's alias of ``visibility``."""
+        return self.visibility
+
+    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
+        """Processing time, always; named as in PyFlink."""
+        return _TtlTimeCharacteristic.PROCESSING_TIME
+
+    def get_cleanup_strategies(self) -> CleanupStrategies:
+        """PyFlink's alias of ``cleanup``."""
+        return self.cleanup
 
     @staticmethod
     def new_builder(ttl: timedelta) -> StateTtlConfigBuilder:
@@ -142,18 +210,55 @@ class StateTtlConfigBuilder:
         self._config = attrs.evolve(self._config, ttl=ttl)
         return self
 
-    def cleanup_incrementally(self, cleanup_size: int) -> StateTtlConfigBuilder:
+    def set_ttl_time_characteristic(
+        self, ttl_time_characteristic: TtlTimeCharacteristic
+    ) -> StateTtlConfigBuilder:
+        """Set processing time, the only one there is; for programs that come from PyFlink."""
+        check_type("ttl_time_characteristic", ttl_time_characteristic, TtlTimeCharacteristic)
+        return self
+
+    def use_processing_time(self) -> StateTtlConfigBuilder:
+        """Set processing time, the only one there is; for programs that come from PyFlink."""
+        return self
+
+    def cleanup_incrementally(
+        self,
+        cleanup_size: int,
+        run_cleanup_for_every_record: bool = False,  # noqa: FBT001, FBT002 - PyFlink's signature
+    ) -> StateTtlConfigBuilder:
         """Set how many entries are looked at for every changed one.
 
-        PyFlink's second argument is not there: each flush looks at some, changed entries or not.
+        Args:
+            cleanup_size: that number.
+            run_cleanup_for_every_record: PyFlink's; without effect, since each flush looks at
+                some entries, changed or not.
         """
         check_within("cleanup_size", cleanup_size, 1, INT64[1])
+        check_type("run_cleanup_for_every_record", run_cleanup_for_every_record, bool)
         cleanup = attrs.evolve(self._config.cleanup, incremental_size=cleanup_size)
         self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
         """Leave expired entries out of full snapshots, which is always so."""
+        return self
+
+    def cleanup_in_rocksdb_compact_filter(
+        self,
+        query_time_after_num_entries: int = 1000,
+        periodic_compaction_time: timedelta = timedelta(days=30),
+    ) -> StateTtlConfigBuilder:
+        """Remove expired entries in the background, on every backend, as is done anyway.
+
+        Args:
+            query_time_after_num_entries: PyFlink's; without effect, since the clock is read once
+                a flush.
+            periodic_compaction_time: PyFlink's; without effect, since no compaction is waited for.
+        """
+        check_within("query_time_after_num_entries", query_time_after_num_entries, 0, INT64[1])
+        check_type("periodic_compaction_time", periodic_compaction_time, timedelta)
+        cleanup = attrs.evolve(self._config.cleanup, in_background=True)
+        self._config = attrs.evolve(self._config, cleanup=cleanup)
         return self
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from typing_extensions import override
@@ -20,6 +20,7 @@ from millpond.state.interfaces import (
     State,
     ValueState,
 )
+from millpond.state.many_keys import ChosenKeys
 from millpond.state.ttl.envelope import Stamped
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.state.value_over_cells import ValueOverCells
@@ -51,6 +52,28 @@ class _TtlState(State):
     def _expired(self, stamped: Stamped) -> bool:
         return self._ttl.expired(stamped[1], self._clock.now_ms)
 
+    def _seen(
+        self,
+        keys: ChosenKeys,
+        stamped: list[Stamped | None],
+        write: Callable[[ChosenKeys, list[Stamped | None]], None],
+    ) -> list[Any]:
+        """The values that reads give of many; as reads do, clears what has expired, and touches."""
+        now = self._clock.now_ms
+        oldest = now - self._ttl_ms
+        expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= oldest]
+        seen = [None if each is None else each[0] for each in stamped]
+        if expired:
+            write(keys.only(expired), [None] * len(expired))
+        if self._touch_on_read:
+            gone = set(expired)
+            live = [at for at, each in enumerate(seen) if each is not None and at not in gone]
+            write(keys.only(live), [(seen[at], now) for at in live])
+        if not self._return_expired:
+            for at in expired:
+                seen[at] = None
+        return seen
+
 
 class TtlValueState(_TtlState, ValueState[Any]):
     """A value that expires."""
@@ -71,6 +94,17 @@ class TtlValueState(_TtlState, ValueState[Any]):
     @override
     def update(self, value: Any) -> None:
         self._raw.update(None if value is None else (value, self._clock.now_ms))
+
+    @override
+    def read_many(self, keys: ChosenKeys) -> list[Any]:
+        stamped = self._raw.read_many(keys)
+        return self._seen(keys, stamped, self._raw.write_many)
+
+    @override
+    def write_many(self, keys: ChosenKeys, values: list[Any]) -> None:
+        now = self._clock.now_ms
+        stamped = [None if value is None else (value, now) for value in values]
+        self._raw.write_many(keys, stamped)
 
 
 class TtlValueOverCells(TtlValueState):
@@ -228,6 +262,20 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
     def add(self, value: Any) -> None:
         self._raw.add(value)
 
+    @override
+    def read_many(self, keys: ChosenKeys) -> list[Any]:
+        if self._touch_on_read:
+            return super().read_many(keys)
+        return self._seen(keys, self._raw.read_many(keys), self._clear_each)
+
+    def _clear_each(self, keys: ChosenKeys, _: list[Any]) -> None:
+        for _key in keys:
+            self._raw.clear()
+
+    @override
+    def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
+        self._raw.append_many(keys, values)
+
 
 class _MergesNamespaces(MergingState[Any, Any]):
     """Stands beside ``_TtlAppendingState``."""
@@ -246,6 +294,11 @@ class TtlReducingState(_TtlAppendingState, _MergesNamespaces, ReducingState[Any]
     @override
     def add(self, value: Any) -> None:
         self._raw.add((value, self._clock.now_ms))
+
+    @override
+    def append_many(self, keys: ChosenKeys, values: list[Any]) -> None:
+        now = self._clock.now_ms
+        self._raw.append_many(keys, [(value, now) for value in values])
 
 
 class TtlAggregatingState(_TtlAppendingState, _MergesNamespaces, AggregatingState[Any, Any]):

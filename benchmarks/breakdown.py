@@ -1,0 +1,194 @@
+"""Where the time of a steady batch goes, by part, in wall and in processor time.
+
+A bare pass through Python, the floor of our mechanism (one group a subtask, whose state is one
+small row), Spark's aggregation in the JVM and Millpond on each backend, with batches of three
+sizes. Each case runs in a process of its own; they take turns, round by round. A part is the median
+over the measured batches of all rounds. Prints two tables a size, writes breakdown.json and
+breakdown.png.
+
+Usage: breakdown.py [--rounds 2] [--batches 12] [--sizes 100,10000,100000] [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from rich.console import Console
+from rich.table import Table
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+HERE = Path(__file__).parent
+CASES = (
+    "repartition",
+    "pointer",
+    "spark-jvm-agg",
+    "millpond-heap",
+    "millpond-rocksdb",
+    "millpond-lmdb",
+)
+WALL = (
+    "source",
+    "planning",
+    "logs",
+    "driver",
+    "input stage",
+    "task start",
+    "open",
+    "decode",
+    "function",
+    "flush",
+    "snapshot",
+    "encode",
+    "store commit",
+    "JVM and Arrow",
+)
+PROCESSOR = (
+    "JVM: input tasks",
+    "JVM: state tasks",
+    "JVM: elsewhere",
+    "decode",
+    "function",
+    "flush",
+    "snapshot",
+    "encode",
+    "Python: elsewhere",
+)
+CONSOLE = Console(width=130)
+
+
+def run_case(case: str, rows: int, batches: int) -> dict[str, Any]:
+    """Run a case in a process of its own."""
+    command = [sys.executable, str(HERE / "breakdown_case.py"), case]
+    command += ["--rows", str(rows), "--batches", str(batches)]
+    CONSOLE.print(f"  {case}, {rows:,} rows …")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
+    if line is None:
+        raise SystemExit(f"{case} failed:\n{done.stderr[-4000:]}")
+    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return report
+
+
+def wall_parts(batch: dict[str, Any]) -> dict[str, float]:
+    """A batch's wall clock by part, milliseconds; subtasks run side by side, so their means."""
+    durations, stages, ours = batch["durations"], batch["stages"], batch.get("subtasks", {})
+    flush = ours.get("lap_flush_wall", 0.0)
+    parts = {
+        "source": durations["latestOffset"] + durations["getBatch"],
+        "planning": durations["queryPlanning"],
+        "logs": durations["walCommit"] + durations["commitOffsets"],
+        "input stage": stages.get("input_wall", 0.0),
+        "task start": stages["state_start"],
+        "open": ours.get("open_ms", 0.0),
+        "decode": ours.get("lap_decode_wall", 0.0),
+        "function": ours.get("lap_rows_wall", 0.0),
+        "flush": flush,
+        "snapshot": max(ours.get("lap_commit_wall", 0.0) - flush, 0.0),
+        "encode": ours.get("lap_encode_wall", 0.0),
+        "store commit": batch.get("store_commit", 0.0),
+    }
+    in_state = sum(parts[name] for name in WALL[WALL.index("task start") : -1])
+    parts["JVM and Arrow"] = max(stages["state_wall"] - in_state, 0.0)
+    parts["driver"] = max(durations["triggerExecution"] - sum(parts.values()), 0.0)
+    return parts
+
+
+def processor_parts(batch: dict[str, Any], cpu: dict[str, float]) -> dict[str, float]:
+    """A batch's processor time by part, milliseconds, of all subtasks together."""
+    stages, ours = batch["stages"], batch.get("subtasks", {})
+    flush = ours.get("lap_flush_cpu", 0.0)
+    parts = {
+        "JVM: input tasks": stages.get("input_cpu", 0.0),
+        "JVM: state tasks": stages["state_cpu"],
+        "decode": ours.get("lap_decode_cpu", 0.0),
+        "function": ours.get("lap_rows_cpu", 0.0),
+        "flush": flush,
+        "snapshot": max(ours.get("lap_commit_cpu", 0.0) - flush, 0.0),
+        "encode": ours.get("lap_encode_cpu", 0.0),
+    }
+    tasks = parts["JVM: input tasks"] + parts["JVM: state tasks"]
+    python = sum(took for name, took in parts.items() if not name.startswith("JVM"))
+    parts["JVM: elsewhere"] = max(cpu["jvm"] - tasks, 0.0)
+    parts["Python: elsewhere"] = max(cpu["python"] - python, 0.0)
+    return parts
+
+
+def medians(of: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each part."""
+    return {name: statistics.median(each[name] for each in of) for name in of[0]}
+
+
+def summed(reports: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """A case's parts over the batches of all its runs."""
+    wall = [wall_parts(batch) for report in reports for batch in report["batches"]]
+    cpu = [
+        processor_parts(batch, report["cpu"]) for report in reports for batch in report["batches"]
+    ]
+    return {"wall": medians(wall), "processor": medians(cpu)}
+
+
+def print_tables(rows: int, found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """A table of wall clock and one of processor time."""
+    for kind, names in (("wall", WALL), ("processor", PROCESSOR)):
+        table = Table("part, ms", *found, title=f"{rows:,} rows a batch: {kind} time")
+        for name in names:
+            table.add_row(name, *(f"{each[kind][name]:,.0f}" for each in found.values()))
+        table.add_row("sum", *(f"{sum(each[kind].values()):,.0f}" for each in found.values()))
+        CONSOLE.print(table)
+
+
+def plot(results: dict[int, dict[str, dict[str, dict[str, float]]]], path: Path) -> None:
+    """Stacked bars: a row of pictures a size, wall clock beside processor time."""
+    figure, grid = plt.subplots(len(results), 2, figsize=(15, 3.6 * len(results)), squeeze=False)
+    colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    for row, (rows, found) in zip(grid, results.items(), strict=True):
+        for axes, (kind, names) in zip(
+            row, (("wall", WALL), ("processor", PROCESSOR)), strict=True
+        ):
+            left = [0.0] * len(found)
+            for at, name in enumerate(names):
+                widths = [each[kind][name] for each in found.values()]
+                axes.barh(list(found), widths, left=left, color=colours[at], label=name)
+                left = [before + width for before, width in zip(left, widths, strict=True)]
+            axes.invert_yaxis()
+            axes.set_xlabel(f"ms of {kind} time, {rows:,} rows a batch")
+    for column, x in enumerate((0.27, 0.77)):
+        handles, labels = grid[0][column].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper center", bbox_to_anchor=(x, 1.0), ncol=5)
+    figure.tight_layout(rect=(0, 0, 1, 0.93))
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--sizes", default="100,10000,100000")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for rows in map(int, options.sizes.split(",")):
+        reports: dict[str, list[dict[str, Any]]] = {case: [] for case in CASES}
+        for _ in range(options.rounds):
+            for case in CASES:
+                reports[case].append(run_case(case, rows, options.batches))
+        results[rows] = {case: summed(mine) for case, mine in reports.items()}
+        print_tables(rows, results[rows])
+    (options.output / "breakdown.json").write_text(json.dumps(results, indent=1))
+    plot(results, options.output / "breakdown.png")
+    CONSOLE.print(f"Written: {options.output}/breakdown.json, breakdown.png")
+
+
+if __name__ == "__main__":
+    main()

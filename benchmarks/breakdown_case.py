@@ -1,0 +1,260 @@
+"""Run one case of the breakdown in a process of its own; prints its batches as one line of JSON.
+
+What Spark tells of a batch comes from its progress and from its status store: the stages' times,
+the wall clock of the log writes, the state store's commits. What our worker does is timed inside
+it, by a function that wraps the places where its parts meet when it is opened for the first time;
+the figures travel with the metrics that each subtask reports anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cases
+import pandas as pd
+import psutil
+from cases import CASES, INPUT_SCHEMA, Totals, session
+from millpond.spark import key_by, subtask_metrics
+from millpond.spark.driver.group_labels import group_labels
+from one_case import write_batches
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.state import GroupState
+from typing_extensions import override
+
+OUTPUT_SCHEMA = "customer string, total double"
+FLOOR = "pointer"
+SUBTASKS = 2
+
+
+class TimedTotals(Totals):
+    """The running total; the first time it is opened in a worker, it has the worker timed."""
+
+    def open(self, context: Any) -> None:
+        """Get the state."""
+        install_laps()
+        super().open(context)
+
+
+def install_laps() -> None:
+    """Have this worker time its parts; the laps join the metrics that a subtask reports."""
+    from millpond.runtime import KeyedOperator  # noqa: PLC0415 - in the worker
+    from millpond.spark.carriers.frames import RowCodec  # noqa: PLC0415
+    from millpond.spark.metrics.worker_metrics import BatchMetrics  # noqa: PLC0415
+    from millpond.spark.worker import runner, task  # noqa: PLC0415
+
+    if hasattr(BatchMetrics, "laps"):
+        return
+    laps: Counter[str] = Counter()
+    BatchMetrics.laps = laps  # type: ignore[attr-defined]
+    finish = BatchMetrics.finish
+    started = time.process_time()
+
+    def timed(owner: Any, name: str, part: str) -> None:
+        plain = getattr(owner, name)
+
+        def wrapper(*given: Any, **named: Any) -> Any:
+            wall, cpu = time.perf_counter(), time.process_time()
+            try:
+                return plain(*given, **named)
+            finally:
+                laps[f"{part}_wall"] += (time.perf_counter() - wall) * 1000
+                laps[f"{part}_cpu"] += (time.process_time() - cpu) * 1000
+
+        setattr(owner, name, wrapper)
+
+    def finished(self: Any, backend: Any, *given: Any, **named: Any) -> dict[str, Any]:
+        nonlocal started
+        if not hasattr(type(backend), "timed_flush"):
+            timed(type(backend), "flush", "flush")
+            type(backend).timed_flush = True
+        now = time.process_time()
+        told = {f"lap_{name}": took for name, took in laps.items()}
+        told["lap_process_cpu"] = (now - started) * 1000
+        laps.clear()
+        started = now
+        return {**finish(self, backend, *given, **named), **told}
+
+    timed(runner, "in_key_order", "decode")
+    timed(RowCodec, "decode", "decode")
+    timed(KeyedOperator, "process_all", "rows")
+    timed(RowCodec, "pack", "encode")
+    timed(task._Task, "_commit", "commit")  # noqa: SLF001 - where the parts meet
+    BatchMetrics.finish = finished  # type: ignore[method-assign]
+
+
+def millpond_job(rows: DataFrame) -> DataFrame:
+    """Millpond, with the backend that the session names."""
+    return key_by(rows, "customer").process(TimedTotals(), output=OUTPUT_SCHEMA, uid="totals")
+
+
+def pointer_job(rows: DataFrame) -> DataFrame:
+    """The floor of our mechanism: one group a subtask, whose state is one small row."""
+
+    def passing(
+        _: Any, frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        yield from (frame[["customer", "amount"]] for frame in frames)
+        state.update(("a pointer",))
+
+    labels = F.array(*map(F.lit, group_labels(SUBTASKS)))
+    subtask = F.expr(f"pmod(xxhash64(customer), {SUBTASKS})").cast("int")
+    keyed = rows.withColumn("label", F.get(labels, subtask)).groupBy("label")
+    return keyed.applyInPandasWithState(
+        passing, INPUT_SCHEMA, "pointer string", "append", "NoTimeout"
+    )
+
+
+def job_of(case: str) -> tuple[Any, str, str]:
+    """A case's job, its output mode and the case whose session settings it has."""
+    if case == FLOOR:
+        return pointer_job, "append", "repartition"
+    if case.startswith("millpond"):
+        return millpond_job, "append", case
+    return CASES[case][0], "append" if case == "repartition" else "update", case
+
+
+def processor_times() -> dict[str, float]:
+    """Milliseconds of processor time so far: of the JVM, and of all Python workers."""
+    found = {"jvm": 0.0, "python": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            times, kind = process.cpu_times(), process.name()
+        except psutil.NoSuchProcess:
+            continue
+        found["jvm" if kind == "java" else "python"] += (times.user + times.system) * 1000
+    return found
+
+
+class Sampler(StreamingQueryListener):
+    """Notes the processor time at the end of each batch."""
+
+    def __init__(self) -> None:
+        self.samples: dict[int, dict[str, float]] = {}
+
+    @override
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing yet."""
+
+    @override
+    def onQueryProgress(self, event: Any) -> None:
+        """Note it."""
+        self.samples[event.progress.batchId] = processor_times()
+
+    @override
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing more."""
+
+
+def stages_of(spark: SparkSession, batch: int) -> list[Any]:
+    """What Spark's status store tells of a batch's stages, in their order."""
+    context: Any = spark.sparkContext
+    store = context._jsc.sc().statusStore()  # noqa: SLF001 - it is told nowhere else
+    jobs = store.jobsList(None)
+    numbers = set()
+    for at in range(jobs.size()):
+        job = jobs.apply(at)
+        described = job.description()
+        if described.isDefined() and f"batch = {batch}" in described.get().splitlines():
+            ids = job.stageIds()
+            numbers |= {ids.apply(at) for at in range(ids.size())}
+    return [store.lastStageAttempt(number) for number in sorted(numbers)]
+
+
+def stage_figures(stages: list[Any]) -> dict[str, float]:
+    """Milliseconds of a batch's stages: the wall clock of each but skipped ones, and its tasks'."""
+    told: dict[str, float] = Counter()
+    ran = [stage for stage in stages if stage.completionTime().isDefined()]
+    for at, stage in enumerate(ran):
+        kind = "state" if at == len(ran) - 1 else "input"
+        wall = stage.completionTime().get().getTime() - stage.submissionTime().get().getTime()
+        told[f"{kind}_wall"] += wall
+        told[f"{kind}_run"] += stage.executorRunTime() / SUBTASKS
+        told[f"{kind}_cpu"] += stage.executorCpuTime() / 1e6
+        told[f"{kind}_start"] += stage.executorDeserializeTime() / SUBTASKS
+    return told
+
+
+def subtask_figures(spark: SparkSession, root: Path, batch: int) -> dict[str, float]:
+    """What Millpond's subtasks tell of a batch: the mean of the subtasks' walls, all their CPU."""
+    found: dict[str, float] = Counter()
+    for each in subtask_metrics(spark, str(root / "checkpoint"), batch):
+        for name, value in each.metrics.items():
+            if name.startswith("lap_") or name.endswith("_ms"):
+                number = float(str(value))
+                found[name] += number if name.endswith("_cpu") else number / SUBTASKS
+    return found
+
+
+def batch_figures(spark: SparkSession, root: Path, case: str, entry: Any) -> dict[str, Any]:
+    """All that is known of a batch."""
+    figures: dict[str, Any] = {
+        "durations": dict(entry.durationMs),
+        "stages": stage_figures(stages_of(spark, entry.batchId)),
+    }
+    if entry.stateOperators:
+        operator = entry.stateOperators[0]
+        figures["store_commit"] = operator.commitTimeMs / SUBTASKS
+        figures["store_updates"] = operator.allUpdatesTimeMs / SUBTASKS
+    if case.startswith("millpond"):
+        figures["subtasks"] = subtask_figures(spark, root, entry.batchId)
+    return figures
+
+
+def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """Run a case's query over its files, a file a micro-batch."""
+    job, mode, settings = job_of(options.case)
+    extra = ["spark.sql.streaming.minBatchesToRetain=100", *options.conf]
+    spark = session(settings, root / "snapshots", extra)
+    sampler = Sampler()
+    spark.streams.addListener(sampler)
+    rows = spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
+    writer = job(rows.parquet(str(root / "input"))).writeStream.format("noop").outputMode(mode)
+    writer = writer.option("checkpointLocation", str(root / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [entry for entry in query.recentProgress if entry.numInputRows]
+    measured = progress[options.warm_up :]
+    batches = [batch_figures(spark, root, options.case, entry) for entry in measured]
+    first, last = (sampler.samples[each.batchId] for each in (measured[0], measured[-1]))
+    spark.stop()
+    between = len(measured) - 1
+    cpu = {kind: (last[kind] - first[kind]) / between for kind in first}
+    return {**vars(options), "batches": batches, "cpu": cpu}
+
+
+def main() -> None:
+    """Write the input, run the query, report the batches."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--batches", type=int, default=12, help="the measured ones")
+    parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
+    options = parser.parse_args()
+    for module in (cases, sys.modules[__name__]):
+        cloudpickle.register_pickle_by_value(module)
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        root = Path(name)
+        (root / "input").mkdir()
+        touched = options.rows * 43 // 100
+        count = options.batches + options.warm_up
+        write_batches(root / "input", 0, max(options.rows, 1000), options.rows, touched, count)
+        report = run(options, root)
+    print("RESULT " + json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""By hand, beside the bare stores: a read-modify-write of each kind of state in one process.
+
+100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write, and their
+share of the flush at the end, beside the same on a bare dictionary, a bare LMDB in one transaction
+and a bare rocksdict. Each case has a process of its own; all take turns, pass by pass. Medians of
+processor time, in µs an access.
+
+Usage: by_hand.py [--passes 12] [--warm-up 3] [--kinds value,map,…] [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import millpond as mp
+import numpy as np
+from rocksdict import Options, Rdict, WriteOptions
+from worker import in_turns
+
+ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
+BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}
+KINDS = ("value", "map", "list", "reducing", "aggregating", "folding")
+ALLOWED = {"heap": 5.0, "lmdb": 2.5, "rocksdb": 1.5}
+_KEY, _NUMBER = struct.Struct(">Q"), struct.Struct("<d")
+
+Pass = Callable[[list[int]], None]
+
+
+class Sum(mp.AggregateFunction[float, float, float]):
+    """Adds up."""
+
+    def create_accumulator(self) -> float:
+        """Nothing yet."""
+        return 0.0
+
+    def add(self, value: float, accumulator: float) -> float:
+        """One more."""
+        return accumulator + value
+
+    def get_result(self, accumulator: float) -> float:
+        """The sum."""
+        return accumulator
+
+    def merge(self, a: float, b: float) -> float:
+        """Both."""
+        return a + b
+
+
+def add(a: float, b: float) -> float:
+    """The sum of two."""
+    return a + b
+
+
+DESCRIPTORS: dict[str, Callable[[], Any]] = {
+    "value": lambda: mp.ValueStateDescriptor("s", float),
+    "map": lambda: mp.MapStateDescriptor("s", int, float),
+    "list": lambda: mp.ListStateDescriptor("s", float),
+    "reducing": lambda: mp.ReducingStateDescriptor("s", add, float),
+    "aggregating": lambda: mp.AggregatingStateDescriptor("s", Sum(), float),
+    "folding": lambda: mp.FoldingStateDescriptor("s", 0.0, add, float),
+}
+
+
+def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
+    """A pass over keys through a backend."""
+    made = mp.open_keyed_backend(backend, key_type=int, directory=folder, clock=mp.ManualClock(0))
+    stack.callback(made.close)
+    state: Any = made.get_partitioned_state(DESCRIPTORS[kind]())
+    select = made.set_current_key
+
+    def value(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            state.update((state.value() or 0.0) + 1.0)
+        made.flush()
+
+    def entry(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            state.put(1, state.get(1, 0.0) + 1.0)
+        made.flush()
+
+    def elements(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            if len(state.get()) > 4:
+                state.clear()
+            state.add(1.0)
+        made.flush()
+
+    def appended(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            state.add(1.0)
+        made.flush()
+
+    return {"value": value, "map": entry, "list": elements}.get(kind, appended)
+
+
+def bare_dict(_folder: Path, _stack: ExitStack) -> Pass:
+    """A pass over keys on a dictionary."""
+    held: dict[int, float] = {}
+
+    def run(keys: list[int]) -> None:
+        for key in keys:
+            held[key] = held.get(key, 0.0) + 1.0
+
+    return run
+
+
+def bare_lmdb(folder: Path, stack: ExitStack) -> Pass:
+    """A pass over keys in one transaction."""
+    store = lmdb.open(str(folder), map_size=1 << 30, sync=False, metasync=False)
+    stack.callback(store.close)
+
+    def run(keys: list[int]) -> None:
+        with store.begin(write=True) as transaction:
+            for number in keys:
+                key = _KEY.pack(number)
+                data = transaction.get(key)
+                held = _NUMBER.unpack(data)[0] if data else 0.0
+                transaction.put(key, _NUMBER.pack(held + 1.0))
+
+    return run
+
+
+def bare_rocksdict(folder: Path, stack: ExitStack) -> Pass:
+    """A pass over keys, without a write-ahead log."""
+    store = Rdict(str(folder), Options(raw_mode=True))
+    write = WriteOptions()
+    write.disable_wal = True  # type: ignore[method-assign,assignment]  # a property; the stub is wrong
+    store.set_write_options(write)
+    stack.callback(store.close)
+
+    def run(keys: list[int]) -> None:
+        for number in keys:
+            key = _KEY.pack(number)
+            data = store.get(key)
+            held = _NUMBER.unpack(data)[0] if data else 0.0
+            store[key] = _NUMBER.pack(held + 1.0)
+
+    return run
+
+
+BARE_PASSES = {"heap": bare_dict, "lmdb": bare_lmdb, "rocksdb": bare_rocksdict}
+
+
+def serve(backend: str, kind: str, wire: Connection) -> None:
+    """Run passes of one case as they are asked for; ``bare`` is a kind."""
+    random = np.random.default_rng(7)
+    chosen = random.choice(KEYS, size=TOUCHED, replace=False)
+    extra = random.choice(chosen, size=ACCESSES - TOUCHED)
+    keys: list[int] = random.permutation(np.concatenate([chosen, extra])).tolist()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
+        folder = folder / "store"
+        folder.mkdir()
+        bare = kind == "bare"
+        make = BARE_PASSES[backend] if bare else partial(by_hand, backend, kind)
+        run = make(folder, stack)
+        wire.send(None)
+        while wire.recv():
+            started = time.process_time_ns()
+            run(keys)
+            wire.send((time.process_time_ns() - started) / 1000 / ACCESSES)
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--passes", type=int, default=12)
+    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    kinds = ["bare", *given.kinds.split(",")]
+    cases = list(itertools.product(BARE, kinds))
+    samples = in_turns({case: partial(serve, *case) for case in cases}, given.passes, given.warm_up)
+    report: dict[str, dict[str, float]] = {}
+    for backend, store in BARE.items():
+        found = report[backend] = {k: statistics.median(samples[backend, k]) for k in kinds}
+        told = "  ".join(f"{k} {found[k]:.2f} (x{found[k] / found['bare']:.1f})" for k in kinds[1:])
+        print(f"{backend:8} {store} {found['bare']:.2f} µs  {told}")
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / "by_hand.json").write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

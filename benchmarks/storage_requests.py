@@ -1,0 +1,195 @@
+"""Requests to the checkpoint storage: what a steady batch of one subtask asks of it.
+
+The worker's real task runs over 1,000 rows of 700 keys, batch after batch, with the pointer that
+the last one left. In a local directory the system calls are counted that name something in it; on
+S3 the requests that reach a server on loopback. A count is that of the last batches, a batch.
+
+Usage: storage_requests.py [--batches 12] [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import millpond as mp
+import numpy as np
+import pandas as pd
+from cases import Totals
+from millpond.operator_id import OperatorId
+from millpond.plugins import get_registry
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.driver.declared import DeclaredOperator, first_layout
+from millpond.spark.driver.layout import write_layout
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.pointer import POINTER_SCHEMA
+from millpond.spark.worker.task import run_subtask
+from pyspark import TaskContext
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import DoubleType, LongType, StructType
+
+ROWS, TOUCHED, KEYS, GROUPS = 1_000, 700, 10_000, 128
+STEADY = 6
+BACKENDS = ("heap", "lmdb", "rocksdb")
+SCHEMA = StructType().add("customer", LongType()).add("amount", DoubleType())
+CALLS = {
+    "open": "open",
+    "os.mkdir": "mkdir",
+    "os.rename": "rename",
+    "os.remove": "delete",
+    "os.listdir": "list",
+    "os.scandir": "list",
+}
+"""What the interpreter tells of its system calls, by the names in the table."""
+
+
+class LocalCalls:
+    """Counts the calls that name something below a directory."""
+
+    def __init__(self) -> None:
+        self.below: str | None = None
+        self.heard: list[str] = []
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.below is None or event not in CALLS:
+            return
+        place = os.fsdecode(arguments[0]) if isinstance(arguments[0], (str, bytes)) else ""
+        if not place.startswith(self.below):
+            return
+        flags = arguments[2] if event == "open" else 0
+        write = event == "open" and isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
+        self.heard.append("write" if write else "read" if event == "open" else CALLS[event])
+
+
+def plan_of(backend: str, config: mp.Config) -> OperatorPlan:
+    """The running total as one subtask."""
+    return OperatorPlan(
+        uid="totals",
+        function=Totals(),
+        rows=RowCodec.of(SCHEMA),
+        output=RowCodec.of(SCHEMA),
+        key_positions=(0,),
+        key_fields=(LongType(),),
+        event_time=None,
+        order_by=(),
+        parallelism=1,
+        config=config,
+        resolution=get_registry().resolve(backend),
+    )
+
+
+def frames(chance: np.random.Generator) -> list[pd.DataFrame]:
+    """A batch's rows, as Spark hands them over."""
+    chosen = chance.choice(KEYS, size=TOUCHED, replace=False)
+    keys = np.concatenate([chosen, chance.choice(chosen, size=ROWS - TOUCHED)])
+    groups = [mp.assign_to_key_group(int(key), GROUPS) for key in keys]
+    columns = {"c0": keys, "c1": np.ones(ROWS), "nulls0": 0, GROUP_COLUMN: groups}
+    return [pd.DataFrame(columns)]
+
+
+def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
+    """Run batches; yields the seconds that each took, once it is committed."""
+    operator = OperatorId(query, plan.uid)
+    write_layout(plan.storage(), operator, first_layout(DeclaredOperator.of(plan), 0, (plan.uid,)))
+    context = TaskContext._getOrCreate()  # noqa: SLF001 - as pyspark's worker does
+    label = next(label for label in itertools.count() if plan.owns(label))
+    chance = np.random.default_rng(7)
+    pointer = None
+    for number in range(count):
+        context._localProperties = {  # noqa: SLF001
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": str(number),
+            "spark.jobGroup.id": "run",
+        }
+        state = GroupState(
+            pointer,
+            batchProcessingTimeMs=number,
+            eventTimeWatermarkMs=-1,
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+            hasTimedOut=False,
+            watermarkPresent=False,
+            defined=pointer is not None,
+            updated=False,
+            removed=False,
+            timeoutTimestamp=-1,
+            keyAsUnsafe=b"",
+            valueSchema=POINTER_SCHEMA,
+        )
+        rows = frames(chance)
+        started = time.perf_counter()
+        for _ in run_subtask(plan, label, rows, state):
+            pass
+        pointer = state.get
+        yield time.perf_counter() - started
+
+
+def steady(plan: OperatorPlan, query: str, count: int, heard: list[str]) -> dict[str, Any]:
+    """What was heard in the last batches, a batch, and the median of their milliseconds."""
+    took = []
+    for number, seconds in enumerate(batches(plan, query, count)):
+        if number == count - STEADY - 1:
+            heard.clear()
+        took.append(seconds)
+    requests = {name: round(held / STEADY, 1) for name, held in sorted(Counter(heard).items())}
+    milliseconds = sorted(took[-STEADY:])[STEADY // 2] * 1000
+    return {"requests": requests, "milliseconds": round(milliseconds, 1)}
+
+
+def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
+    """Each storage and backend, with what a batch asks of the one and how long it takes."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
+    found: dict[str, dict[str, Any]] = {}
+    calls = LocalCalls()
+    for backend in BACKENDS:
+        calls.below = str(folder / backend)
+        plan = plan_of(backend, mp.Config({"checkpoint.dir": f"file:{calls.below}"}))
+        found[f"local, {backend}"] = steady(plan, f"local-{backend}", count, calls.heard)
+    calls.below = None
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    import s3_server  # noqa: PLC0415 - the tests' own
+
+    server = stack.enter_context(s3_server.s3_server())
+    heard = stack.enter_context(s3_server.heard_requests())
+    server.make_bucket("bench")
+    for backend in BACKENDS:
+        given = {
+            "checkpoint.dir": f"s3://bench/{backend}",
+            "checkpoint.s3.endpoint": f"http://{server.address}",
+            "checkpoint.s3.access-key": server.access_key,
+            "checkpoint.s3.secret-key": server.secret_key,
+        }
+        plan = plan_of(backend, mp.Config(given))
+        found[f"s3, {backend}"] = steady(plan, f"s3-{backend}", count, heard)
+    return found
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        report = measured(given.batches, stack)
+    for case, figures in report.items():
+        requests = "  ".join(f"{name} {count}" for name, count in figures["requests"].items())
+        print(f"{case:16} {figures['milliseconds']:6.1f} ms a batch:  {requests}")
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / "storage_requests.json").write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

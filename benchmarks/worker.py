@@ -1,0 +1,299 @@
+"""Processor time a row in the worker, without Spark: the way of a row through our Python.
+
+The batch is that of the throughput benchmark: 100,000 rows, 43,000 of 100,000 keys, two subtasks,
+a running sum, an output row per row; frames as they come from Spark go through the real runner, and
+each subtask's part ends with a snapshot. Each case has a process of its own, since inline caches
+belong to a process; all are open at once and take turns, batch by batch. Figures are medians of
+processor time, all threads included; opening and closing a store, once a task, is not in it.
+
+A batch is taken apart by the clock where our parts meet; the loop, the function's own code and the
+state's calls are told apart by functions that do less: one that does nothing, one without state.
+
+Usage: worker.py [--batches 12] [--warm-up 4] [--backends heap,lmdb,rocksdb] [--keys int,str]
+                 [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import millpond as mp
+import numpy as np
+import pandas as pd
+from cases import Totals, VectorizedTotals
+from millpond.plugins import get_registry
+from millpond.runtime import KeyedOperator, SubtaskInfo, open_operator_backend
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.timing import BatchTime
+from millpond.spark.worker.runner import collector_paused
+from millpond.spark.worker.vectorized import runner_of
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+ROWS, TOUCHED, KEYS = 100_000, 43_000, 100_000
+FRAME_ROWS = 50_000
+SUBTASKS = 2
+GROUPS = 128
+DIFFERENT = 4
+KEY_TYPES: dict[str, Any] = {"int": LongType(), "str": StringType()}
+TOTAL_PARTS = ("decode", "rows", "flush", "snapshot", "encode", "rest")
+PARTS = ("decode", "loop and keys", "function", "state calls", *TOTAL_PARTS[2:])
+
+
+class Stateless(Totals):
+    """The same without its state."""
+
+    def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """Yield a row."""
+        total = 0.0 + row.amount
+        yield row.customer, total
+
+
+class Idle(Totals):
+    """Nothing at all: what is left is the loop, and the choice of the key."""
+
+    def process_element(self, row: Any, context: mp.Context) -> None:
+        """Do nothing."""
+
+
+FUNCTIONS: dict[str, type[Totals | VectorizedTotals]] = {
+    "totals": Totals,
+    "stateless": Stateless,
+    "idle": Idle,
+    "vectorized": VectorizedTotals,
+}
+
+
+def key_of(kind: str, number: int) -> Any:
+    """A key as the throughput benchmark has it."""
+    return int(number) if kind == "int" else f"customer-{number:08d}"
+
+
+def batches(kind: str) -> list[list[list[pd.DataFrame]]]:
+    """A few different batches: each subtask's frames as Spark hands them over."""
+    random = np.random.default_rng(7)
+    groups = np.array([mp.assign_to_key_group(key_of(kind, at), GROUPS) for at in range(KEYS)])
+    made = []
+    for _ in range(DIFFERENT):
+        chosen = random.choice(KEYS, size=TOUCHED, replace=False)
+        extra = random.choice(chosen, size=ROWS - TOUCHED)
+        rows = random.permutation(np.concatenate([chosen, extra]))
+        owners = groups[rows] * SUBTASKS // GROUPS
+        made.append([frames_of(kind, rows[owners == at], groups) for at in range(SUBTASKS)])
+    return made
+
+
+def frames_of(kind: str, numbers: Any, groups: Any) -> list[pd.DataFrame]:
+    """A batch's frames, their texts not shared: Arrow makes a new one for each row."""
+    amounts = np.random.default_rng(len(numbers)).integers(1, 1000, len(numbers)) / 4
+    frames = []
+    for start in range(0, len(numbers), FRAME_ROWS):
+        part = numbers[start : start + FRAME_ROWS]
+        frame = {
+            "c0": part if kind == "int" else np.array([key_of(kind, n) for n in part], object),
+            "c1": amounts[start : start + FRAME_ROWS],
+            "nulls0": np.zeros(len(part), np.int64),
+            GROUP_COLUMN: groups[part].astype(np.int32),
+        }
+        frames.append(pd.DataFrame(frame))
+    return frames
+
+
+class Case:
+    """One backend with one kind of key, in this process.
+
+    Attributes:
+        laps: nanoseconds of processor time by part of the present batch.
+    """
+
+    def __init__(self, backend: str, kind: str, function: str, stack: ExitStack) -> None:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
+        fields = [StructField("customer", KEY_TYPES[kind]), StructField("amount", DoubleType())]
+        outcome = [StructField("customer", KEY_TYPES[kind]), StructField("total", DoubleType())]
+        self.plan = OperatorPlan(
+            uid="totals",
+            function=FUNCTIONS[function](),
+            rows=RowCodec.of(StructType(fields)),
+            output=RowCodec.of(StructType(outcome)),
+            key_positions=(0,),
+            key_fields=(KEY_TYPES[kind],),
+            event_time=None,
+            order_by=(),
+            parallelism=SUBTASKS,
+            config=mp.Config(),
+            resolution=get_registry().resolve(backend),
+        )
+        self.storage = mp.checkpoint_storage(f"file:{folder}/snapshots")
+        self.backends = [
+            mp.open_keyed_backend(
+                backend,
+                key_type=self.plan.key_codec(),
+                max_parallelism=GROUPS,
+                key_group_range=mp.key_group_range(GROUPS, SUBTASKS, at),
+                directory=folder / f"local-{at}",
+                clock=mp.ManualClock(0),
+            )
+            for at in range(SUBTASKS)
+        ]
+        for each in self.backends:
+            stack.callback(each.close)
+        self.input = itertools.cycle(batches(kind))
+        self.number = 0
+        self.laps: Counter[str] = Counter()
+        for owner, method, part in (
+            (RowCodec, "decode", "decode"),
+            (KeyedOperator, "process_all", "rows"),
+            (RowCodec, "pack", "encode"),
+            (type(self.backends[0]), "flush", "flush"),
+        ):
+            self._time(owner, method, part)
+
+    def _time(self, owner: type, method: str, part: str) -> None:
+        plain: Callable[..., Any] = getattr(owner, method)
+
+        def timed(*given: Any, **named: Any) -> Any:
+            started = time.process_time_ns()
+            try:
+                return plain(*given, **named)
+            finally:
+                self.laps[part] += time.process_time_ns() - started
+
+        setattr(owner, method, timed)
+
+    def batch(self) -> dict[str, float]:
+        """Run a batch; microseconds a row, by part and as a whole."""
+        self.number += 1
+        self.laps.clear()
+        inputs = [[frame.copy() for frame in frames] for frames in next(self.input)]
+        started = time.process_time_ns()
+        for at, frames in enumerate(inputs):
+            self._subtask(at, frames)
+        laps = dict(self.laps)
+        laps["total"] = time.process_time_ns() - started
+        laps["snapshot"] -= laps.get("flush", 0)
+        laps["rest"] = laps["total"] - sum(laps.get(part, 0) for part in TOTAL_PARTS[:-1])
+        return {part: took / 1000 / ROWS for part, took in laps.items()}
+
+    def _subtask(self, at: int, frames: list[pd.DataFrame]) -> None:
+        backend = self.backends[at]
+        info = SubtaskInfo("totals", at, SUBTASKS, GROUPS)
+        with collector_paused(), open_operator_backend() as operator_state:
+            runner = runner_of(self.plan)(self.plan, info, backend, operator_state)
+            for _ in runner.run(frames, BatchTime(0, 0)):
+                pass
+            processed = time.process_time_ns()
+            backend.snapshot(self.number, self.storage).result()
+            backend.notify_checkpoint_complete(self.number)
+        self.laps["snapshot"] += time.process_time_ns() - processed
+
+
+def serve(case: tuple[str, str, str], wire: Connection) -> None:
+    """Run batches of one case as they are asked for."""
+    with ExitStack() as stack:
+        made = Case(*case, stack)
+        wire.send(None)
+        while wire.recv():
+            wire.send(made.batch())
+
+
+def measure(cases: list[tuple[str, str, str]], count: int, warm_up: int) -> dict[Any, Any]:
+    """The samples of all cases, which take turns batch by batch."""
+    return in_turns({case: partial(serve, case) for case in cases}, count, warm_up)
+
+
+def in_turns(
+    servers: dict[Any, Callable[[Connection], None]], count: int, warm_up: int
+) -> dict[Any, list[Any]]:
+    """Samples of servers, each in a process of its own, that answer in turns."""
+    context = get_context("spawn")
+    wires: dict[Any, Connection] = {}
+    processes = []
+    for name, server in servers.items():
+        here, there = context.Pipe()
+        process = context.Process(target=server, args=(there,), daemon=True)
+        process.start()
+        there.close()
+        here.recv()
+        wires[name] = here
+        processes.append(process)
+    samples: dict[Any, list[Any]] = {name: [] for name in servers}
+    for number in range(count + warm_up):
+        for name in rotated(list(servers), number):
+            wires[name].send(True)
+            answer = wires[name].recv()
+            if number >= warm_up:
+                samples[name].append(answer)
+    for wire, process in zip(wires.values(), processes, strict=True):
+        wire.send(False)
+        process.join()
+    return samples
+
+
+def rotated(names: list[Any], number: int) -> Iterator[Any]:
+    """The names, begun with another one each time."""
+    first = number % len(names)
+    yield from names[first:] + names[:first]
+
+
+def medians(samples: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each part."""
+    parts = set(itertools.chain.from_iterable(samples))
+    return {part: statistics.median(each.get(part, 0.0) for each in samples) for part in parts}
+
+
+def taken_apart(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The parts of a case; those of its rows by functions that do less, where they were run."""
+    if "totals" not in found:
+        return next(iter(found.values()))
+    whole = found["totals"]
+    if "idle" not in found:
+        return whole
+    loop, stateless = found["idle"]["rows"], found["stateless"]["rows"]
+    rows = {
+        "loop and keys": loop,
+        "function": stateless - loop,
+        "state calls": whole["rows"] - stateless,
+    }
+    return {**whole, **rows}
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--warm-up", type=int, default=4)
+    parser.add_argument("--backends", default="heap,lmdb,rocksdb")
+    parser.add_argument("--keys", default="int,str")
+    parser.add_argument("--functions", default="totals,stateless,idle")
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    wanted = (given.backends.split(","), given.keys.split(","), given.functions.split(","))
+    cases = list(itertools.product(*wanted))
+    samples = measure(cases, given.batches, given.warm_up)
+    report: dict[str, dict[str, float]] = {}
+    for kind, backend in itertools.product(wanted[1], wanted[0]):
+        found = {each: medians(samples[backend, kind, each]) for each in wanted[2]}
+        parts = report[f"{backend}, {kind}"] = taken_apart(found)
+        shown = PARTS if "loop and keys" in parts else TOTAL_PARTS
+        told = "  ".join(f"{part} {parts.get(part, 0.0):.2f}" for part in shown)
+        print(f"{backend:8} {kind:4} {parts['total']:.2f} µs a row:  {told}")
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / "worker.json").write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

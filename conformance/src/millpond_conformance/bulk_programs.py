@@ -1,0 +1,93 @@
+"""Seeded programs in which calls for many keys stand among those of a single key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import override
+
+from millpond_conformance.programs import MERGING, SPACES, SemanticsProgram
+from millpond_conformance.semantics import KINDS
+
+__all__ = ["MANY", "BulkProgram"]
+
+MANY = ("a", "b", "c", "d", "e", "f")
+
+
+class BulkProgram(SemanticsProgram):
+    """The same programs, with several keys at a time in some of the calls.
+
+    Nothing but the model says what they should do: it takes the keys one after the other.
+    """
+
+    def __init__(self, seed: int, open_backend: Any, clock: Any, storage: Any) -> None:
+        super().__init__(seed, open_backend, clock, storage, MANY)
+
+    @override
+    def run(self, steps: int = 60) -> None:
+        random = self._random
+        actions = [self._read_many, self._write_many, self._write_many, self._clear_many]
+        for _ in range(steps // 3):
+            random.choice([*actions, self._write, self._read, self._merge, self._wait])()
+            if random.random() < 0.2:  # noqa: PLR2004 - now and then
+                random.choice([self._backend.flush, self._snapshot])()
+        super().run(steps // 3)
+
+    def _chosen(self, *, distinct: bool = False) -> list[str]:
+        """Some keys, none to all; a key may come again."""
+        count = self._random.randrange(len(MANY) + 1)
+        draw = self._random.sample if distinct else self._random.choices
+        return draw(MANY, k=count)
+
+    def _many(self, kind: str, space: str) -> Any:
+        """A state under a namespace, while another key is current; it has to stay so."""
+        state = self._state(kind, (self._random.choice(MANY), space))
+        self._before = self._backend.current_key
+        return state
+
+    def _read_many(self) -> None:
+        kind = self._random.choice([kind for kind in KINDS if kind != "map"])
+        keys, space = self._chosen(distinct=True), self._random.choice(SPACES)
+        found = self._many(kind, space).get_many(keys)
+        model, now = self._models[kind], self._clock.now_ms
+        expected = [model.read((key, space), now) for key in keys]
+        assert list(found) == expected, (kind, model.mode, keys, space)
+        assert self._backend.current_key == self._before
+        for value in found:
+            if value:
+                value.clear()  # it is the caller's own
+
+    def _write_many(self) -> None:
+        kind = self._random.choice(["value", *MERGING, "folding"])
+        keys, space = self._chosen(), self._random.choice(SPACES)
+        numbers = [self._random.randrange(100) for _ in keys]
+        values: list[Any] = (
+            [[n] for n in numbers] if kind in ("value", "list", "reducing") else numbers
+        )
+        state, model = self._many(kind, space), self._models[kind]
+        if kind == "value":
+            values = [
+                None if n % 7 == 0 else value for n, value in zip(numbers, values, strict=True)
+            ]
+            state.update_many(keys, values)
+        elif self._random.random() < 0.5:  # noqa: PLR2004 - either way
+            state.add_many(keys, values)
+        else:
+            state.add_many(MANY, values, [MANY.index(key) for key in keys])
+        for key, number in zip(keys, numbers, strict=True):
+            if kind == "value" and number % 7 == 0:
+                model.held.pop((key, space), None)
+            else:
+                model.write((key, space), number, self._clock.now_ms)
+        assert self._backend.current_key == self._before
+        for value in values:
+            if isinstance(value, list):
+                value.clear()  # it was not handed over
+
+    def _clear_many(self) -> None:
+        kind, keys = self._random.choice([k for k in KINDS if k != "map"]), self._chosen()
+        space = self._random.choice(SPACES)
+        self._many(kind, space).clear_many(keys)
+        for key in keys:
+            self._models[kind].held.pop((key, space), None)
+        assert self._backend.current_key == self._before

@@ -1,0 +1,90 @@
+"""Calls for many keys at once: they do what the calls of a single key do, one after the other."""
+
+from typing import Any
+
+import millpond as mp
+import pytest
+from hypothesis import settings
+from millpond import errors, functions
+
+from millpond_conformance.bulk_programs import BulkProgram
+from millpond_conformance.fixtures import BackendOpener
+
+KEYS = [f"key-{number}" for number in range(300)]
+TOTAL = mp.ValueStateDescriptor("total", int)
+
+
+@pytest.mark.clause("B1")
+def test_many_values(open_backend: BackendOpener):
+    """What is written for many keys is read for each of them, and the other way round."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(TOTAL, "space")
+    state.update_many(KEYS, range(300))
+    state.at("key-7").update(-7)
+    backend.flush()
+    state.at("key-8").update(-8)
+    expected = [-number if number in (7, 8) else number for number in range(300)]
+    assert [state.at(key).value() for key in KEYS] == expected
+    assert state.get_many([*KEYS, "nobody"]).to_pylist() == [*expected, None]
+    assert state.get_many(["key-9", "key-9"]).to_pylist() == [9, 9]
+
+
+@pytest.mark.clause("B2")
+def test_null_clears_one_of_many(open_backend: BackendOpener):
+    """A null among many values clears its key alone; ``clear_many`` clears its keys alone."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(TOTAL)
+    state.update_many(KEYS, range(300))
+    state.update_many(KEYS[:3], [None, 5, None])
+    state.clear_many(KEYS[4:])
+    assert sorted(backend.keys("total")) == ["key-1", "key-3"]
+    assert state.get_many(KEYS[:5]).to_pylist() == [None, 5, None, 3, None]
+
+
+@pytest.mark.clause("B3")
+def test_all_of_many_or_none(open_backend: BackendOpener):
+    """Where a value or a key of many is refused, nothing is written."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(TOTAL)
+    state.update_many(["a", "b"], [1, 2])
+    for keys, values, error in (
+        (["a", "b"], [3, "four"], errors.StateTypeError),
+        (["a", "b"], [3], errors.BulkCallError),
+        (["a", None], [3, 4], errors.NullValueError),
+        (["a", 5], [3, 4], errors.StateTypeError),
+    ):
+        with pytest.raises(error):
+            state.update_many(keys, values)
+    assert state.get_many(["a", "b"]).to_pylist() == [1, 2]
+
+
+@pytest.mark.clause("B4")
+def test_contributions_to_many(open_backend: BackendOpener):
+    """Elements reach their keys by position, reduced together where the function is a known one."""
+    backend = open_backend()
+    plain: dict[Any, Any] = {functions.sum: lambda a, b: a + b, functions.last: lambda _, b: b,
+             functions.min: min, functions.max: max}  # fmt: skip
+    for number, (known, own) in enumerate(plain.items()):
+        states = [
+            backend.get_partitioned_state(mp.ReducingStateDescriptor(f"{which}-{number}", f, int))
+            for which, f in (("known", known), ("own", own))
+        ]
+        for state in states:
+            state.at("b").add(5)
+            state.add_many(["a", "b", "c"], [4, 9, 1, -3, 2], [0, 1, 0, 1, 0])
+        found = [state.get_many(["a", "b", "c"]).to_pylist() for state in states]
+        assert found[0] == found[1]
+        assert found[0][2] is None
+
+
+@pytest.mark.clause("B5")
+@pytest.mark.switches_ttl
+def test_programs_with_many_keys(open_backend, clock, storage):
+    """Whatever the kind and TTL, calls for many keys give what a model gives key by key."""
+    for seed in range(settings().max_examples):
+        program = BulkProgram(seed, lambda parts: open_backend(restore=parts), clock, storage)
+        try:
+            program.run()
+        except AssertionError as error:
+            error.add_note(f"the program of seed {seed}")
+            raise

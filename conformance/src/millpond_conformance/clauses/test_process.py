@@ -1,0 +1,117 @@
+"""What a backend shares with the rest of its process: settings, threads, the working directory."""
+
+import decimal
+import gc
+import locale
+import logging
+import os
+import random
+import resource
+import signal
+import socket
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import millpond as mp
+import pytest
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+
+
+def settings():
+    """What belongs to the process as a whole, by name."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "working directory": os.getcwd(),  # noqa: PTH109 - as it stands, links and all
+        "umask": umask,
+        "locale": locale.setlocale(locale.LC_ALL),
+        "environment": dict(os.environ),
+        "sys.path": list(sys.path),
+        "signal handlers": {n: signal.getsignal(n) for n in signal.valid_signals()},
+        "recursion limit": sys.getrecursionlimit(),
+        "switch interval": sys.getswitchinterval(),
+        "hooks": (sys.excepthook, sys.unraisablehook),
+        "decimal context": repr(decimal.getcontext()),
+        "random numbers": random.getstate(),
+        "garbage collection": (gc.isenabled(), gc.get_threshold()),
+        "warnings": list(warnings.filters),
+        "sockets": socket.getdefaulttimeout(),
+        "time zone": time.tzname,
+        "limits": (
+            resource.getrlimit(resource.RLIMIT_NOFILE),
+            resource.getrlimit(resource.RLIMIT_AS),
+        ),
+        "logging": (logging.root.level, list(logging.root.handlers)),
+    }
+
+
+@pytest.mark.clause("R9")
+def test_settings_of_the_process(backend_name, tmp_path, storage):
+    """Opened, used and closed, a backend leaves the settings of its process as they are.
+
+    Working directory, locale, umask, variables, handlers of signals, limits, decimal context and
+    so on belong to the user.
+    """
+
+    def use(number):
+        directory = tmp_path / str(number)
+        with mp.open_keyed_backend(backend_name, key_type=str, directory=directory) as backend:
+            backend.set_current_key("k")
+            backend.get_partitioned_state(TOTAL).update(number)
+            backend.snapshot(1, storage).result()
+            assert settings() == before
+
+    before = settings()
+    use(1)
+    assert settings() == before
+
+
+@pytest.mark.clause("R10")
+def test_one_thread_after_the_other(backend_name, tmp_path, storage):
+    """A backend is opened, used, snapshotted and closed in four threads, one after the other."""
+    made = []
+
+    def opened():
+        made.append(mp.open_keyed_backend(backend_name, key_type=str, directory=tmp_path))
+
+    def used():
+        for key in ("a", "b"):
+            made[0].set_current_key(key)
+            made[0].get_partitioned_state(TOTAL).update(7)
+            made[0].flush()
+
+    def read():
+        assert made[0].get_partitioned_state(TOTAL).value() == 7
+        assert set(made[0].keys("total")) == {"a", "b"}
+
+    def snapshotted():
+        assert made[0].snapshot(1, storage).result().rows_written == 2
+
+    def closed():
+        made[0].close()
+
+    # All threads live to the end: a thread that has ended may leave its number to the next one.
+    with ExitStack() as threads:
+        for step in (opened, used, read, snapshotted, read, closed):
+            threads.enter_context(ThreadPoolExecutor(1)).submit(step).result()
+
+
+@pytest.mark.clause("R11")
+def test_the_working_directory_may_change(backend_name, tmp_path, monkeypatch):
+    """A directory given as a relative path stays the same when the process goes elsewhere."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with mp.open_keyed_backend(backend_name, key_type=str, directory="state") as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        for number, place in enumerate(("there", "here", "there")):
+            monkeypatch.chdir(tmp_path / place)
+            backend.set_current_key(f"k{number}")
+            state.update(number)
+            backend.flush()
+        assert sorted(backend.keys("total")) == ["k0", "k1", "k2"]
+    assert list((tmp_path / "there").iterdir()) == []

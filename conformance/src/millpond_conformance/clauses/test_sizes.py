@@ -1,0 +1,74 @@
+"""Sizes around powers of two, where pages and buffers end, and counts beyond a chunk."""
+
+import millpond as mp
+import pytest
+
+BLOB = mp.ValueStateDescriptor("blob", bytes)
+MANY = mp.MapStateDescriptor("many", int, int)
+ITEMS = mp.ListStateDescriptor("items", int)
+SIZES = sorted({(1 << power) + near for power in range(8, 24) for near in (-1, 0, 1)})
+
+
+@pytest.mark.clause("V19")
+def test_sizes_around_powers_of_two(open_backend, storage):
+    """Values of every size around a power of two, up to 8 MiB, come back byte for byte.
+
+    So they do where the stored row, not the value, is of that size.
+    """
+    backend = open_backend()
+    state = backend.get_partitioned_state(BLOB)
+    pattern = bytes(range(251)) * 34_000
+    # A stored value may begin with a length of a few bytes: these sizes meet each of them.
+    small = [(1 << power) + near for power in (12, 16, 17) for near in range(-12, 3)]
+    for size in sorted({*SIZES, *small}):
+        backend.set_current_key(str(size))
+        state.update(pattern[:size])
+        backend.flush()
+        assert len(state.value()) == size
+        assert state.value() == pattern[:size]
+        if size > 1 << 17:
+            state.clear()
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    again = restored.get_partitioned_state(BLOB)
+    for size in sorted({*SIZES, *small}):
+        restored.set_current_key(str(size))
+        expected = pattern[:size] if size <= 1 << 17 else None
+        assert again.value() == expected
+
+
+@pytest.mark.clause("V20")
+@pytest.mark.parametrize("count", [1023, 1025, 20_000])
+def test_many_entries_of_one_map(open_backend, count):
+    """A map of thousands of entries is listed, overwritten, removed entry by entry and cleared."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(MANY)
+    backend.set_current_key("k")
+    state.put_all({number: number for number in range(count)})
+    assert sum(1 for _ in state.items()) == count
+    backend.flush()
+    state.put_all({number: -number for number in range(0, count, 2)})
+    expected = {number: number if number % 2 else -number for number in range(count)}
+    assert dict(state.items()) == expected
+    for number in range(1, count, 2):
+        state.remove(number)
+    backend.flush()
+    assert sorted(state.keys()) == list(range(0, count, 2))
+    state.clear()
+    assert state.is_empty()
+    backend.flush()
+    assert list(state.items()) == []
+    assert backend.num_state_entries() == 0
+
+
+@pytest.mark.clause("V21")
+def test_a_list_of_70_000_elements(open_backend, storage):
+    """A list of 70,000 elements is stored, grows, and is restored."""
+    backend = open_backend()
+    state = backend.get_partitioned_state(ITEMS)
+    backend.set_current_key("k")
+    state.add_all(range(70_000))
+    backend.flush()
+    state.add(-1)
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    restored.set_current_key("k")
+    assert restored.get_partitioned_state(ITEMS).get() == [*range(70_000), -1]

@@ -1,0 +1,111 @@
+"""The pytest plugin: runs the clauses against every usable backend, or the named ones."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import millpond as mp
+import pytest
+from hypothesis import settings
+from millpond.backend import KeyedStateBackend
+from millpond.checkpoint import CheckpointStorage
+from millpond.plugins import get_registry
+
+from millpond_conformance.judging import Judge
+from millpond_conformance.opening import open_wrapped
+from millpond_conformance.plugin import INI, OPTION
+from millpond_conformance.wrapping import WRAPPERS
+
+__all__ = ["PROFILES", "BackendOpener"]
+
+PROFILES = {"quick": 10, "standard": 100, "soak": 2000}
+"""How many examples a generated test gets, by profile."""
+
+BackendOpener = Callable[..., KeyedStateBackend]
+"""Opens a fresh backend under test; keyword arguments as for ``mp.open_keyed_backend``."""
+
+
+def _settings(config: pytest.Config) -> dict[str, str]:
+    """The words of the ini key, ``profile=quick`` and so on."""
+    found = dict(word.partition("=")[::2] for word in config.getini(INI))
+    allowed = {"profile": PROFILES, "wrapped": WRAPPERS}
+    for key, value in found.items():
+        if key not in ("profile", "wrapped", "seed") or value not in allowed.get(key, (value,)):
+            choices = "profile=quick, standard or soak; wrapped=ttl, metrics or both; seed=NUMBER"
+            raise pytest.UsageError(f"{INI}: expected {choices}, got {key}={value}")
+    return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of clauses, and how many examples generated tests get."""
+    config.addinivalue_line("markers", "clause(number): the promise that a test checks")
+    config.addinivalue_line("markers", "switches_ttl: the clause is about TTL being on or off")
+    if not any(isinstance(plugin, Judge) for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(Judge())
+    profile = _settings(config).get("profile")
+    if profile:
+        name = f"millpond-{profile}"
+        settings.register_profile(
+            name, max_examples=PROFILES[profile], derandomize=profile == "quick", deadline=None
+        )
+        settings.load_profile(name)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a clause once for each backend; tests that are no clauses are left alone."""
+    if metafunc.definition.get_closest_marker("clause") and "backend_name" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption(OPTION) or get_registry().backend_names()
+        metafunc.parametrize("backend_name", chosen, scope="session")
+
+
+@pytest.fixture
+def clock() -> mp.ManualClock:
+    """The processing time of the backends that a test opens."""
+    return mp.ManualClock(0)
+
+
+@pytest.fixture
+def storage() -> CheckpointStorage:
+    """A checkpoint storage in memory, empty."""
+    return mp.checkpoint_storage(f"memory:{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def wrapped(request: pytest.FixtureRequest) -> str:
+    """What stands around every state; no TTL in a clause that switches TTL itself."""
+    wanted = _settings(request.config).get("wrapped", "none")
+    if request.node.get_closest_marker("switches_ttl") is None:
+        return wanted
+    return {"ttl": "none", "both": "metrics"}.get(wanted, wanted)
+
+
+@pytest.fixture
+def program_seed(pytestconfig: pytest.Config) -> int:
+    """Where the seeds of generated programs begin."""
+    return int(_settings(pytestconfig).get("seed", "0"))
+
+
+@pytest.fixture
+def open_backend(
+    backend_name: str, tmp_path: Path, clock: mp.ManualClock, wrapped: str
+) -> Iterator[BackendOpener]:
+    """Opens backends under test in directories of their own; they are closed at the end."""
+    with ExitStack() as stack:
+        count = 0
+
+        def open_one(**options: Any) -> KeyedStateBackend:
+            nonlocal count
+            count += 1
+            arguments = {
+                "key_type": str,
+                "directory": tmp_path / f"backend-{count}",
+                "clock": clock,
+                **options,
+            }
+            return stack.enter_context(open_wrapped(backend_name, wrapped, **arguments))
+
+        yield open_one

@@ -1,0 +1,13 @@
+"""Wide programs: generated ones that vary many things at once, beside a model of all kinds.
+
+A program is data, a list of steps over a world that its seed decides, so that it can be shrunk and
+pasted; what programs have done is counted.
+"""
+
+from millpond_conformance.wide.coverage import FLOORS, Coverage
+from millpond_conformance.wide.player import play
+from millpond_conformance.wide.shrinking import shrunk
+from millpond_conformance.wide.steps import generate
+from millpond_conformance.wide.world import World
+
+__all__ = ["FLOORS", "Coverage", "World", "generate", "play", "shrunk"]

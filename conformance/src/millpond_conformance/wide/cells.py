@@ -1,0 +1,235 @@
+"""Steps on values, lists and accumulators, and those that all kinds have."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from millpond.errors import StateTypeError
+
+from millpond_conformance.semantics import FUSE, BlownError
+from millpond_conformance.wide.bench import Bench, Place, same
+from millpond_conformance.wide.steps import MERGING
+
+__all__ = ["CellSteps"]
+
+_ACCUMULATING = ("reducing", "aggregating", "folding")
+
+
+class _Wrong:
+    """Of no declared type."""
+
+
+class CellSteps(Bench):
+    """Steps on values, lists and accumulators."""
+
+    def write(self, number: int, key: int, space: int, value: int, blow: int) -> None:
+        """Set a value, or add to a list or an accumulator; its function may raise."""
+        at, kind = (key, space), self.kind(number)
+        if kind == "map":
+            return
+        state, spec = self.state(number, at), self.world.states[number]
+        element = spec.element(value) if kind in ("value", "list", "reducing") else value
+        if kind == "value":
+            state.update(element)
+        elif self._blown(blow if kind in _ACCUMULATING else 0, lambda: state.add(element)):
+            return
+        self.models[number].write(at, value, self.clock.now_ms)
+        if kind != "value" and isinstance(element, list) and spec.elements == ():
+            element.clear()  # the caller's own: the state holds a copy
+        self.wrote()
+
+    def _blown(self, calls: int, action: Any) -> bool:
+        """Do something whose function raises at a call; whether it came to that."""
+        FUSE.set(calls)
+        try:
+            action()
+        except BlownError:
+            self.coverage.note("function that raised")
+            return True
+        finally:
+            FUSE.set(0)
+        return False
+
+    def extend(self, number: int, key: int, space: int, count: int, value: int) -> None:
+        """Add several elements to a list, or replace them all."""
+        if self.kind(number) != "list":
+            return
+        at, spec = (key, space), self.world.states[number]
+        state, model = self.state(number, at), self.models[number]
+        elements = [spec.element(value + n) for n in range(count)]
+        if value % 3 == 0:
+            state.update(iter(elements))
+            model.held.pop(at, None)
+        else:
+            state.add_all(elements)
+        for n in range(count):
+            model.write(at, value + n, self.clock.now_ms)
+        self.wrote()
+
+    def blow_up(self, number: int, key: int, space: int, value: int) -> None:
+        """Add, and add again with a function that raises: the first element stays."""
+        self.write(number, key, space, value, 0)
+        self.write(number, key, space, value, 1)
+        self.read(number, key, space)
+
+    def rewrite(self, number: int, key: int, space: int, value: int) -> None:
+        """Empty a state and write to it again, in one bundle."""
+        self.clear(number, key, space)
+        self.write(number, key, space, value, 0)
+
+    def refuse(self, number: int, key: int, space: int) -> None:
+        """Write what is of another type, or an iterable that fails half-way: nothing changes."""
+        at, kind, spec = (key, space), self.kind(number), self.world.states[number]
+        state = self.state(number, at)
+
+        def half() -> Iterator[Any]:
+            yield spec.element(0)
+            raise BlownError
+
+        actions: dict[str, list[Any]] = {
+            "value": [lambda: state.update(_Wrong())],
+            "list": [
+                lambda: state.add_all(half()),
+                lambda: state.add_all([spec.element(0), _Wrong()]),
+                lambda: state.update(half()),
+            ],
+            "map": [
+                lambda: state.put(spec.map_key(0), _Wrong()),
+                lambda: state.put_all({spec.map_key(0): spec.element(0), _Wrong(): None}),
+                lambda: state.put_all(
+                    {spec.map_key(0): spec.element(0), spec.map_key(1): _Wrong()}
+                ),
+            ],
+        }
+        for action in actions.get(kind, []):
+            try:
+                action()
+            except (StateTypeError, BlownError):
+                self.coverage.note("refused write")
+            else:
+                raise AssertionError(f"{self.told(number, at)}: a wrong value was taken")
+
+    def clear(self, number: int, key: int, space: int) -> None:
+        """Empty a state of a key and namespace."""
+        at = (key, space)
+        self.state(number, at).clear()
+        self.models[number].held.pop(at, None)
+        self.forget_entries(number, at)
+        self.wrote()
+
+    def forget_entries(self, number: int, at: Place) -> None:
+        """Iterations need not give any more what was there."""
+
+    def read(self, number: int, key: int, space: int) -> None:
+        """Read, and compare; then change what was read, which is the caller's own."""
+        at, kind = (key, space), self.kind(number)
+        if kind == "map":
+            return
+        state, model = self.state(number, at), self.models[number]
+        if any(self._expired_now(number, at)):
+            self.coverage.note("expired entry read")
+        found = state.value() if kind == "value" else state.get()
+        same(found, model.read(at, self.clock.now_ms), self.told(number, at))
+        if isinstance(found, list | dict):
+            found.clear()
+
+    def _expired_now(self, number: int, at: Place) -> Iterator[bool]:
+        model, now = self.models[number], self.clock.now_ms
+        held = model.held.get(at)
+        if held is not None:
+            for each in held if model.kind == "list" else [held]:
+                yield model.expired(each, now)
+
+    # ---------------------------------------------------------------- namespaces and keys
+
+    def merge(
+        self, number: int, key: int, target: int, sources: tuple[int, ...], blow: int
+    ) -> None:
+        """Merge namespaces; the user's function may raise half-way."""
+        if self.kind(number) not in MERGING:
+            return
+        world, model = self.world, self.models[number]
+        state = self.state(number, (key, sources[0] if sources else target))
+        spaces = [world.spaces[source] for source in sources]
+        filled = sum((key, at) in model.held for at in {target, *sources})
+        blow = 0 if self.kind(number) == "list" else blow
+        if self._blown(blow, lambda: state.merge_namespaces(world.spaces[target], iter(spaces))):
+            return
+        model.merge(key, target, list(sources), self.clock.now_ms)
+        told = {0: "", 1: "", 2: "merge of two filled sides"}
+        what = told.get(filled, "merge of three or more filled sides")
+        if what:
+            self.coverage.note(what)
+        self.wrote()
+
+    def unite(
+        self,
+        number: int,
+        key: int,
+        target: int,
+        sources: tuple[int, ...],
+        blow: int,
+        filled: int,
+    ) -> None:
+        """Write under several namespaces, as windows are, and merge them."""
+        for space in range(len(self.world.spaces)):
+            if (filled >> space) & 1:
+                self.write(number, key, space, 10 * filled + space, 0)
+        self.merge(number, key, target, sources, blow)
+
+    def enumerate(self, number: int) -> None:
+        """Compare the keys and namespaces of a state, and the number of entries."""
+        self.state(number, (0, 0))
+        self.coverage.note("enumeration")
+        world, model = self.world, self.models[number]
+        found = [repr(pair) for pair in self.backend.keys_and_namespaces(world.states[number].name)]
+        self.dirty = 0
+        held = {repr((world.keys[k], world.spaces[s])) for k, s in model.held}
+        readable = {
+            repr((world.keys[k], world.spaces[s]))
+            for k, s in model.held
+            if self.readable(number, (k, s))
+        }
+        same(
+            sorted(set(found)),
+            sorted(found),
+            f"each key and namespace of {world.states[number].name!r} once",
+        )
+        lost, strange = readable - set(found), set(found) - held
+        same((sorted(lost), sorted(strange)), ([], []), "keys that are not listed, and wrong ones")
+
+    def readable(self, number: int, at: Place) -> bool:
+        """Whether a read would give something."""
+        model, now = copy.deepcopy(self.models[number]), self.clock.now_ms
+        if model.kind == "map":
+            return not model.is_empty(at, now)
+        found = model.read(at, now)
+        return found != [] if model.kind == "list" else found is not None
+
+    def apply(self, number: int, space: int) -> None:
+        """Call a function for every key of a namespace; it clears what it sees."""
+        if self.kind(number) == "map":
+            return
+        world, model, keys = self.world, self.models[number], []
+        expected = [k for k, s in model.held if s == space and self.readable(number, (k, s))]
+        known = [k for k, s in model.held if s == space]
+        self.state(number, (0, space))
+
+        def seen(key: Any, state: Any) -> None:
+            keys.append(repr(key))
+            state.clear()
+
+        self.backend.apply_to_all_keys(world.states[number].descriptor(), seen, world.spaces[space])
+        same(repr(self.backend.current_key), repr(world.keys[0]), "the key after apply_to_all_keys")
+        lost = {repr(world.keys[k]) for k in expected} - set(keys)
+        strange = set(keys) - {repr(world.keys[k]) for k in known}
+        same(
+            (sorted(lost), sorted(strange)),
+            ([], []),
+            "keys that were not applied to, and wrong ones",
+        )
+        for key in known:
+            model.held.pop((key, space), None)
+        self.dirty = len(keys)

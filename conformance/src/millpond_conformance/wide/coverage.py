@@ -1,0 +1,63 @@
+"""What programs have done: counted, with a floor below which a run proves too little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+__all__ = ["FLOORS", "Coverage"]
+
+FLOORS: Mapping[str, int] = {
+    "snapshot of a dirty buffer": 4,
+    "flush forced by a full buffer": 4,
+    "merge of two filled sides": 4,
+    "merge of three or more filled sides": 1,
+    "iteration open across a write": 2,
+    "iteration open across a flush": 4,
+    "iteration open under another key": 4,
+    "insert into a map under iteration": 1,
+    "function that raised": 2,
+    "refused write": 4,
+    "snapshots confirmed": 8,
+    "snapshots aborted": 2,
+    "work while a snapshot is written": 2,
+    "restore": 4,
+    "rescale": 1,
+    "reopening": 2,
+    "savepoint": 2,
+    "expired entry read": 2,
+    "timers due": 8,
+    "timer deleted while others fire": 1,
+    "two backends in turn": 4,
+    "enumeration": 4,
+    "more than 1,000 entries": 1,
+    "map read by get": 4,
+    "map read by []": 4,
+    "map read by in": 4,
+    "map read by items": 4,
+    "map read by keys": 4,
+    "map read by values": 4,
+    "map read by is_empty": 4,
+}
+"""How often the programs of the profile ``quick`` must have done each thing, at the least."""
+
+
+class Coverage:
+    """Counts what programs do."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def note(self, what: str) -> None:
+        """Count one of the things that FLOORS names."""
+        if what not in FLOORS:
+            raise LookupError(what)
+        self._counts[what] += 1
+
+    def counts(self) -> dict[str, int]:
+        """How often each thing was done."""
+        return {what: self._counts[what] for what in FLOORS}
+
+    def missing(self) -> list[str]:
+        """The things that were done less often than their floor."""
+        return [what for what, floor in FLOORS.items() if self._counts[what] < floor]

@@ -1,0 +1,208 @@
+"""Steps on maps: every reading call, and iterations that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from millpond_conformance.wide.bench import Bench, Place, same
+
+__all__ = ["MapSteps"]
+
+_NOTHING = "nothing"
+_AT_ONCE = 3
+
+
+@attrs.define(eq=False)
+class _Open:
+    """An iteration that is under way.
+
+    Attributes:
+        must: the entries that it has to give, unless they expire; None before its first step.
+        given: those that it has given, each of which comes once.
+    """
+
+    number: int
+    at: Place
+    entries: Iterator[tuple[Any, Any]]
+    must: set[int] | None = None
+    given: set[int] = attrs.field(factory=set)
+    flushed: bool = False
+    written: bool = False
+
+
+class MapSteps(Bench):
+    """Steps on maps."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.open: list[_Open] = []
+
+    def _map(self, number: int, at: Place) -> Any:
+        return self.state(number, at) if self.kind(number) == "map" else None
+
+    # ---------------------------------------------------------------- writes
+
+    def put(self, number: int, key: int, space: int, entry: int, value: int) -> None:
+        """Set an entry, by either spelling."""
+        at, spec = (key, space), self.world.states[number]
+        state = self._map(number, at)
+        if state is None:
+            return
+        if value % 2:
+            state[spec.map_key(entry)] = spec.element(value)
+        else:
+            state.put(spec.map_key(entry), spec.element(value))
+        self._noted(number, at, entry, value)
+        self.wrote()
+
+    def _noted(self, number: int, at: Place, entry: int, value: int) -> None:
+        model, now = self.models[number], self.clock.now_ms
+        fresh = not model.lives(at, entry, now)
+        for each in self._under_way(number, at):
+            each.written = True
+            if fresh:
+                self.coverage.note("insert into a map under iteration")
+                if each.must is not None:
+                    each.must.discard(entry)  # an iteration may give it or not
+        model.put(at, entry, value, now)
+
+    def _under_way(self, number: int, at: Place) -> list[_Open]:
+        return [each for each in self.open if (each.number, each.at) == (number, at)]
+
+    def put_all(self, number: int, key: int, space: int, count: int, value: int) -> None:
+        """Set several entries."""
+        at, spec = (key, space), self.world.states[number]
+        state = self._map(number, at)
+        if state is None:
+            return
+        state.put_all({spec.map_key(n): spec.element(value + n) for n in range(count)})
+        for n in range(count):
+            self._noted(number, at, n, value + n)
+        self.wrote(count)
+
+    def remove(self, number: int, key: int, space: int, entry: int, how: int) -> None:
+        """Remove an entry, by either spelling."""
+        at, spec, model = (key, space), self.world.states[number], self.models[number]
+        state = self._map(number, at)
+        if state is None:
+            return
+        if how:
+            try:
+                del state[spec.map_key(entry)]
+                there = True
+            except KeyError:
+                there = False
+            same(there, model.visible(at, entry, self.clock.now_ms), self.told(number, at))
+        else:
+            state.remove(spec.map_key(entry))
+        model.remove(at, entry)
+        for each in self._under_way(number, at):
+            each.written = True
+            if each.must is not None:
+                each.must.discard(entry)
+        self.wrote()
+
+    def forget_entries(self, number: int, at: Place) -> None:
+        """Iterations need not give any more what was there."""
+        for each in self._under_way(number, at):
+            each.must = set() if each.must is not None else None
+            each.written = True
+
+    # ---------------------------------------------------------------- reads
+
+    def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
+        """Read a map by one of its calls."""
+        at = (key, space)
+        state = self._map(number, at)
+        if state is None:
+            return
+        names = {"getitem": "[]", "contains": "in"}
+        self.coverage.note(f"map read by {names.get(call, call)}")
+        found, expected = self._looked(state, number, at, call, entry)
+        same(found, expected, f"{self.told(number, at)}, read by {names.get(call, call)}")
+
+    def _looked(self, state: Any, number: int, at: Place, call: str, entry: int) -> tuple[Any, Any]:
+        spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
+        wanted = spec.map_key(entry)
+        if call in ("get", "getitem", "contains"):
+            known = model.visible(at, entry, now)
+            value = model.get(at, entry, now)
+            if call == "contains":
+                return wanted in state, known
+            return self._one(state, call, wanted), value if known else _NOTHING
+        if call == "is_empty":
+            return state.is_empty(), model.is_empty(at, now)
+        return self._all(state, number, at, call)
+
+    @staticmethod
+    def _one(state: Any, call: str, wanted: Any) -> Any:
+        try:
+            return state.get(wanted, _NOTHING) if call == "get" else state[wanted]
+        except KeyError:
+            return _NOTHING
+
+    def _all(self, state: Any, number: int, at: Place, call: str) -> tuple[Any, Any]:
+        """What a walk through the map gives, sorted, and what it should give."""
+        spec, model, now = self.world.states[number], self.models[number], self.clock.now_ms
+        pairs = [
+            (spec.map_key(each), model.get(at, each, now))
+            for each in list(model.held.get(at, {}))
+            if model.visible(at, each, now)
+        ]
+        if call == "keys":
+            return sorted(map(repr, state.keys())), sorted(repr(key) for key, _ in pairs)
+        if call == "values":
+            return sorted(map(repr, state.values())), sorted(repr(value) for _, value in pairs)
+        return sorted(map(repr, state.items())), sorted(map(repr, pairs))
+
+    # ---------------------------------------------------------------- iterations
+
+    def iterate(self, number: int, key: int, space: int) -> None:
+        """Begin an iteration, which stays open."""
+        at = (key, space)
+        state = self._map(number, at)
+        if state is not None and len(self.open) < _AT_ONCE:
+            self.open.append(_Open(number, at, iter(state.items())))
+
+    def proceed(self, chosen: int) -> None:
+        """Go on with an open iteration, whatever the current key is by now."""
+        if not self.open:
+            return
+        each = self.open[chosen % len(self.open)]
+        spec, model = self.world.states[each.number], self.models[each.number]
+        now, what = self.clock.now_ms, f"{self.told(each.number, each.at)}, in an iteration"
+        if each.must is None:
+            each.must = set(model.held.get(each.at, {}))
+        elsewhere = (each.at[0] + 1) % len(self.world.keys)
+        self.backend.set_current_key(self.world.keys[elsewhere])
+        self.coverage.note("iteration open under another key")
+        if each.flushed:
+            self.coverage.note("iteration open across a flush")
+        if each.written:
+            self.coverage.note("iteration open across a write")
+        found = next(each.entries, None)
+        if found is None:
+            self.open.remove(each)
+            left = {n for n in each.must if model.lives(each.at, n, now)}
+            for n in each.must - left:
+                model.get(each.at, n, now)  # it has expired, and the iteration has removed it
+            same(sorted(map(repr, map(spec.map_key, left))), [], f"{what}, entries that never came")
+            return
+        numbers = [
+            n
+            for n in {*model.held.get(each.at, {})} - each.given
+            if repr(spec.map_key(n)) == repr(found[0])
+        ]
+        if not numbers:
+            raise AssertionError(f"{what}: got {found!r}, which is not there or came before")
+        each.given.add(numbers[0])
+        each.must.discard(numbers[0])
+        same(found[1], model.get(each.at, numbers[0], now), f"{what}, entry {found[0]!r}")
+
+    def flushed_under_way(self) -> None:
+        """Note a flush for the iterations that are open."""
+        for each in self.open:
+            each.flushed = True

@@ -1,0 +1,52 @@
+"""Plays a program on backends, and compares every read with the model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from millpond_conformance.wide.coverage import Coverage
+from millpond_conformance.wide.side import Side
+from millpond_conformance.wide.steps import SIDES, Step, generate
+from millpond_conformance.wide.world import World
+
+__all__ = ["play"]
+
+
+def play(
+    backend: str,
+    world: World,
+    steps: Sequence[Step] | None = None,
+    coverage: Coverage | None = None,
+    wrapped: str = "none",
+) -> None:
+    """Play a program on two backends in turn, and compare everything at its end.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        world: what the program runs in.
+        steps: those of the world's own program by default.
+        coverage: counts what was done.
+        wrapped: the core's wrappers around every state.
+
+    Raises:
+        AssertionError: a read differs from the model; it says what was expected.
+    """
+    counted = coverage or Coverage()
+    before = None
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-wide-"))
+        sides = []
+        for number in range(SIDES):
+            side = Side(backend, world, Path(place) / str(number), counted, wrapped, number)
+            stack.callback(side.close)
+            sides.append(side)
+        for name, chosen, *arguments in generate(world) if steps is None else steps:
+            if before is not None and before is not sides[chosen] and before.dirty:
+                counted.note("two backends in turn")
+            before = sides[chosen]
+            getattr(before, name)(*arguments)
+        for side in sides:
+            side.finish()

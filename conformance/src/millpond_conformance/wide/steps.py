@@ -1,0 +1,136 @@
+"""Steps of a program: what can be done, how often, and with what."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from millpond_conformance.wide.world import TIMES, World
+
+__all__ = ["Step", "generate"]
+
+Step = tuple[Any, ...]
+"""The name of a method of ``Player``, and its arguments: which backend, then numbers."""
+
+SIDES = 2
+"""So many backends are alive at once."""
+
+_SECOND = 0.25
+"""How much of a program the second backend gets."""
+
+_MAP_READS = ("get", "getitem", "contains", "items", "keys", "values", "is_empty")
+_WITH_FUNCTIONS = ("reducing", "aggregating", "folding")
+MERGING = ("list", "reducing", "aggregating")
+_FATES = ("confirm", "confirm", "confirm", "abort", "lose")
+_MANY = (1000, 1001, 1024, 1025, 2049)
+
+
+class _Drawing:
+    """Draws the arguments of steps."""
+
+    def __init__(self, world: World, draw: random.Random) -> None:
+        self.world, self.draw = world, draw
+
+    def below(self, count: int) -> int:
+        return self.draw.randrange(count)
+
+    def state(self) -> int:
+        return self.below(len(self.world.states))
+
+    def key(self) -> int:
+        """The first ones more often, so that some places see much."""
+        return min(self.below(len(self.world.keys)), self.below(len(self.world.keys)))
+
+    def space(self) -> int:
+        return self.below(len(self.world.spaces))
+
+    def place(self) -> tuple[int, int, int]:
+        return self.state(), self.key(), self.space()
+
+    def place_in(self, *kinds: str) -> tuple[int, int, int]:
+        """A place in a state of one of these kinds, where there is one."""
+        fit = [n for n, spec in enumerate(self.world.states) if spec.kind in kinds]
+        return self.draw.choice(fit or [self.state()]), self.key(), self.space()
+
+    def map_place(self) -> tuple[int, int, int]:
+        return self.place_in("map")
+
+    def number(self) -> int:
+        return self.below(100)
+
+    def blow(self) -> int:
+        """At which call a user's function raises; 0 for never."""
+        return self.draw.choice((0, 0, 0, 1, 1, 2))
+
+    def fates(self) -> tuple[str, ...]:
+        count = self.draw.choice((1, 1, 1, 2, 3, 5, 9, 15))
+        return tuple(self.draw.choices(_FATES, k=count))
+
+    def sources(self) -> tuple[int, ...]:
+        """Up to five namespaces, some of them twice; as often all there are, in any order."""
+        spaces = len(self.world.spaces)
+        if self.below(2):
+            return tuple(self.draw.sample(range(spaces), spaces))
+        return tuple(self.space() for _ in range(self.below(6)))
+
+    def filled(self) -> int:
+        """Which namespaces have something, as bits; as often all as any."""
+        every = (1 << len(self.world.spaces)) - 1
+        return self.draw.choice((every, self.below(every + 1)))
+
+    def time(self) -> int:
+        return self.below(len(TIMES))
+
+
+_STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
+    "write": (9, lambda d: (*d.place(), d.number(), d.blow())),
+    "extend": (2, lambda d: (*d.place(), d.below(4), d.number())),
+    "blow_up": (1, lambda d: (*d.place_in(*_WITH_FUNCTIONS), d.number())),
+    "refuse": (1, lambda d: d.place()),
+    "clear": (1, lambda d: d.place()),
+    "rewrite": (1, lambda d: (*d.place(), d.number())),
+    "read": (4, lambda d: d.place()),
+    "put": (8, lambda d: (*d.map_place(), d.below(6), d.number())),
+    "put_all": (1, lambda d: (*d.map_place(), d.below(5), d.number())),
+    "remove": (4, lambda d: (*d.map_place(), d.below(6), d.below(2))),
+    "look": (8, lambda d: (*d.map_place(), d.draw.choice(_MAP_READS), d.below(6))),
+    "iterate": (4, lambda d: d.map_place()),
+    "proceed": (9, lambda d: (d.below(3),)),
+    "merge": (1.5, lambda d: (*d.place_in(*MERGING), d.sources(), d.blow())),
+    "unite": (2, lambda d: (*d.place_in(*MERGING), d.sources(), d.blow(), d.filled())),
+    "enumerate": (1.5, lambda d: (d.state(),)),
+    "apply": (0.5, lambda d: (d.state(), d.space())),
+    "flush": (2, lambda d: (d.below(3),)),
+    "wait": (1.5, lambda d: (d.draw.choice((1, 4, 9, 10, 11, 25)),)),
+    "timer": (3, lambda d: (d.below(2), d.key(), d.space(), d.time())),
+    "ties": (0.7, lambda d: (d.below(2), d.key(), d.time())),
+    "untimer": (1.5, lambda d: (d.below(2), d.below(60))),
+    "fire": (1.5, lambda d: (d.below(2), d.time(), d.key(), d.space(), d.time())),
+    "earliest": (1, lambda d: (d.below(2),)),
+    "take_all": (0.2, lambda d: (d.below(2),)),
+    "snapshots": (1.2, lambda d: (d.fates(), d.state(), d.key(), d.space())),
+    "begin": (0.6, lambda _: ()),
+    "settle": (0.6, lambda d: (d.below(3),)),
+    "crash": (0.6, lambda d: (d.below(2), d.below(6))),
+    "rescale": (0.7, lambda d: (d.below(4), d.below(1000), d.below(1000))),
+    "reopen": (0.4, lambda d: (d.below(6), d.below(4))),
+    "savepoint": (0.2, lambda _: ()),
+    "fill": (0.4, lambda d: (*d.place_in("map", "list"), d.draw.choice(_MANY), d.below(3))),
+    "many_timers": (0.1, lambda d: (d.below(2), d.key(), d.space(), d.draw.choice(_MANY))),
+    "compare": (0.5, lambda _: ()),
+}
+"""How often each kind of step comes, and what draws its arguments."""
+
+
+def generate(world: World) -> list[Step]:
+    """The steps of a world's program."""
+    draw = random.Random(f"steps {world.seed}")  # noqa: S311 - a program, no secret
+    drawing = _Drawing(world, draw)
+    weights = [weight for weight, _ in _STEPS.values()]
+    steps: list[Step] = []
+    for name in draw.choices([*_STEPS], weights, k=world.steps):
+        # The second backend mostly rests, so that each has something to lose.
+        side = int(draw.random() < _SECOND)
+        steps.append((name, side, *_STEPS[name][1](drawing)))
+    return steps

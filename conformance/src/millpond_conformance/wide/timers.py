@@ -1,0 +1,112 @@
+"""Steps on timers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from millpond_conformance.wide.bench import Bench, same
+from millpond_conformance.wide.world import TIMES
+
+__all__ = ["TimerSteps"]
+
+_DOMAINS = ("event", "event-2")
+Timers = list[set[tuple[int, int, int]]]
+"""By domain: time, key and namespace of each timer that is set."""
+
+
+class TimerSteps(Bench):
+    """Steps on timers: the two domains have names that begin alike."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.timers: Timers = [set() for _ in _DOMAINS]
+
+    def queue(self, domain: int) -> Any:
+        """The queue of a domain."""
+        return self.backend.timer_queue(_DOMAINS[domain], self.world.space_type)
+
+    def timer(self, domain: int, key: int, space: int, time: int) -> None:
+        """Set a timer."""
+        self._set(domain, key, space, TIMES[time])
+
+    def _set(self, domain: int, key: int, space: int, when: int) -> None:
+        self.backend.set_current_key(self.world.keys[key])
+        self.queue(domain).register(when, self.world.spaces[space])
+        self.timers[domain].add((when, key, space))
+        self.wrote()
+
+    def ties(self, domain: int, key: int, time: int) -> None:
+        """Set a timer under every namespace, all at one time."""
+        for space in range(len(self.world.spaces)):
+            self.timer(domain, key, space, time)
+
+    def untimer(self, domain: int, chosen: int) -> None:
+        """Delete one of the timers that are set, or one that is not."""
+        held = sorted(self.timers[domain])
+        when, key, space = held[chosen % len(held)] if held and chosen % 4 else (TIMES[0], 0, 0)
+        self.backend.set_current_key(self.world.keys[key])
+        self.queue(domain).delete(when, self.world.spaces[space])
+        self.timers[domain].discard((when, key, space))
+        self.wrote()
+
+    def earliest(self, domain: int) -> None:
+        """Compare the time of the first timer."""
+        expected = min((when for when, _, _ in self.timers[domain]), default=None)
+        same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
+
+    def fire(self, domain: int, limit: int, key: int, space: int, time: int) -> None:
+        """Take what is due; meanwhile set a timer and delete one."""
+        queue, held, until = self.queue(domain), self.timers[domain], TIMES[limit]
+        for count, timer in enumerate(queue.due(until)):
+            self.coverage.note("timers due")
+            self._taken(held, timer)
+            if timer.timestamp > until:
+                raise AssertionError(f"due up to {until}: got {timer!r}")
+            earlier = [when for when, _, _ in held if when < timer.timestamp]
+            if earlier:
+                raise AssertionError(f"{timer!r} came before one at {min(earlier)}")
+            if count == 0:
+                self._set(domain, key, space, max(TIMES[time], timer.timestamp))
+            elif count == 1 and held:
+                self._delete_one(domain)
+        left = sorted(when for when, _, _ in held if when <= until)
+        same(left, [], f"timers of {_DOMAINS[domain]!r} that were due up to {until} and never came")
+        self.wrote()
+
+    def _delete_one(self, domain: int) -> None:
+        when, key, space = min(self.timers[domain])
+        self.backend.set_current_key(self.world.keys[key])
+        self.queue(domain).delete(when, self.world.spaces[space])
+        self.timers[domain].discard((when, key, space))
+        self.coverage.note("timer deleted while others fire")
+
+    def _taken(self, held: set[tuple[int, int, int]], timer: Any) -> None:
+        keys = [repr(each) for each in self.world.keys]
+        spaces = [repr(each) for each in self.world.spaces]
+        if repr(timer.key) not in keys or repr(timer.namespace) not in spaces:
+            raise AssertionError(f"a timer that was never set is due: {timer!r}")
+        mine = (timer.timestamp, keys.index(repr(timer.key)), spaces.index(repr(timer.namespace)))
+        if mine not in held:
+            raise AssertionError(f"a timer that is not set is due: {timer!r}")
+        held.discard(mine)
+
+    def take_all(self, domain: int) -> None:
+        """Take all timers, due or not."""
+        held = self.timers[domain]
+        times = []
+        for timer in self.queue(domain).take_all():
+            self._taken(held, timer)
+            times.append(timer.timestamp)
+        same(times, sorted(times), "the order in which all timers come")
+        same(sorted(held, key=operator.itemgetter(0)), [], "timers that never came")
+        self.wrote()
+
+    def many_timers(self, domain: int, key: int, space: int, count: int) -> None:
+        """Set more timers than a store reads at once, and fire them."""
+        start = 1 << 20
+        for when in range(start, start + count):
+            self._set(domain, key, space, when)
+        if count % 2:
+            self.backend.flush(None)
+        self.fire(domain, TIMES.index(1 << 40), key, space, 0)

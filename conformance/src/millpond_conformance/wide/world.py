@@ -1,0 +1,168 @@
+"""What a program runs in: states, keys, namespaces, key groups, limits; its seed decides."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import attrs
+import millpond as mp
+
+from millpond_conformance.semantics import KINDS, MODES, Mode, StateModel, descriptor_of
+
+__all__ = ["TIMES", "Spec", "World"]
+
+_COMPOSED, _DECOMPOSED = "\u00e9", "e\u0301"
+
+_NAMES = ("s", "s_", "s_2", "S", "ss", "\u00df", _COMPOSED, _DECOMPOSED, "s.s", "s s", "1", "s/s")
+
+_STRINGS = (
+    *("", "a", "ab", "A", "a\0", "\0", _COMPOSED, _DECOMPOSED, "\uffff", "\U0001f600"),
+    *("k" * 255, "k" * 256, "k" * 495, "k" * 511, "k" * 512, "k" * 4096, "k" * 65535),
+    *(f"{'k' * size}{end}" for size in (255, 490, 511, 4096) for end in "ab"),
+)
+_INTEGERS = (0, 1, -1, 255, 256, -256, (1 << 63) - 1, -(1 << 63), 1 << 32, (1 << 62) + 1)
+_BYTES = (b"", b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0", b"a\0b", b"a" * 511, b"a" * 600)
+_PAIRS = (("", 0), ("a", 0), ("a", 1), ("a\0", 0), ("ab", 0), ("a", -1), ("a" * 500, 1))
+
+_KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
+    (str, _STRINGS),
+    (int, _INTEGERS),
+    (bytes, _BYTES),
+    (tuple[str, int], _PAIRS),
+)
+_SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
+    (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
+    (int, _INTEGERS),
+    (tuple[str, int], _PAIRS),
+    (tuple[int, tuple[int, str]], ((1, (1, "")), (1, (1, "a")), (1, (2, "")), (-1, (1, "")))),
+)
+
+_SIZES = tuple((1 << power) + near for power in (7, 8, 12, 15, 16) for near in (-1, 0, 1))
+
+
+def _moment(micros: int) -> datetime:
+    return datetime(2020, 2, 29, 23, 59, 59) + timedelta(microseconds=micros)  # noqa: DTZ001 - without a zone
+
+
+_ELEMENTS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
+    (int, (0, -1, 127, 128, (1 << 63) - 1, -(1 << 63), 1 << 63, -(1 << 70))),
+    (float, (-0.0, 0.0, 1.5, float("inf"), float("-inf"), float("nan"), 5e-324)),
+    (Decimal, tuple(map(Decimal, ("0", "-0", "0.00", "1.500", "1E+5", "-1.0", "100")))),
+    (str, ("", "\0", _COMPOSED, _DECOMPOSED, "x" * 255, "x" * 256, "\ufeffx", "x\r\n")),
+    (bytes, (b"", b"\0", *(bytes(size) for size in _SIZES))),
+    (bool, (False, True)),
+    (datetime, tuple(map(_moment, (0, 1, 999, 1000, 999_999, -1)))),
+    (int | None, (None, 0, 1, -1)),
+    (list[float], ([], [-0.0], [0.0, -0.0, 1.0])),
+    (dict[str, int], ({}, {"a": 1}, {"b": 1, "a": 2})),
+    (tuple[str, int | None], (("", None), ("a", 0), ("\0", -1))),
+)
+
+GROUPS = (1, 2, 100, 128, 129, 300, 1024, 32_768)
+_GROUP_WEIGHTS = (3, 3, 3, 4, 3, 3, 1, 0.1)
+_BUFFERS = (1, 2, 3, 5, 16, 200_000)
+_PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
+"""How often a world has no TTL, TTL that shows what has expired, elements of a special type."""
+
+TIMES = (0, 1, 5, 6, -1, -5, 255, 256, 65_535, 65_536, (1 << 63) - 1, -(1 << 63), 1 << 40)
+
+
+@attrs.frozen
+class Spec:
+    """One state: its name, its kind, how it expires, and what its elements are."""
+
+    name: str
+    kind: str
+    mode: Mode
+    element_type: Any
+    elements: tuple[Any, ...]
+    map_key_type: Any = str
+    map_keys: tuple[Any, ...] = ()
+
+    def element(self, number: int) -> Any:
+        """The element of a number; a new object where it can be changed."""
+        if not self.elements:
+            return [number]
+        found = self.elements[number % len(self.elements)]
+        return type(found)(found) if isinstance(found, list | dict) else found
+
+    def map_key(self, number: int) -> Any:
+        """The map key of a number; beyond the chosen ones there are many plain ones."""
+        if number < len(self.map_keys):
+            return self.map_keys[number]
+        return number * 1000 if self.map_key_type is int else f"entry {number}"
+
+    def descriptor(self) -> Any:
+        """A new descriptor of the state."""
+        return descriptor_of(self.kind, self.mode, self.name, self.element_type, self.map_key_type)
+
+    def model(self) -> StateModel:
+        """What the state is compared with, empty."""
+        return StateModel(self.kind, self.mode, element=self.element)
+
+    def none_is_a_value(self) -> bool:
+        """Whether None can be an element."""
+        return None in self.elements
+
+
+@attrs.frozen
+class World:
+    """What a program runs in. Two worlds of one seed are the same."""
+
+    seed: int
+
+    @cached_property
+    def _drawn(self) -> dict[str, Any]:
+        draw = random.Random(f"world {self.seed}")  # noqa: S311 - a program, no secret
+        key_type, keys = draw.choice(_KEYS)
+        space_type, spaces = draw.choice(_SPACES)
+        plain = draw.random() < _PLAIN
+        modes: tuple[Mode, ...] = MODES[:1] if plain else (*MODES, *[Mode(swept=True)] * 2)
+        count = draw.choice((1, 2, 3, 4, 6, len(_NAMES)))
+        shown = draw.random() < _SHOWN
+        modes = tuple(mode for mode in modes if shown or not mode.shows)
+        # What a snapshot says of expired entries that reads still show depends on its strategy.
+        strategy = "full" if any(m.shows for m in modes) else draw.choice(("full", "changelog"))
+        return {
+            "keys": tuple(draw.sample(keys, min(5, len(keys)))),
+            "key_type": key_type,
+            "spaces": tuple(draw.sample(spaces, min(4, len(spaces)))),
+            "space_type": space_type,
+            "groups": draw.choices(GROUPS, _GROUP_WEIGHTS)[0],
+            "strategy": strategy,
+            "ratio": draw.choice((1.0, 4.0, 1000.0)),
+            "states": tuple(_spec(draw, name, modes) for name in draw.sample(_NAMES, count)),
+            "steps": draw.choice((20, 60, 60, 120)),
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """What was drawn: ``keys``, ``spaces``, ``groups``, ``states`` and so on."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._drawn[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def config(self, number: int) -> mp.Config:
+        """The configuration of a backend; the number decides how many entries it may buffer."""
+        limit = _BUFFERS[number % len(_BUFFERS)]
+        snapshot = {"strategy": self.strategy, "base_ratio": self.ratio}
+        return mp.Config(buffer={"max_entries": limit}, state={"snapshot": snapshot})
+
+
+def _spec(draw: random.Random, name: str, modes: tuple[Mode, ...]) -> Spec:
+    kind, mode = draw.choice(KINDS), draw.choice(modes)
+    element_type: Any = list[int]
+    elements: tuple[Any, ...] = ()
+    if kind in ("value", "list", "map") and draw.random() < _TYPED:
+        choices = [each for each in _ELEMENTS if kind == "map" or None not in each[1]]
+        element_type, elements = draw.choice(choices)
+    map_key_type, map_keys = draw.choice(_KEYS[:2])
+    return Spec(
+        name, kind, mode, element_type, elements, map_key_type, tuple(draw.sample(map_keys, 4))
+    )

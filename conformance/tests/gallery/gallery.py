@@ -1,0 +1,102 @@
+"""A gallery of subtly wrong backends, written from the SPI and the docs without a look at a clause.
+
+Each changes one thing in one of our backends, and shows by itself what is wrong with it. The
+gallery measures the kit: which of them a profile catches (``survey.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import millpond as mp
+from millpond.backend import KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond.plugins import get_registry
+
+__all__ = ["GALLERY", "Opener", "Wrong", "load", "original", "room"]
+
+HERE = Path(__file__).parent
+for _ in (HERE, HERE.parent / "mutants", HERE.parents[2] / "examples" / "sqlite-backend" / "src"):
+    if str(_) not in sys.path:
+        sys.path.append(str(_))
+
+GALLERY: dict[str, Wrong] = {}
+"""All wrong backends by name."""
+
+Opener = Callable[..., KeyedStateBackend]
+
+
+class Wrong(StateBackend):
+    """A backend of ours with one thing changed; a subclass is a member of the gallery.
+
+    Attributes:
+        base: the name of the backend that is changed.
+    """
+
+    MILLPOND_API = 1
+    base: ClassVar[str] = "heap"
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
+        cls.capabilities = _factory(cls.base).capabilities
+        GALLERY[cls.name] = cls()
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Check options as the backend that is changed does."""
+        _factory(self.base).check_options(options)
+
+    def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+        """The backend, with the change."""
+        backend = _factory(self.base).create_keyed_backend(parameters)
+        self.spoil(backend)
+        return backend
+
+    def spoil(self, backend: Any) -> None:
+        """Make it wrong."""
+        raise NotImplementedError
+
+    def show(self, opened: Opener) -> None:
+        """Fail with an AssertionError where a backend does this wrong; pass with one of ours."""
+        raise NotImplementedError
+
+
+def original(base: str) -> str:
+    """How a backend that is changed can be named, installed or not."""
+    return f"millpond_{base}:{base.title()}StateBackend" if base == "sqlite" else base
+
+
+def _factory(base: str) -> StateBackend:
+    return get_registry().backend(original(base))
+
+
+def load() -> dict[str, Wrong]:
+    """Import the gallery's modules, and give what is in it."""
+    for module in ("wrong_maps", "wrong_cells", "wrong_times", "wrong_stores"):
+        importlib.import_module(module)
+    return GALLERY
+
+
+def room(stack: ExitStack, name: str) -> Opener:
+    """Opens backends of a name, each in a directory of its own, until the stack ends."""
+    place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    count = 0
+
+    def opened(**options: Any) -> KeyedStateBackend:
+        nonlocal count
+        count += 1
+        given = {"key_type": str, "directory": place / str(count), **options}
+        return stack.enter_context(mp.open_keyed_backend(name, **given))
+
+    return opened
+
+
+def __getattr__(name: str) -> Any:
+    """Members are found as ``gallery:w_<name>``."""
+    if name.startswith("w_") and name[2:] in load():
+        return GALLERY[name[2:]]
+    raise AttributeError(name)

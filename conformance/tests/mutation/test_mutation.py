@@ -1,0 +1,57 @@
+"""The tool for automatic mutants: what it changes, and that a process runs what was changed."""
+
+import ast
+import os
+import subprocess
+import sys
+
+import mutation
+import pytest
+from mutate import mutated, mutations
+
+SOURCE = """
+def f(a: int = 1) -> int:
+    if a < 2 and not a:
+        g(a)
+    return a + 1
+"""
+
+
+def test_every_kind_of_place_is_changed():
+    """Comparison, connective, condition, call, return, operator and constants, one at a time."""
+    texts = {(each.before, each.after) for each in mutations(SOURCE)}
+    assert ("a < 2", "a <= 2") in texts
+    assert ("a < 2 and (not a)", "a < 2 or not a") in texts
+    assert ("g(a)", "nothing") in texts
+    assert ("a + 1", "a - 1") in texts
+    assert ("return a + 1", "return None") in texts
+    assert ("1", "2") in texts
+    whole = ast.unparse(ast.parse(SOURCE))
+    changed = {ast.unparse(mutated(SOURCE, each.place)) for each in mutations(SOURCE)}
+    assert len(changed) == len(list(mutations(SOURCE)))
+    assert whole not in changed
+
+
+@pytest.mark.parametrize("target", [*mutation.TARGETS])
+def test_a_sample_is_of_a_seed(target, monkeypatch):
+    """The same seed gives the same mutants, which are of the target's modules."""
+    monkeypatch.syspath_prepend(mutation.EXAMPLE)
+    chosen = mutation.sample(target, 20, 1)
+    assert chosen == mutation.sample(target, 20, 1)
+    assert chosen != mutation.sample(target, 20, 2)
+    assert {module for module, _ in chosen} <= set(mutation.TARGETS[target][1])
+
+
+def test_a_process_imports_the_mutant(tmp_path):
+    """With the variable set, the module has the change; other processes have the module as it is."""
+    (tmp_path / "victim.py").write_text("def answer():\n    return 41 + 1\n")
+    path = os.pathsep.join([str(mutation.HERE), str(tmp_path)])
+    for variable, expected in (("", "42"), ("victim:1", "40")):
+        done = subprocess.run(
+            [sys.executable, "-c", "import victim; print(victim.answer())"],
+            env={**os.environ, "PYTHONPATH": path, "MILLPOND_MUTANT": variable},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected

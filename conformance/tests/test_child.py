@@ -1,0 +1,75 @@
+"""The clauses run in a child: nothing that stands around answers for them."""
+
+import textwrap
+
+import pytest
+import sabotage  # noqa: F401 - a mutant is named below
+from millpond_conformance import Verdict, run
+from millpond_conformance.errors import UnopenableBackendError
+
+BACKENDS = """
+    import os
+    from millpond_heap.factory import HeapStateBackend
+
+    class Leaves(HeapStateBackend):
+        MILLPOND_API = 1
+        name = "leaves"
+        opened = 0
+
+        def create_keyed_backend(self, parameters):
+            Leaves.opened += 1
+            if Leaves.opened > 2:  # the first two are opened before any clause
+                os._exit(0)
+            return super().create_keyed_backend(parameters)
+
+    class Broken(HeapStateBackend):
+        MILLPOND_API = 1
+        name = "broken"
+
+        def create_keyed_backend(self, parameters):
+            raise RuntimeError("the library is the wrong way round")
+    """
+CHEAT = """
+    import pytest
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(item, call):
+        outcome = yield
+        report = outcome.get_result()
+        report.outcome, report.longrepr = "passed", None
+    """
+
+
+@pytest.fixture
+def strange(tmp_path, monkeypatch):
+    """A folder of modules that the child finds too."""
+    (tmp_path / "strange_backends.py").write_text(textwrap.dedent(BACKENDS))
+    (tmp_path / "strange_cheat.py").write_text(textwrap.dedent(CHEAT))
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_process_that_leaves_has_failed():
+    """Where the process ends with status 0 in the middle of a clause, that clause has failed."""
+    found = run("strange_backends:Leaves", "quick", ["V1", "V2"])
+    verdicts = {result.number: result.verdict for result in found.results}
+    assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.INCOMPLETE}
+    assert "ended with status 0" in found.results[0].message
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_backend_that_cannot_be_opened_says_why():
+    """The error is of its own kind, and names the class and the words of the cause."""
+    with pytest.raises(UnopenableBackendError, match="RuntimeError: the library is the wrong way"):
+        run("strange_backends:Broken", "quick", ["V1"])
+
+
+@pytest.mark.usefixtures("strange")
+def test_variables_cannot_answer_for_the_tests(monkeypatch):
+    """Options and plugins of pytest's variables, and Python without asserts, change no verdict."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
+    monkeypatch.setenv("PYTEST_PLUGINS", "strange_cheat")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    (result,) = run("sabotage:m_one_key_for_all", "quick", ["V1"]).results
+    assert result.verdict is Verdict.FAIL
+    assert "assert" in result.message

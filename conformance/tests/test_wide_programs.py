@@ -1,0 +1,49 @@
+"""Wide programs: they repeat themselves, they are counted, and a failing one comes as code."""
+
+import pytest
+import sabotage  # noqa: F401 - a mutant is named below
+from millpond_conformance import Verdict, run
+from millpond_conformance.report import read_report
+from millpond_conformance.wide import FLOORS, Coverage, World, generate, play, shrunk
+
+MUTANT = "sabotage:m_merges_take_three"
+
+
+def test_a_seed_decides_a_program():
+    """Two worlds of one seed have the same states and steps; others differ."""
+    assert generate(World(7)) == generate(World(7))
+    assert World(7).states == World(7).states
+    assert generate(World(7)) != generate(World(8))
+
+
+def test_a_program_is_made_shorter():
+    """What is left out is not needed for the failure; without time nothing is left out."""
+    steps = [(name, 0) for name in "abcdefgh"]
+    wanted = {("c", 0), ("g", 0)}
+    assert set(shrunk(steps, lambda left: wanted <= set(left))) == wanted
+    assert shrunk(steps, lambda left: wanted <= set(left), seconds=0) == steps
+
+
+def test_what_programs_do_is_counted():
+    """Each step on the way is counted under a name that has a floor; other names are refused."""
+    coverage = Coverage()
+    play("heap", World(2), coverage=coverage)
+    assert sum(coverage.counts().values()) > 0
+    assert set(coverage.counts()) == set(FLOORS)
+    with pytest.raises(LookupError):
+        coverage.note("nothing of the kind")
+
+
+def test_a_failure_explains_itself(tmp_path):
+    """A report tells both values, and a program that, run as it stands, fails in the same way."""
+    found = run(MUTANT, "quick", ["G4"])
+    (result,) = found.results
+    assert result.verdict is Verdict.FAIL
+    assert "expected" in result.message
+    assert "got" in result.message
+    assert result.program in found.to_json().encode().decode("unicode_escape")
+    assert "play('sabotage:m_merges_take_three', World(" in found.to_text()
+    with pytest.raises(AssertionError, match="expected"):
+        exec(result.program, {})
+    (tmp_path / "report.json").write_text(found.to_json())
+    assert read_report(tmp_path / "report.json") == found

@@ -1,0 +1,192 @@
+"""How a state's bulk calls choose keys, and bring values into columns and back."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from typing_extensions import override
+
+from millpond.backend.chosen_keys import Frame, SubtaskKeys, checked_key, checked_keys
+from millpond.backend.current_key import CurrentKey
+from millpond.errors import BulkCallError, NullValueError, StateTypeError, brief
+from millpond.state.descriptors import (
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+)
+from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_numbers
+from millpond.state.many_keys import Columns, ManyKeys
+from millpond.types.listed import arrow_column, arrow_type_of, listed, serializer_type
+
+__all__ = ["StateKeys"]
+
+_UNDECLARED = frozenset({StateKind.AGGREGATING, StateKind.FOLDING})
+"""States whose elements are of a type that only the user's function knows."""
+
+
+class StateKeys(ManyKeys):
+    """The bulk access of one state of a backend."""
+
+    def __init__(self, current: CurrentKey, descriptor: StateDescriptor) -> None:
+        self._current = current
+        self._name = descriptor.name
+        self._place = f"state {descriptor.name!r}"
+        self._serializer = descriptor.value_serializer()
+        self._kind = serializer_type(self._serializer)
+        self._checks_elements = descriptor.kind not in _UNDECLARED
+        lists = descriptor.kind in (StateKind.LIST, StateKind.MAP)
+        self._column = None if lists else arrow_type_of(_result_type(descriptor, self._kind))
+        reduces = isinstance(descriptor, ReducingStateDescriptor)
+        function: Any = vars(descriptor)["reduce_function"] if reduces else None
+        self._function = function if function in KNOWN else None
+
+    # ---------------------------------------------------------------- keys
+
+    @override
+    def choose(self, keys: Any) -> SubtaskKeys:
+        try:
+            return checked_keys(self._current, keys)
+        except BulkCallError as error:
+            error.state = self._name
+            raise
+
+    @override
+    def select(self, key: Any) -> None:
+        current, frame = self._current, self._current.frame
+        if isinstance(frame, Frame):
+            index = frame.index_of(key)
+            current.select(frame.keys[index], frame.groups[index])
+        else:
+            current.select(*checked_key(current, key))
+
+    # ---------------------------------------------------------------- values
+
+    @override
+    def column(self, values: list[Any]) -> Columns:
+        if self._column is None:
+            return values
+        try:
+            return arrow_column(values, self._column)
+        except ValueError as error:
+            raise self._refusal(f"{error}: read such values by at(key)") from None
+
+    @override
+    def checked(self, values: Any, keys: SubtaskKeys) -> list[Any]:  # type: ignore[override]
+        given = listed(values, "values")
+        self._check_length("values", len(given), len(keys), "keys")
+        return self._each_checked(given, keys)
+
+    def _each_checked(self, values: list[Any], keys: SubtaskKeys) -> list[Any]:
+        serializer = self._serializer
+        kinds = set(map(type, values)) - {type(None)}
+        if kinds <= {serializer.trusted_type} or (kinds == {str} and self._is_text(values)):
+            return values
+        check, place = serializer.check, 0
+        checked = list(values)
+        try:
+            for place, value in enumerate(values):
+                checked[place] = None if value is None else check(value)
+        except StateTypeError as error:
+            error.place = f"{self._place}, key {brief(keys.keys[place])}"
+            raise
+        return checked
+
+    def _is_text(self, values: list[Any]) -> bool:
+        """Whether texts are the state's values as they are."""
+        if self._kind is not str:
+            return False
+        try:
+            "".join(filter(None, values)).encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    # ---------------------------------------------------------------- elements to add
+
+    @override
+    def contributions(
+        self,
+        keys: SubtaskKeys,  # type: ignore[override]
+        values: Any,
+        positions: Any,
+    ) -> tuple[SubtaskKeys, list[Any]]:
+        if values is None and self._function is not count:
+            raise NullValueError("the column of elements", self._place)
+        if positions is not None and self._function is not None:
+            quick = self._by_arrays(keys, values, positions)
+            if quick is not None:
+                return self._at(keys, quick[0]), quick[1]
+        places = range(len(keys)) if positions is None else self._places(positions, len(keys))
+        given = [1] * len(places) if values is None else listed(values, "values")
+        self._check_length("elements", len(given), len(places), "keys")
+        if type(None) in set(map(type, given)):
+            raise NullValueError("an element", self._place)
+        chosen = keys if positions is None else keys.only(places)
+        ready = self._each_checked(given, chosen) if self._checks_elements else given
+        if positions is None or self._function is None:
+            return chosen, ready
+        found = reduced_alike(self._function, ready, places)
+        return self._at(keys, list(found)), list(found.values())
+
+    def _by_arrays(
+        self, keys: SubtaskKeys, values: Any, positions: Any
+    ) -> tuple[list[int], list[Any]] | None:
+        """The reduction by NumPy, where elements and positions come as arrays of numbers."""
+        places, numbers = _numbers(positions), _numbers(values)
+        if places is None or places.dtype.kind not in "iu":
+            return None
+        if values is None:
+            numbers = places * 0 + 1
+        if numbers is None or len(numbers) != len(places):
+            return None
+        if len(places) and not (places.min() >= 0 and places.max() < len(keys)):
+            raise self._refusal(_OUTSIDE.format(len(keys)))
+        return reduced_numbers(self._function or count, self._kind, numbers, places)
+
+    @staticmethod
+    def _at(keys: SubtaskKeys, indices: list[int]) -> SubtaskKeys:
+        """Keys at distinct indices."""
+        whole = len(indices) == len(keys) and indices == list(range(len(keys)))
+        return keys if whole else keys.only(indices)
+
+    def _places(self, positions: Any, size: int) -> list[int]:
+        places = listed(positions, "positions")
+        for place in places:
+            if type(place) is not int or not 0 <= place < size:
+                raise self._refusal(_OUTSIDE.format(size) + f", one is {brief(place)}")
+        return places
+
+    # ---------------------------------------------------------------- errors
+
+    def _check_length(self, what: str, found: int, expected: int, of_what: str) -> None:
+        if found != expected:
+            raise self._refusal(f"{found:,} {what} for {expected:,} {of_what}")
+
+    def _refusal(self, reason: str) -> BulkCallError:
+        return BulkCallError(self._name, reason)
+
+
+_OUTSIDE = "positions are indices of the {:,} keys, from 0"
+
+
+def _numbers(column: Any) -> Any:
+    """A column without nulls as an array of NumPy's, if it is one of numbers."""
+    to_numpy = getattr(column, "to_numpy", None)
+    if getattr(column, "null_count", 0):
+        return None
+    if to_numpy is not None:
+        arrow = hasattr(column, "null_count") and not hasattr(column, "num_chunks")
+        column = to_numpy(zero_copy_only=False) if arrow else to_numpy()
+    numeric = getattr(getattr(column, "dtype", None), "kind", "O") in "iuf"
+    return column if numeric and column.ndim == 1 else None
+
+
+def _result_type(descriptor: StateDescriptor, kind: type | None) -> Any:
+    """The type of what reads give; of an aggregate, as its ``get_result`` is annotated."""
+    if not isinstance(descriptor, AggregatingStateDescriptor):
+        return kind
+    try:
+        return get_type_hints(descriptor.aggregate_function.get_result).get("return")
+    except (AttributeError, NameError, TypeError):
+        return None

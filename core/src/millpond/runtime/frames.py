@@ -1,0 +1,126 @@
+"""Frames of rows without Spark: grouped by key as a worker groups them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.arguments import INT64, check_type, check_within
+from millpond.backend.chosen_keys import checked_key
+from millpond.backend.current_key import CurrentKey
+from millpond.errors import ArgumentTypeError, brief
+from millpond.runtime.named_rows import as_row, names_of
+from millpond.runtime.vectorized_operator import RowFrame, rows_of_table, table_of
+from millpond.types.key_columns import key_column
+from millpond.types.listed import arrow_column
+
+__all__ = ["FRAME_ROWS", "each_row", "frame_of", "record_batches"]
+
+FRAME_ROWS = 10_000
+"""How many rows of a local run make a frame, unless another number is given."""
+
+
+def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch]:
+    """Rows of a caller's as batches of at most so many.
+
+    Args:
+        rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
+            instances, all with the same names. Arrow then finds out the columns' types; later
+            batches have those of the first.
+        size: the most rows of a batch.
+
+    Raises:
+        ArgumentTypeError: a row has no names, or values of a column do not fit together.
+    """
+    table = table_of(rows)
+    if table is not None:
+        yield from _combined(table, size)
+        return
+    check_type("rows", rows, Iterable)
+    iterator = iter(rows)
+    schema = None
+    while held := list(map(_named, islice(iterator, size))):
+        batch = _batch(held, schema)
+        schema = batch.schema
+        yield batch
+
+
+def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    try:
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        reason = f"rows whose values make columns of one type each ({error})"
+        raise ArgumentTypeError("rows", reason, brief(rows[0])) from None
+
+
+def each_row(rows: Any) -> Iterable[Any]:
+    """Rows of a caller's one by one, as they are; those of a table have names."""
+    table = table_of(rows)
+    return rows if table is None else rows_of_table(table)
+
+
+def _combined(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, table.num_rows, size):
+        yield from table.slice(start, size).combine_chunks().to_batches()
+
+
+def _named(row: Any) -> dict[str, Any]:
+    names = names_of(row)
+    if names is None:
+        raise ArgumentTypeError("rows", "rows with names, a Table or a DataFrame", brief(row))
+    return dict(zip(names, as_row(row), strict=True))
+
+
+def frame_of(
+    current: CurrentKey,
+    rows: pa.RecordBatch,
+    select: Callable[[Any], Any],
+    times: Callable[[Any], Any] | Sequence[int | None] | None = None,
+) -> RowFrame:
+    """A batch as a frame: its rows sorted by key group and key, each key's in their order.
+
+    Args:
+        current: of the backend.
+        rows: the rows.
+        select: what takes the key out of a row.
+        times: the event time of each row in ms, or what takes it out of a row; None for none.
+    """
+    plain = list(rows_of_table(pa.Table.from_batches([rows])))
+    pairs = [checked_key(current, select(row)) for row in plain]
+    for key, group in pairs:
+        if group not in current.group_prefixes:
+            current.select(key, group)  # raises the error that names both
+    codec, layout = current.codec, current.layout
+    addresses = [layout.group_prefix(group) + codec.encode(key) for key, group in pairs]
+    order = sorted(range(len(pairs)), key=addresses.__getitem__)
+    starts = [
+        at for at, row in enumerate(order) if not at or addresses[row] != addresses[order[at - 1]]
+    ]
+    keys = [pairs[order[at]][0] for at in starts]
+    moments = list(map(times, plain)) if callable(times) else times
+    stamps = None if moments is None else _times([moments[at] for at in order])
+    return RowFrame(
+        rows.take(pa.array(order, pa.int64())),
+        keys,
+        [pairs[order[at]][1] for at in starts],
+        starts,
+        _column(current, keys),
+        stamps,
+    )
+
+
+def _times(moments: list[Any]) -> Any:
+    for moment in moments:
+        if moment is not None:
+            check_within("event_time", moment, *INT64)
+    return pa.array(moments, pa.int64())
+
+
+def _column(current: CurrentKey, keys: list[Any]) -> Any:
+    """Keys as functions see them."""
+    snapshot = current.codec.snapshot()
+    scalar = snapshot.id in ("int", "float", "bool", "str", "bytes", "date", "datetime")
+    return arrow_column(keys, key_column(snapshot).arrow_type) if scalar else keys

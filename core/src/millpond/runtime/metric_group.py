@@ -1,0 +1,110 @@
+"""Metrics of a user's function: counters, gauges, distributions. Names are PyFlink's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from millpond.arguments import check_text, check_type
+from millpond.errors import ArgumentValueError, brief
+
+__all__ = ["Counter", "Distribution", "MetricGroup"]
+
+
+@attrs.define
+class Counter:
+    """A count."""
+
+    _count: int = 0
+
+    def inc(self, n: int = 1) -> None:
+        """Count so many more."""
+        self._count += n
+
+    def dec(self, n: int = 1) -> None:
+        """Count so many less."""
+        self._count -= n
+
+    def get_count(self) -> int:
+        """How many so far."""
+        return self._count
+
+
+@attrs.define
+class Distribution:
+    """How many values there were, their sum, the least and the greatest."""
+
+    _count: int = 0
+    _sum: float = 0
+    _min: float = 0
+    _max: float = 0
+
+    def update(self, value: float) -> None:
+        """Add a value."""
+        self._min = value if not self._count else min(self._min, value)
+        self._max = value if not self._count else max(self._max, value)
+        self._count += 1
+        self._sum += value
+
+    def values(self, name: str) -> dict[str, float]:
+        """What is reported under a name; nothing where there was no value."""
+        if not self._count:
+            return {}
+        parts = {"count": self._count, "sum": self._sum, "min": self._min, "max": self._max}
+        return {f"{name}.{part}": value for part, value in parts.items()}
+
+
+class MetricGroup:
+    """A group of metrics, by name; the same name gives the same metric.
+
+    On Spark a function lives for one micro-batch of one subtask, and its metrics are those of it.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._groups: dict[str, MetricGroup] = {}
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Callable[[], float]] = {}
+        self._distributions: dict[str, Distribution] = {}
+
+    def add_group(self, name: str) -> MetricGroup:
+        """A group within this one; its metrics are reported as ``group.metric``."""
+        _check_name(name)
+        return self._groups.setdefault(name, MetricGroup(f"{self._prefix}{name}."))
+
+    def counter(self, name: str) -> Counter:
+        """A counter: what all subtasks count is summed."""
+        _check_name(name)
+        return self._counters.setdefault(name, Counter())
+
+    def gauge(self, name: str, function: Callable[[], float]) -> None:
+        """A number that is asked for when the metrics are reported."""
+        _check_name(name)
+        check_type("function", function, Callable)
+        self._gauges[name] = function
+
+    def distribution(self, name: str) -> Distribution:
+        """A distribution of values."""
+        _check_name(name)
+        return self._distributions.setdefault(name, Distribution())
+
+    def values(self) -> dict[str, float]:
+        """All metrics of this group, and of those within it."""
+        found: dict[str, float] = {}
+        for name, counter in self._counters.items():
+            found[self._prefix + name] = counter.get_count()
+        for name, gauge in self._gauges.items():
+            found[self._prefix + name] = gauge()
+        for name, distribution in self._distributions.items():
+            found |= distribution.values(self._prefix + name)
+        for group in self._groups.values():
+            found |= group.values()
+        return found
+
+
+def _check_name(name: str) -> None:
+    check_type("name", name, str)
+    check_text("name", name)
+    if not name:
+        raise ArgumentValueError("name", "a name", brief(name))

@@ -1,0 +1,255 @@
+"""Short forms of keyed functions: map, flat_map, filter, reduce, sum, min, max.
+
+Each makes a keyed function of a plain one, or of an object with ``open`` and ``close``. Names are
+PyFlink's; Flink's Java names with ``Rich`` are aliases.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar, override
+
+from millpond.arguments import check_text, check_type
+from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.runtime.named_rows import selector
+from millpond.runtime.results import rows_of
+from millpond.state import ValueStateDescriptor
+from millpond.types import DeclaredType
+
+__all__ = [
+    "FilterFunction",
+    "FlatMapFunction",
+    "MapFunction",
+    "ReduceFunction",
+    "RichFilterFunction",
+    "RichFlatMapFunction",
+    "RichMapFunction",
+    "RichReduceFunction",
+    "filter",
+    "flat_map",
+    "map",
+    "max",
+    "max_by",
+    "min",
+    "min_by",
+    "reduce",
+    "sum",
+]
+
+IN = TypeVar("IN", default=Any)
+OUT = TypeVar("OUT", default=Any)
+
+
+class _Opened:
+    """What has a life around its rows."""
+
+    def open(self, context: RuntimeContext) -> None:
+        """Prepare, and get states; called once per subtask, before the first row."""
+
+    def close(self) -> None:
+        """Release what ``open`` acquired; called after the last row, also after a failure."""
+
+
+class MapFunction(_Opened, ABC, Generic[IN, OUT]):
+    """Turns each row into one."""
+
+    @abstractmethod
+    def map(self, value: IN) -> OUT:
+        """The row that becomes of a row."""
+
+
+class FlatMapFunction(_Opened, ABC, Generic[IN, OUT]):
+    """Turns each row into any number of rows."""
+
+    @abstractmethod
+    def flat_map(self, value: IN) -> Iterable[OUT]:
+        """Yield the rows that become of a row, or return a list of them."""
+
+
+class FilterFunction(_Opened, ABC, Generic[IN]):
+    """Lets rows pass."""
+
+    @abstractmethod
+    def filter(self, value: IN) -> bool:
+        """Whether a row passes."""
+
+
+class ReduceFunction(_Opened, ABC, Generic[IN]):
+    """Makes one row of two of a key."""
+
+    @abstractmethod
+    def reduce(self, value1: IN, value2: IN) -> IN:
+        """What becomes of the rows so far, reduced to ``value1``, and the next one."""
+
+
+RichMapFunction = MapFunction
+RichFlatMapFunction = FlatMapFunction
+RichFilterFunction = FilterFunction
+RichReduceFunction = ReduceFunction
+
+Mapping: TypeAlias = MapFunction[IN, OUT] | Callable[[IN], OUT]
+FlatMapping: TypeAlias = FlatMapFunction[IN, OUT] | Callable[[IN], Iterable[OUT]]
+Filtering: TypeAlias = FilterFunction[IN] | Callable[[IN], bool]
+Reducing: TypeAlias = ReduceFunction[IN] | Callable[[IN, IN], IN]
+
+
+class _ShortForm(KeyedProcessFunction):
+    """A keyed function over a short one, which may have a life of its own."""
+
+    def __init__(self, function: Any, kind: type[_Opened], method: str) -> None:
+        check_type("function", function, kind | Callable)
+        self._life = function if isinstance(function, kind) else None
+        self._call = getattr(function, method) if isinstance(function, kind) else function
+
+    @override
+    def open(self, context: RuntimeContext) -> None:
+        if self._life is not None:
+            self._life.open(context)
+
+    @override
+    def close(self) -> None:
+        if self._life is not None:
+            self._life.close()
+
+
+class _Map(_ShortForm):
+    @override
+    def process_element(self, row: Any, context: Context) -> Iterable[Any]:
+        yield self._call(row)
+
+
+class _FlatMap(_ShortForm):
+    @override
+    def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
+        result = self._call(row)
+        return None if result is None else rows_of(self._call, result)
+
+
+class _Filter(_ShortForm):
+    @override
+    def process_element(self, row: Any, context: Context) -> Iterable[Any]:
+        if self._call(row):
+            yield row
+
+
+class _Reduce(_ShortForm):
+    def __init__(self, function: Any, row_type: DeclaredType[Any]) -> None:
+        super().__init__(function, ReduceFunction, "reduce")
+        self._descriptor = ValueStateDescriptor("reduced", row_type)
+        self._descriptor.value_serializer()  # a type that cannot be stored is told of here
+
+    @override
+    def open(self, context: RuntimeContext) -> None:
+        super().open(context)
+        self._reduced = context.get_state(self._descriptor)
+
+    @override
+    def process_element(self, row: Any, context: Context) -> Iterable[Any]:
+        held = self._reduced.value()
+        self._reduced.update(row if held is None else self._call(held, row))
+        yield self._reduced.value()
+
+
+def map(function: Mapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:  # noqa: A001 - PyFlink's name
+    """A keyed function that turns each row into one."""
+    return _Map(function, MapFunction, "map")
+
+
+def flat_map(function: FlatMapping[IN, OUT]) -> KeyedProcessFunction[Any, IN, OUT]:
+    """A keyed function that turns each row into any number of rows."""
+    return _FlatMap(function, FlatMapFunction, "flat_map")
+
+
+def filter(function: Filtering[IN]) -> KeyedProcessFunction[Any, IN, IN]:  # noqa: A001 - PyFlink's name
+    """A keyed function that lets rows pass for which a function is true."""
+    return _Filter(function, FilterFunction, "filter")
+
+
+def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFunction[Any, IN, IN]:
+    """A keyed function that reduces each key's rows to one, and yields it after each row.
+
+    Args:
+        function: ``f(a, b)``, where ``a`` is what the rows before have been reduced to.
+        row_type: the type of the rows: DDL, a StructType, or any type that state can have.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored.
+    """
+    return _Reduce(function, row_type)
+
+
+def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
+    """A keyed function that yields, after each row, the key's first one with a field's sum.
+
+    Nulls are left out of the sum; so they are by ``min`` and ``max``.
+    """
+    return _of_field(operator.add, field, row_type)
+
+
+def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
+    """A keyed function that yields, after each row, the key's first one with a field's minimum."""
+    return _of_field(builtins.min, field, row_type)
+
+
+def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
+    """A keyed function that yields, after each row, the key's first one with a field's maximum."""
+    return _of_field(builtins.max, field, row_type)
+
+
+def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
+    """A keyed function that yields, after each row, the key's row in which a field is least.
+
+    Among equals the first one stays, and one in which it is null gives way.
+    """
+    return _by_field(operator.lt, field, row_type)
+
+
+def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
+    """A keyed function that yields, after each row, the key's row in which a field is greatest."""
+    return _by_field(operator.gt, field, row_type)
+
+
+def _checked_field(field: str) -> str:
+    check_type("field", field, str)
+    check_text("field", field)
+    return field
+
+
+def _of_field(
+    combine: Callable[[Any, Any], Any], field: str, row_type: DeclaredType[Any]
+) -> KeyedProcessFunction:
+    """Keeps the first row, with its field and those of later rows combined."""
+
+    def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
+        return held._replace(**{field: new if old is None else combine(old, new)})
+
+    return _reduced_by(merge, field, row_type)
+
+
+def _by_field(
+    better: Callable[[Any, Any], bool], field: str, row_type: DeclaredType[Any]
+) -> KeyedProcessFunction:
+    """Keeps the row whose field is the best."""
+
+    def choose(held: Any, row: Any, old: Any, new: Any) -> Any:
+        return row if old is None or better(new, old) else held
+
+    return _reduced_by(choose, field, row_type)
+
+
+def _reduced_by(
+    step: Callable[[Any, Any, Any, Any], Any], field: str, row_type: DeclaredType[Any]
+) -> KeyedProcessFunction:
+    """Reduces rows by a field of the row that is kept and of the next; its nulls change nothing."""
+    select = selector(_checked_field(field), "field")
+
+    def reduced(held: Any, row: Any) -> Any:
+        new = select(row)
+        return held if new is None else step(held, row, select(held), new)
+
+    return _Reduce(reduced, row_type)

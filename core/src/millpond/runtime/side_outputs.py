@@ -1,0 +1,82 @@
+"""Side outputs: further outputs of a function, each under a tag. Names are PyFlink's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeGuard
+
+import attrs
+from typing_extensions import TypeVar, override
+
+from millpond.arguments import check_text, check_type
+from millpond.errors import ArgumentValueError, brief
+
+__all__ = ["Output", "OutputTag", "divided", "is_side_row"]
+
+T = TypeVar("T", default=Any)
+
+
+def _check_id(_: OutputTag, __: Any, tag_id: str) -> None:
+    check_type("tag_id", tag_id, str)
+    check_text("tag_id", tag_id)
+    if not tag_id:
+        raise ArgumentValueError("tag_id", "a name", brief(tag_id))
+
+
+@attrs.frozen
+class OutputTag(Generic[T]):
+    """The name of a side output, to which a function yields by ``yield tag, row``.
+
+    Two tags are the same if their names are.
+
+    Args:
+        tag_id: the name.
+        type_info: the columns of the rows on Spark, as DDL or a StructType; those of the rows that
+            the operator gets, where it is None. Local runs do not look at it.
+    """
+
+    tag_id: str = attrs.field(validator=_check_id)
+    type_info: Any = attrs.field(default=None, eq=False, repr=False)
+
+
+def is_side_row(row: Any) -> TypeGuard[tuple[OutputTag, Any]]:
+    """Whether what a function has yielded goes to a side output."""
+    return type(row) is tuple and len(row) == len(("tag", "row")) and type(row[0]) is OutputTag
+
+
+def divided(rows: Iterable[Any]) -> tuple[list[Any], list[tuple[OutputTag, Any]]]:
+    """The rows of the main output, and those of side outputs with their tags."""
+    main: list[Any] = []
+    side: list[tuple[OutputTag, Any]] = []
+    for row in rows:
+        if is_side_row(row):
+            side.append(row)
+        else:
+            main.append(row)
+    return main, side
+
+
+class Output(list[T]):
+    """What a function has yielded: a list of the main output, with the side outputs beside it.
+
+    Attributes:
+        side_outputs: the rows of each side output that got any, by the tag's name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side_outputs: dict[str, list[Any]] = {}
+
+    def side_output(self, tag: OutputTag) -> list[Any]:
+        """The rows of a side output."""
+        check_type("tag", tag, OutputTag)
+        return self.side_outputs.get(tag.tag_id, [])
+
+    @override
+    def extend(self, rows: Iterable[T]) -> None:
+        """Add rows, each to the output that it is for; those before a failure stay."""
+        for row in rows:
+            if is_side_row(row):
+                self.side_outputs.setdefault(row[0].tag_id, []).append(row[1])
+            else:
+                self.append(row)

@@ -1,0 +1,121 @@
+"""One subtask of a vectorized function: frames of rows in, tables out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from millpond.backend.chosen_keys import Frame
+from millpond.errors import FunctionResultError, brief
+from millpond.runtime.functions import KeyedFunction
+from millpond.runtime.keyed_operator import KeyedOperator
+from millpond.runtime.user_code import place_of_method
+from millpond.runtime.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.types.listed import listed
+from millpond.types.rows import row_maker, row_type
+
+__all__ = ["RowFrame", "VectorizedOperator", "operator_of", "rows_of_table", "table_of"]
+
+
+@attrs.frozen
+class RowFrame:
+    """Rows that are processed at once, those of a key together.
+
+    Attributes:
+        rows: the rows.
+        keys: their distinct keys, checked.
+        groups: the key group of each key.
+        starts: where its rows begin.
+        column: the keys as functions see them.
+        timestamps: the rows' event times, an Arrow array; None where there are none.
+    """
+
+    rows: pa.RecordBatch
+    keys: list[Any]
+    groups: list[int]
+    starts: Any
+    column: Any
+    timestamps: Any = None
+
+
+class VectorizedOperator(KeyedOperator):
+    """Runs a VectorizedProcessFunction on a keyed backend."""
+
+    _function: VectorizedProcessFunction
+
+    def process_frame(self, frame: RowFrame) -> Iterator[pa.Table]:
+        """Process a frame; yields the tables that the function returns."""
+        current = self._backend.current
+        try:
+            keys = Frame(current, frame.keys, frame.groups, frame.column)
+            current.forget()
+            current.frame = keys
+            context: VectorizedContext[Any] = VectorizedContext(
+                keys, frame.starts, frame.rows, frame.timestamps, self.timers
+            )
+            yield from self._tables(self._given(frame.rows), context)
+        except self._failures as error:
+            raise self._failure("process_batch", error) from error
+        finally:
+            current.frame = None
+            current.forget()
+
+    def process_rows(self, frame: RowFrame, output: list[Any]) -> None:
+        """Process a frame; what comes out of it is appended as rows."""
+        for table in self.process_frame(frame):
+            output.extend(rows_of_table(table))
+
+    def _given(self, rows: pa.RecordBatch) -> Any:
+        if self._function.frames == "arrow":
+            return rows
+        return rows.to_pandas(integer_object_nulls=True, date_as_object=True)
+
+    def _tables(self, rows: Any, context: VectorizedContext[Any]) -> Iterator[pa.Table]:
+        method = self._function.process_batch
+        result = method(rows, context)
+        table = table_of(result)
+        if table is not None:
+            yield table
+        elif result is not None:
+            if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping, tuple)):
+                raise _refused(method, result)
+            for each in result:
+                table = table_of(each)
+                if table is None:
+                    raise _refused(method, each)
+                yield table
+
+
+def operator_of(function: KeyedFunction) -> type[KeyedOperator]:
+    """What runs a function."""
+    vectorized = isinstance(function, VectorizedProcessFunction)
+    return VectorizedOperator if vectorized else KeyedOperator
+
+
+def table_of(value: Any) -> pa.Table | None:
+    """A RecordBatch, Table or DataFrame as a table; None for anything else."""
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        return pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata()
+    return None
+
+
+def _refused(method: Any, value: Any) -> FunctionResultError:
+    place = place_of_method(method)
+    file, line = ("", 0) if place is None else (place.file, place.line)
+    name = getattr(method, "__qualname__", repr(method))
+    return FunctionResultError(name, file, line, brief(value), "tables")
+
+
+def rows_of_table(table: pa.Table) -> Iterable[Any]:
+    """A table as rows with names."""
+    columns = [listed(column, "a column") for column in table.columns]
+    return map(row_maker(row_type(table.column_names)), zip(*columns, strict=True))

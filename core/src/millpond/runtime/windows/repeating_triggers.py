@@ -1,0 +1,283 @@
+"""The triggers that fire before a window's end: each interval, by a change, after a timeout.
+
+Names and rules are Flink's.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Generic, Self
+
+import attrs
+from typing_extensions import TypeVar, override
+
+from millpond.arguments import INT64, check_type, typed, within
+from millpond.errors import ConfigError
+from millpond.runtime.named_rows import selector
+from millpond.runtime.windows.trigger_base import (
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+)
+from millpond.runtime.windows.window import TimeWindow, milliseconds
+from millpond.state import ReducingStateDescriptor, ValueStateDescriptor
+from millpond.types import DeclaredType
+
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "DeltaTrigger",
+    "ProcessingTimeoutTrigger",
+]
+
+T = TypeVar("T", default=Any)
+
+_NEXT = ReducingStateDescriptor("trigger-fire-time", min, int)
+_TIMEOUT = ValueStateDescriptor("trigger-timeout", int)
+
+
+def _positive(length: timedelta | int, what: str, place: str) -> int:
+    value = milliseconds(length, what)
+    if value < 1:
+        raise ConfigError(what, f"{value} ms is not positive", place)
+    return value
+
+
+@attrs.frozen
+class _Continuous(Trigger):
+    """Fires at multiples of an interval; a state of the window holds the next one."""
+
+    interval: int = attrs.field(validator=within(1, INT64[1]))
+
+    @classmethod
+    def of(cls, interval: timedelta | int) -> Self:
+        """The trigger of an interval, ms or a timedelta; ConfigError where it is not positive."""
+        return cls(_positive(interval, "interval", cls.__name__))
+
+    @staticmethod
+    @abstractmethod
+    def _register(time: int, ctx: TriggerContext) -> None: ...
+
+    @staticmethod
+    @abstractmethod
+    def _delete(time: int, ctx: TriggerContext) -> None: ...
+
+    def _begin(self, now: int, window: TimeWindow, ctx: TriggerContext) -> None:
+        if ctx.get_partitioned_state(_NEXT).get() is None:
+            self._register_next(now - now % self.interval, window, ctx)
+
+    def _register_next(self, time: int, window: TimeWindow, ctx: TriggerContext) -> None:
+        following = min(time + self.interval, window.max_timestamp())
+        ctx.get_partitioned_state(_NEXT).add(following)
+        self._register(following, ctx)
+
+    def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        following = ctx.get_partitioned_state(_NEXT)
+        if following.get() != time:
+            return TriggerResult.CONTINUE
+        following.clear()
+        self._register_next(time, window, ctx)
+        return TriggerResult.FIRE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_NEXT)
+        following = ctx.get_partitioned_state(_NEXT).get()
+        if following is not None:
+            self._register(following, ctx)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        following = ctx.get_partitioned_state(_NEXT)
+        time = following.get()
+        if time is not None:
+            self._delete(time, ctx)
+            following.clear()
+
+
+class ContinuousEventTimeTrigger(_Continuous):
+    """Fires each time the watermark has moved by an interval, and at the window's end."""
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(end)
+        self._begin(timestamp, window, ctx)
+        return TriggerResult.CONTINUE
+
+    @override
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp():
+            return TriggerResult.FIRE
+        return self._fire_if_due(time, window, ctx)
+
+    @override
+    @staticmethod
+    def _register(time: int, ctx: TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
+
+    @override
+    @staticmethod
+    def _delete(time: int, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(time)
+
+
+class ContinuousProcessingTimeTrigger(_Continuous):
+    """Fires each time the clock has moved by an interval, up to the window's end."""
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        self._begin(ctx.get_current_processing_time(), window, ctx)
+        return TriggerResult.CONTINUE
+
+    @override
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return self._fire_if_due(time, window, ctx)
+
+    @override
+    @staticmethod
+    def _register(time: int, ctx: TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
+
+    @override
+    @staticmethod
+    def _delete(time: int, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(time)
+
+
+@attrs.frozen
+class DeltaTrigger(Trigger, Generic[T]):
+    """Fires when an element differs from the one of the last firing by more than a threshold.
+
+    The first element of a window is only remembered.
+
+    Attributes:
+        threshold: how great the difference may be.
+        delta_function: ``f(remembered, new)``, the difference as a number.
+        element_type: the type of what is remembered.
+        value: what is remembered of a row: a field, or a function of the row.
+    """
+
+    threshold: float = attrs.field(validator=typed(int | float))
+    delta_function: Callable[[T, T], float] = attrs.field(validator=typed(Callable))
+    element_type: DeclaredType[T]
+    value: str | Callable[[Any], T]
+    _select: Callable[[Any], T] = attrs.field(init=False)
+    _last: ValueStateDescriptor[T] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_select", selector(self.value, "value"))
+        last = ValueStateDescriptor("trigger-last-element", self.element_type)
+        object.__setattr__(self, "_last", last)
+
+    @classmethod
+    def of(
+        cls,
+        threshold: float,
+        delta_function: Callable[[T, T], float],
+        element_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
+    ) -> DeltaTrigger[T]:
+        """The trigger; named as in Flink, whose serializer is ``element_type`` here."""
+        return cls(threshold, delta_function, element_type, value)
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        last = ctx.get_partitioned_state(self._last)
+        remembered, new = last.value(), self._select(element)
+        if remembered is not None and self.delta_function(remembered, new) <= self.threshold:
+            return TriggerResult.CONTINUE
+        last.update(new)
+        return TriggerResult.CONTINUE if remembered is None else TriggerResult.FIRE
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(self._last).clear()
+
+
+@attrs.frozen
+class ProcessingTimeoutTrigger(Trigger):
+    """Another trigger, which fires as well once elements have waited for a timeout.
+
+    Attributes:
+        inner: the other trigger.
+        timeout: in ms of processing time, from the first element after a firing.
+        reset_timer_on_new_record: whether the timeout counts from the last element instead.
+        should_clear_on_timeout: whether the other trigger begins anew after a timeout.
+    """
+
+    inner: Trigger = attrs.field(validator=typed(Trigger))
+    timeout: int = attrs.field(validator=within(1, INT64[1]))
+    reset_timer_on_new_record: bool = attrs.field(default=False, validator=typed(bool))
+    should_clear_on_timeout: bool = attrs.field(default=True, validator=typed(bool))
+
+    @classmethod
+    def of(
+        cls,
+        inner: Trigger,
+        timeout: timedelta | int,
+        reset_timer_on_new_record: bool = False,  # noqa: FBT001, FBT002 - Flink's signature
+        should_clear_on_timeout: bool = True,  # noqa: FBT001, FBT002 - Flink's signature
+    ) -> ProcessingTimeoutTrigger:
+        """The trigger; named as in Flink. ConfigError where the timeout is not positive."""
+        check_type("inner", inner, Trigger)
+        length = _positive(timeout, "timeout", cls.__name__)
+        return cls(inner, length, reset_timer_on_new_record, should_clear_on_timeout)
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        result = self.inner.on_element(element, timestamp, window, ctx)
+        if result.is_fire():
+            self.clear(window, ctx)
+            return result
+        timeout = ctx.get_partitioned_state(_TIMEOUT)
+        waiting = timeout.value()
+        if waiting is not None and self.reset_timer_on_new_record:
+            ctx.delete_processing_time_timer(waiting)
+            waiting = None
+        if waiting is None:
+            following = ctx.get_current_processing_time() + self.timeout
+            timeout.update(following)
+            ctx.register_processing_time_timer(following)
+        return result
+
+    @override
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        return self._timed_out(self.inner.on_event_time(time, window, ctx), window, ctx)
+
+    @override
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return self._timed_out(self.inner.on_processing_time(time, window, ctx), window, ctx)
+
+    def _timed_out(
+        self, result: TriggerResult, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        if self.should_clear_on_timeout:
+            self.clear(window, ctx)
+        return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        timeout = ctx.get_partitioned_state(_TIMEOUT)
+        waiting = timeout.value()
+        if waiting is not None:
+            ctx.delete_processing_time_timer(waiting)
+            timeout.clear()
+        self.inner.clear(window, ctx)

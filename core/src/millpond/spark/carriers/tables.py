@@ -1,0 +1,108 @@
+"""Frames of carried rows as record batches, and tables that functions return as such frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from millpond.arguments import nearest
+from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
+from millpond.spark.carriers.arrow_columns import arrow_array, carried_column
+from millpond.spark.carriers.frames import RowCodec
+from millpond.types.listed import listed
+
+__all__ = ["batch_of", "carried_array", "packed_table"]
+
+
+def batch_of(codec: RowCodec, frame: pd.DataFrame) -> pa.RecordBatch:
+    """The user's columns of a carrier frame, of their own types.
+
+    Raises:
+        UnsupportedColumnError: a value of a column cannot be had in Python.
+    """
+    arrays = [carried_array(codec, frame, index) for index in range(codec.width)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(codec.names[: codec.width]))
+
+
+def carried_array(codec: RowCodec, frame: pd.DataFrame, index: int) -> Any:
+    """One column of a carrier frame as an Arrow array."""
+    values, nulls = codec.carried_values(frame, index)
+    carrier, kind = codec.carriers[index], codec.arrow_types[index]
+    try:
+        return arrow_array(carrier, kind, values, nulls)
+    except (OverflowError, ValueError) as error:
+        reason = f"a value cannot be in a column of {kind} ({error})"
+        raise UnsupportedColumnError(codec.names[index], str(kind), reason) from error
+
+
+def packed_table(codec: RowCodec, table: pa.Table, operator_uid: str) -> pd.DataFrame:
+    """A table that a function returned as a carrier frame.
+
+    Raises:
+        OutputTypeError: it has other columns than the output, or a value does not fit.
+    """
+    frame = codec.blank_masks(table.num_rows)
+    for index, position in enumerate(_positions(codec, table, operator_uid)):
+        array = _joined(table.column(position))
+        quick = carried_column(codec.carriers[index], array)
+        if quick is None or (array.null_count and not codec.nullable[index]):
+            values = _listed(codec, index, array, operator_uid)
+            rows = list(zip(values, strict=True))
+            packed, missing = codec.packed_column(index, values, rows, operator_uid)
+            codec.put(frame, index, packed, missing or None)
+        else:
+            codec.put(frame, index, *quick)
+    return pd.DataFrame(frame, copy=False)
+
+
+def _positions(codec: RowCodec, table: pa.Table, operator_uid: str) -> Iterable[int]:
+    """Where each output column stands in a table: by name, whatever their order."""
+    names, found = codec.names, table.column_names
+    if tuple(found) == names:
+        return range(len(names))
+    missing, unknown = Counter(names) - Counter(found), Counter(found) - Counter(names)
+    if not missing and not unknown and len(set(names)) == len(names):
+        return [found.index(name) for name in names]
+    reasons = [
+        f"{what}: {', '.join(which)}"
+        for what, which in (("missing", missing), ("not a column", unknown))
+        if which
+    ]
+    hints = [(name, nearest(name, missing or names)) for name in unknown]
+    meant = ", ".join(f"{column} by {name}" for name, column in hints if column is not None)
+    reason = "; ".join(reasons) or "two columns have the same name"
+    reason += f"; did you mean {meant}?" if meant else ""
+    columns = ", ".join(names)
+    got = f"a table of the columns {', '.join(found)}"
+    raise OutputTypeError(operator_uid, columns, f"a table of {len(names)}", got, reason)
+
+
+def _joined(column: Any) -> Any:
+    """A chunked column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _listed(codec: RowCodec, index: int, array: Any, operator_uid: str) -> list[Any]:
+    """The values of a column that has no quick way; maps, which Arrow has as pairs, as dicts."""
+    name, expected = codec.names[index], codec.carriers[index].python_name
+    try:
+        return [_natural(value, array.type) for value in listed(array, name)]
+    except (pa.ArrowException, ValueError) as error:
+        got = f"a column of {array.type}"
+        raise OutputTypeError(operator_uid, name, expected, got, brief(error)) from None
+
+
+def _natural(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {key: _natural(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _natural(value[field.name], field.type) for field in kind}
+    return [_natural(item, kind.value_type) for item in value]

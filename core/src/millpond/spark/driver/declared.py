@@ -1,0 +1,149 @@
+"""Operators as ``process`` calls declare them, and the layouts that new ones begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+import attrs
+
+from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
+from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
+from millpond.errors import (
+    CorruptSnapshotError,
+    MaxParallelismError,
+    RestoreError,
+    StorageAccessError,
+    UnclaimedStateError,
+)
+from millpond.origins import SPARK_PREFIX
+from millpond.runtime.user_code import Place
+from millpond.spark.driver.layout import Layout
+from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+
+__all__ = ["DeclaredOperator", "first_layout", "layout_of_retained", "plain_layout"]
+
+
+@attrs.frozen
+class DeclaredOperator:
+    """How an operator is divided and where its state is, as a ``process`` call says.
+
+    Attributes:
+        savepoint: what it starts from, as configuration names it.
+        restore: the same, located, if it is a savepoint.
+        retained: the same, if it is a checkpoint of another query.
+        timed: whether Spark keeps a timeout beside each pointer.
+        made_at: the user's line at which the operator was made.
+    """
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    storage: CheckpointStorage
+    savepoint: str
+    restore: SavepointHandle | None
+    retained: RetainedCheckpoint | None
+    ignore_unclaimed: bool
+    time_mode: str | None
+    timed: bool
+    made_at: Place | None
+
+    @classmethod
+    def of(cls, plan: OperatorPlan) -> Self:
+        """What a plan declares."""
+        return cls(
+            uid=plan.uid,
+            parallelism=plan.parallelism,
+            max_parallelism=plan.max_parallelism,
+            storage=plan.storage(),
+            savepoint=plan.config.checkpoint.restore or "",
+            restore=plan.savepoint(),
+            retained=plan.retained_checkpoint,
+            ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
+            time_mode=plan.time_mode,
+            timed=plan.timed,
+            made_at=plan.made_at,
+        )
+
+
+def first_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...]) -> Layout:
+    """The layout of a new operator, which starts from the savepoint if that holds it.
+
+    Args:
+        declared: the operator.
+        number: the layout's.
+        roster: the query's operators, as far as they are known.
+
+    Raises:
+        UnclaimedStateError: the savepoint holds state of an operator that is not in the roster.
+        MaxParallelismError, RestoreError: the savepoint does not fit, or cannot be read.
+    """
+    layout = plain_layout(declared, number, roster)
+    if declared.restore is None:
+        return layout
+    saved = _operators_in(declared.restore, declared.savepoint)
+    stored = {operator.uid: operator.max_parallelism for operator in saved}
+    _require_claimed(declared, f"The savepoint {declared.savepoint}", stored, roster)
+    found = _fits(declared, stored)
+    return attrs.evolve(layout, savepoint=declared.savepoint if found else "")
+
+
+def layout_of_retained(
+    declared: DeclaredOperator,
+    number: int,
+    roster: tuple[str, ...],
+    handles: Mapping[str, Sequence[KeyedStateHandle]],
+) -> Layout:
+    """The layout of a new operator, which starts from another query's checkpoint if that holds it.
+
+    Args:
+        declared: the operator.
+        number: the layout's.
+        roster: the query's operators.
+        handles: what the checkpoint holds, by uid.
+
+    Raises:
+        UnclaimedStateError: it holds state of an operator that is not in the roster.
+        MaxParallelismError: it is of another number of key groups.
+    """
+    stored = {uid: parts[0].max_parallelism for uid, parts in handles.items() if parts}
+    _require_claimed(declared, f"The checkpoint {declared.retained}", stored, roster)
+    sources = tuple(handles[declared.uid]) if _fits(declared, stored) else ()
+    return attrs.evolve(plain_layout(declared, number, roster), sources=sources)
+
+
+def _require_claimed(
+    declared: DeclaredOperator, where: str, stored: Iterable[str], roster: tuple[str, ...]
+) -> None:
+    others = set(stored) - set(roster)
+    if others and not declared.ignore_unclaimed:
+        raise UnclaimedStateError(where, tuple(sorted(others)), roster)
+
+
+def _fits(declared: DeclaredOperator, stored: Mapping[str, int]) -> bool:
+    """Whether there is state of the operator; it must be of as many key groups."""
+    found = stored.get(declared.uid)
+    if found not in (None, declared.max_parallelism):
+        raise MaxParallelismError(found, declared.max_parallelism)
+    return found is not None
+
+
+def plain_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...]) -> Layout:
+    """A layout that starts from nothing."""
+    return Layout(
+        number,
+        declared.parallelism,
+        declared.max_parallelism,
+        roster=roster,
+        timed=declared.timed,
+    )
+
+
+def _operators_in(handle: SavepointHandle, named: str) -> Sequence[SavedOperator]:
+    """The operators of the savepoint that configuration names."""
+    try:
+        return read_savepoint(handle).operators
+    except (CorruptSnapshotError, StorageAccessError) as error:
+        what = f"the savepoint {named} of {SPARK_PREFIX}checkpoint.restore"
+        raise RestoreError(what, (str(error),)) from error

@@ -1,0 +1,119 @@
+"""Dividing the state of a stopped query anew, for starts that nothing settles."""
+
+from __future__ import annotations
+
+import attrs
+from pyspark.sql import SparkSession
+
+from millpond.arguments import check_type
+from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.inspection.spark_checkpoint import last_batch_or_none
+from millpond.errors import ConfigError, RestoreError
+from millpond.keygroups import check_parallelism
+from millpond.operator_id import OperatorId
+from millpond.plugins import get_registry
+from millpond.spark.driver.layout import (
+    Layout,
+    committed_handles,
+    current_layout,
+    last_counting,
+    uids_of,
+    write_layout,
+)
+from millpond.spark.driver.pointer import Pointer
+from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
+from millpond.spark.session import spark_configuration
+from millpond.storage.checkpoint_storage import public_uri
+
+__all__ = ["divided", "rescale", "rescale_operators"]
+
+
+def rescale(
+    spark: SparkSession, checkpoint: str, parallelism: int, *, snapshots: str | None = None
+) -> None:
+    """Divide the state of a stopped query among another number of subtasks.
+
+    For queries over Spark Connect, which cannot do so when they start, as those of classic
+    sessions do. The state itself is not copied: the next batch restores it divided anew.
+
+    Args:
+        spark: a session.
+        checkpoint: the query's ``checkpointLocation``.
+        parallelism: the number of subtasks of each operator.
+        snapshots: where the query's snapshots are; by default what the session's
+            ``spark.millpond.checkpoint.dir`` names.
+
+    Raises:
+        ConfigError: Spark cannot read the checkpoint, or the parallelism is out of bounds.
+        CorruptSnapshotError, RestoreError: the snapshots cannot be read.
+    """
+    check_query(spark, checkpoint, None)
+    check_type("parallelism", parallelism, int)
+    check_type("snapshots", snapshots, str | None)
+    config = spark_configuration(spark, snapshots or "")
+    directory = snapshots or config.checkpoint.dir
+    if directory is None:
+        reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
+        raise ConfigError("snapshots", reason, "rescale(...)")
+    storage = get_registry(config.plugins).storage(directory, config)
+    rescale_operators(spark, checkpoint, parallelism, storage)
+
+
+def rescale_operators(
+    spark: SparkSession, checkpoint: str, parallelism: int, storage: CheckpointStorage
+) -> dict[str, Layout]:
+    """Do what ``rescale`` says; returns the new layouts by uid."""
+    query = id_of_query(spark, checkpoint)
+    config = spark_configuration(spark, checkpoint)
+    now = last_batch_or_none(get_registry(config.plugins).savepoint(checkpoint, config).storage)
+    at = -1 if now is None else now
+    pointers = [] if now is None else read_pointers(spark, checkpoint, now)
+    found = {}
+    for uid in sorted(uids_of(storage, query) | {each.operator_uid for each in pointers}):
+        operator = OperatorId(query, uid)
+        mine = [each for each in pointers if each.operator_uid == uid]
+        layout = divided(storage, operator, mine, parallelism, at)
+        if layout is not None:
+            found[uid] = layout
+    if not found:
+        reason = (
+            f"the query {query} has left nothing in {public_uri(storage.uri)}: name the directory "
+            "that it began with, as spark.millpond.checkpoint.dir had it"
+        )
+        raise ConfigError("snapshots", reason, "rescale(...)")
+    for uid, layout in found.items():
+        write_layout(storage, OperatorId(query, uid), layout)
+    return found
+
+
+def divided(
+    storage: CheckpointStorage,
+    operator: OperatorId,
+    pointers: list[Pointer],
+    parallelism: int,
+    now: int,
+) -> Layout | None:
+    """The layout that follows an operator's; None where its state was dropped."""
+    current = current_layout(storage, operator)
+    if current is None:
+        cause = (
+            f"nothing of it is in {public_uri(storage.uri)}: name the directory that the query "
+            "began with, as spark.millpond.checkpoint.dir had it, with --snapshots or snapshots="
+        )
+        raise RestoreError(f"operator {operator.uid!r}", (cause,))
+    last = last_counting(storage, operator, current, now)
+    if last is None:
+        return None
+    check_parallelism(last.max_parallelism, parallelism)
+    following = attrs.evolve(
+        last,
+        number=current.number + 1,
+        parallelism=parallelism,
+        dropped_after=None,
+        rescaled_after=now,
+        begun=False,
+    )
+    if now < 0:
+        return following
+    sources = tuple(committed_handles(pointers, last, storage))
+    return attrs.evolve(following, sources=sources, savepoint="")

@@ -1,0 +1,210 @@
+"""Settling the layouts of a query that begins: which state belongs to whom.
+
+Spark numbers the operators of a query by their position in its plan, and keeps our pointers under
+that number. State belongs to an operator's uid. So wherever the operators of a query, or their
+order, are others than at its last start, each gets a new layout that names what its subtasks
+have left, whatever number that lies under; and state that no operator claims stops the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+from pyspark.sql import SparkSession
+
+from millpond.checkpoint import CheckpointStorage
+from millpond.errors import (
+    ConfigError,
+    MaxParallelismError,
+    RestoreError,
+    UnclaimedStateError,
+)
+from millpond.operator_id import OperatorId
+from millpond.spark.driver.declared import (
+    DeclaredOperator,
+    first_layout,
+    layout_of_retained,
+    plain_layout,
+)
+from millpond.spark.driver.layout import (
+    Layout,
+    committed_handles,
+    current_layout,
+    last_counting,
+    uids_of,
+    write_layout,
+)
+from millpond.spark.driver.pointer import Pointer
+from millpond.spark.driver.savepoints import retained_handles
+from millpond.spark.metrics.batch_metrics import keeps_timeouts, read_pointers
+
+__all__ = ["Start"]
+
+_LOG = logging.getLogger("millpond.spark")
+
+
+@attrs.define(slots=False)
+class Start:
+    """A query that is about to begin.
+
+    Attributes:
+        stream: Spark's query, on the JVM's side.
+        query: the query's id.
+        operators: those of its plan, in the plan's order.
+    """
+
+    spark: SparkSession
+    stream: Any
+    query: str
+    operators: Sequence[DeclaredOperator]
+
+    def settle(self) -> None:
+        """Write what layouts are missing.
+
+        Raises:
+            ConfigError: a uid stands twice in the plan.
+            UnclaimedStateError: there is state of an operator that the plan does not have.
+            MaxParallelismError, RestoreError: an operator's state does not fit it or is missing.
+        """
+        self._require_one_uid_each()
+        current = {each.uid: self._current(each.storage, each.uid) for each in self.operators}
+        self._require_the_same_timeouts(current)
+        if all(self._goes_on(each, current[each.uid]) for each in self.operators):
+            return
+        left_out = self._left_out()
+        layouts = [self._next_layout(each, current[each.uid]) for each in self.operators]
+        for uid, layout in left_out.items():
+            _LOG.warning("the query no longer has operator %r; its state is dropped", uid)
+            write_layout(self.operators[0].storage, OperatorId(self.query, uid), layout)
+        for declared, layout in zip(self.operators, layouts, strict=True):
+            _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
+            write_layout(declared.storage, OperatorId(self.query, declared.uid), layout)
+
+    @property
+    def roster(self) -> tuple[str, ...]:
+        """The uids in the plan's order."""
+        return tuple(each.uid for each in self.operators)
+
+    def _require_one_uid_each(self) -> None:
+        twice = sorted(uid for uid, count in Counter(self.roster).items() if count > 1)
+        if twice:
+            reason = (
+                "stands more than once in the query's plan: give each operator a uid of its own; "
+                "to use the output of one twice, write it in foreachBatch"
+            )
+            raise ConfigError(f"uid {twice[0]!r}", reason, "process(...)")
+
+    def _require_the_same_timeouts(self, current: Mapping[str, Layout | None]) -> None:
+        """Raise where Spark itself would refuse an earlier Millpond's state, less clearly.
+
+        An earlier Millpond kept a timeout beside a pointer only if the function had timers.
+        """
+        for position, declared in enumerate(self.operators):
+            layout = current[declared.uid]
+            if layout is None or layout.timed or self._now < 0:
+                continue
+            root = self.stream.resolvedCheckpointRoot()
+            if declared.timed != keeps_timeouts(self.spark, root, position):
+                had, has = ("no timers", "some") if declared.timed else ("timers", "none")
+                cause = (
+                    f"an earlier Millpond began its state in Spark for a function with {had}, and "
+                    f"now it has {has}: take a savepoint of the query, and start it from that with "
+                    "a new checkpointLocation"
+                )
+                raise RestoreError(f"operator {declared.uid!r}", (cause,))
+
+    def _goes_on(self, declared: DeclaredOperator, current: Layout | None) -> bool:
+        """Whether nothing has changed since the operator's layout was written."""
+        if current is None or current.dropped_after is not None or not current.begun:
+            return False
+        if current.max_parallelism != declared.max_parallelism:
+            raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
+        return current.parallelism == declared.parallelism and current.roster == self.roster
+
+    def _current(self, storage: CheckpointStorage, uid: str) -> Layout | None:
+        return current_layout(storage, OperatorId(self.query, uid))
+
+    # ---------------------------------------------------------------- what is committed
+
+    @cached_property
+    def _now(self) -> int:
+        """The last committed batch; -1 before the first."""
+        latest = self.stream.commitLog().getLatestBatchId()
+        return -1 if latest.isEmpty() else int(latest.get())
+
+    @cached_property
+    def _pointers(self) -> list[Pointer]:
+        if self._now < 0:
+            return []
+        return read_pointers(self.spark, self.stream.resolvedCheckpointRoot())
+
+    def _left_out(self) -> dict[str, Layout]:
+        """Layouts that end the operators of earlier starts which the query no longer has.
+
+        Those without state get one too, or their last layouts would seem to be in force.
+        """
+        storage = self.operators[0].storage
+        holders = {pointer.operator_uid for pointer in self._pointers} - set(self.roster)
+        unclaimed = []
+        found: dict[str, Layout] = {}
+        for uid in holders | (uids_of(storage, self.query) - set(self.roster)):
+            layout = self._current(storage, uid)
+            if layout is None:
+                raise self._missing(uid)
+            if layout.dropped_after in (None, self._now):
+                found[uid] = attrs.evolve(
+                    layout, number=layout.number + 1, dropped_after=self._now, begun=True
+                )
+                if uid in holders or layout.sources:
+                    unclaimed.append(uid)
+        if unclaimed and not all(each.ignore_unclaimed for each in self.operators):
+            where = "The query's checkpoint"
+            raise UnclaimedStateError(where, tuple(sorted(unclaimed)), self.roster)
+        return found
+
+    def _missing(self, uid: str) -> RestoreError:
+        cause = (
+            f"Spark's checkpoint has state of operator {uid!r}, of which nothing is in "
+            "spark.millpond.checkpoint.dir: name the directory that the query was begun with"
+        )
+        return RestoreError(f"operator {uid!r}", (cause,))
+
+    # ---------------------------------------------------------------- what comes next
+
+    def _next_layout(self, declared: DeclaredOperator, current: Layout | None) -> Layout:
+        if current is None:
+            if any(pointer.operator_uid == declared.uid for pointer in self._pointers):
+                raise self._missing(declared.uid)
+            return self._first_layout(declared, 0)
+        last = self._last_counting(declared, current)
+        if last is None:
+            return self._first_layout(declared, current.number + 1)
+        if last.max_parallelism != declared.max_parallelism:
+            raise MaxParallelismError(last.max_parallelism, declared.max_parallelism)
+        if self._now < 0:
+            return attrs.evolve(
+                self._following(declared, current), sources=last.sources, savepoint=last.savepoint
+            )
+        mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
+        sources = committed_handles(mine, last, declared.storage)
+        return attrs.evolve(self._following(declared, current), sources=tuple(sources))
+
+    def _first_layout(self, declared: DeclaredOperator, number: int) -> Layout:
+        if declared.retained is None:
+            return first_layout(declared, number, self.roster)
+        handles = retained_handles(self.spark, declared.retained, declared.storage)
+        return layout_of_retained(declared, number, self.roster, handles)
+
+    def _following(self, declared: DeclaredOperator, current: Layout) -> Layout:
+        return plain_layout(declared, current.number + 1, self.roster)
+
+    def _last_counting(self, declared: DeclaredOperator, current: Layout) -> Layout | None:
+        """The layout whose pointers count; None where the operator's state was dropped."""
+        return last_counting(
+            declared.storage, OperatorId(self.query, declared.uid), current, self._now
+        )

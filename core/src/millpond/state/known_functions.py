@@ -1,0 +1,102 @@
+"""Reduce functions that Millpond knows, so that it reduces many contributions at once.
+
+``millpond.functions`` is their public name. Row by row they are as any other reduce function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from typing_extensions import TypeVar
+
+__all__ = ["KNOWN", "count", "last", "max", "min", "reduced_alike", "reduced_numbers", "sum"]
+
+T = TypeVar("T", default=Any)
+_EXACT = 1 << 53
+"""Up to here a float is every whole number."""
+
+
+def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
+    """The sum of two values."""
+    return a + b
+
+
+def min(a: T, b: T) -> T:  # noqa: A001
+    """The smaller of two values, the first of equal ones; NaN where one of them is."""
+    return b if b < a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - NaN differs from itself
+
+
+def max(a: T, b: T) -> T:  # noqa: A001
+    """The larger of two values, the first of equal ones; NaN where one of them is."""
+    return b if b > a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - as above
+
+
+def count(a: int, b: int) -> int:
+    """The sum of counts: add 1 for each row, or have ``add_many`` count by ``values=None``."""
+    return a + b
+
+
+def last(a: T, b: T) -> T:  # noqa: ARG001 - a reduce function has two
+    """The value that came last."""
+    return b
+
+
+KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, last})
+
+
+def reduced_alike(
+    function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
+) -> dict[int, Any]:
+    """What the function makes of the values at each position, by position, of any type."""
+    found: dict[int, Any] = {}
+    for position, value in zip(positions, values, strict=True):
+        found[position] = function(found[position], value) if position in found else value
+    return found
+
+
+def reduced_numbers(
+    function: Callable[[Any, Any], Any], kind: type | None, numbers: Any, positions: Any
+) -> tuple[list[int], list[Any]] | None:
+    """The positions that occur, and what is made of the numbers at each; by NumPy.
+
+    Args:
+        function: one of those known.
+        kind: int or float, the type of the state.
+        numbers: an array of NumPy's.
+        positions: as many whole numbers, an array too.
+
+    Returns:
+        None where NumPy could not give what Python gives: another type, or a sum that could
+        be beyond 64 bits.
+    """
+    import numpy as np  # noqa: PLC0415 - whoever has an array has NumPy
+
+    if not _fits(function, kind, numbers):
+        return None
+    if kind is float:
+        numbers = numbers.astype(np.float64, copy=False)
+    elif numbers.dtype.kind == "u":
+        numbers = numbers.astype(np.int64)
+    if not len(numbers):
+        return [], []
+    if not (positions[1:] >= positions[:-1]).all():
+        order = np.argsort(positions, kind="stable")
+        numbers, positions = numbers[order], positions[order]
+    starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
+    if function is last:
+        found = numbers[np.concatenate((starts[1:], [len(numbers)])) - 1]
+    else:
+        ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
+        found = ufuncs.get(function, np.add).reduceat(numbers, starts)
+    return positions[starts].tolist(), found.tolist()
+
+
+def _fits(function: Callable[[Any, Any], Any], kind: type | None, numbers: Any) -> bool:
+    sort = numbers.dtype.kind
+    if sort == "f" or kind not in (int, float) or not len(numbers):
+        return bool(kind is float or (kind is int and sort in "iu"))
+    largest = abs(int(numbers.min())) + abs(int(numbers.max()))
+    if kind is float:
+        return largest < _EXACT
+    return largest * (len(numbers) if function in (sum, count) else 1) < 1 << 63

@@ -1,0 +1,93 @@
+"""Columns of values between callers and states: Arrow, NumPy and pandas in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.arguments import check_type
+from millpond.errors import ArgumentTypeError, brief
+from millpond.types.base import TypeSerializer
+from millpond.types.scalars import SCALARS
+
+__all__ = ["arrow_column", "arrow_type_of", "listed", "serializer_type"]
+
+_UTC = pa.timestamp("us", "UTC")
+_TYPES: dict[type, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    datetime: _UTC,
+}
+
+
+def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
+    """The plain Python type that a serializer is for, if it is one of our own."""
+    return next((kind for kind, known in SCALARS.items() if known is serializer), None)
+
+
+def arrow_type_of(kind: Any) -> pa.DataType | None:
+    """The type of a column of Python values; None where a list has to do."""
+    return _TYPES.get(kind) if isinstance(kind, type) else None
+
+
+def arrow_column(values: list[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Values, None for null, as an array.
+
+    Raises:
+        ValueError: a value does not fit: an int of more than 64 bits, or naive and aware
+            datetimes side by side.
+    """
+    if kind == _UTC:
+        kind = _moments(values)
+    try:
+        return pa.array(values, kind)
+    except (OverflowError, pa.ArrowException) as error:
+        raise ValueError(f"a value does not fit a column of {kind} ({error})") from None
+
+
+def _moments(values: list[Any]) -> pa.DataType:
+    aware = {value.tzinfo is not None for value in values if value is not None}
+    if len(aware) > 1:
+        raise ValueError("datetimes with and without time zone do not fit one column")
+    return pa.timestamp("us") if aware == {False} else _UTC
+
+
+def listed(given: Any, name: str) -> list[Any]:
+    """A column as Python values, None for null; NaN is a value.
+
+    Raises:
+        ArgumentTypeError: it is no column.
+    """
+    if isinstance(given, (pa.Array, pa.ChunkedArray)):
+        return _plain(given)
+    library = type(given).__module__.partition(".")[0]
+    numeric = getattr(getattr(given, "dtype", None), "kind", "O") in "biufSU"
+    if library == "pandas" and not (numeric and hasattr(given.dtype, "itemsize")):
+        return _plain(pa.Array.from_pandas(given))
+    if library in ("numpy", "pandas"):
+        _check_flat(given, name)
+        return _plain(pa.array(given)) if given.dtype.kind == "M" else list(given.tolist())
+    check_type(name, given, Iterable)
+    if isinstance(given, (str, bytes, Mapping)):
+        raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
+    return list(given)
+
+
+def _check_flat(given: Any, name: str) -> None:
+    if given.ndim != 1:
+        raise ArgumentTypeError(name, "an array of one dimension", f"one of {given.ndim}")
+
+
+def _plain(array: Any) -> list[Any]:
+    if pa.types.is_timestamp(array.type) and array.type.unit != "us":
+        # Python's datetimes have microseconds; Arrow's others come as pandas' own.
+        array = array.cast(pa.timestamp("us", array.type.tz))
+    values: list[Any] = array.to_pylist()
+    return values

@@ -1,0 +1,156 @@
+"""Rows as functions see them, on Spark and in local runs: tuples that know their columns' names."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Self
+
+from typing_extensions import override
+
+from millpond.arguments import nearest
+from millpond.errors import UnknownColumnError
+
+__all__ = ["Row", "is_attribute", "row_maker", "row_type", "unknown_column"]
+
+
+class Row(tuple[Any, ...]):
+    """A row: ``row.column``, ``row["any column"]``, ``row[0]``, ``row.asDict()``.
+
+    A tuple, and equal to tuples of the same values. As in a Row of Spark's, ``"column" in row``
+    asks for a column, not for a value. Of two columns with the same name, the first one counts.
+    What a named tuple has is there too: ``_fields``, ``_asdict()``, ``_replace(column=value)``.
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *values: Any) -> Self:
+        """A row of so many values as there are columns."""
+        if len(values) != len(cls._fields):
+            raise TypeError(f"{len(values)} values for {len(cls._fields)} columns")
+        return tuple.__new__(cls, values)
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002, N802 - Spark's
+        """Columns and values as a dict; with ``recursive``, the rows within the values too."""
+        values: Iterable[Any] = map(_plain, self) if recursive else self
+        return dict(zip(self._fields, values, strict=True))
+
+    def _asdict(self) -> dict[str, Any]:
+        return self.asDict()
+
+    def _replace(self, **values: Any) -> Self:
+        for name in values:
+            if name not in self._fields:
+                raise unknown_column(name, self)
+        pairs = zip(self._fields, self, strict=True)
+        return tuple.__new__(type(self), [values.get(name, value) for name, value in pairs])
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Self:
+        return cls(*values)
+
+    @override
+    def __contains__(self, column: object) -> bool:
+        return column in self._fields
+
+    @override
+    def __repr__(self) -> str:
+        pairs = zip(self._fields, self, strict=True)
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._fields, tuple(self))
+
+
+def row_type(names: Iterable[str]) -> type[Row]:
+    """The type of the rows that have these columns; the same names give the same type.
+
+    Making a row is cheapest by :func:`row_maker`. Reading ``row.column`` costs what it costs with
+    a named tuple; a place or a name in brackets takes a Python call, 0.06 µs instead of 0.01.
+    """
+    return _row_type(tuple(names))
+
+
+def row_maker(kind: type[Row]) -> Callable[[Iterable[Any]], Any]:
+    """What makes a row of its values, of which there are as many as columns: this is not checked.
+
+    It takes 0.13 µs where a named tuple's ``_make`` takes 0.18.
+    """
+    return partial(tuple.__new__, kind)
+
+
+def is_attribute(name: str) -> bool:
+    """Whether ``row.name`` is the column of that name, and not something that each row has.
+
+    ``count`` and ``index`` are columns where there are such; names that begin with two underscores
+    are Python's.
+    """
+    return name in ("count", "index") or not (name.startswith("__") or name in _OWN)
+
+
+_OWN = frozenset(dir(Row))
+
+
+@lru_cache(maxsize=1024)
+def _row_type(names: tuple[str, ...]) -> type[Row]:
+    getters = _getters(len(names))
+    readers: dict[Any, Callable[[Row], Any]] = {}
+    members: dict[str, Any] = {"__slots__": (), "_fields": names, "__match_args__": names}
+    for position in reversed(range(len(names))):
+        name, getter = names[position], getters[position]
+        readers[position] = readers[position - len(names)] = readers[name] = getter.__get__
+        if is_attribute(name):
+            members[name] = getter
+
+    def __getitem__(self: Row, item: Any) -> Any:  # noqa: N807 - it becomes the type's
+        try:
+            reader = readers[item]
+        except (KeyError, TypeError):  # a slice cannot be a dictionary's key
+            pass
+        else:
+            return reader(self)
+        # Outside of the handler: what fails here is not told as a failure in handling another.
+        return _other_item(self, item)
+
+    members["__getitem__"] = __getitem__
+    return type("Row", (Row,), members)
+
+
+@lru_cache(maxsize=64)
+def _getters(width: int) -> list[Any]:
+    """The descriptors of a named tuple's fields: written in C, so that none is faster."""
+    make: Any = namedtuple  # noqa: PYI024 - no type to be used
+    fields = [f"c{at}" for at in range(width)]
+    members = vars(make("Getters", fields))
+    return [members[field] for field in fields]
+
+
+def _other_item(row: Row, item: Any) -> Any:
+    if isinstance(item, str):
+        raise unknown_column(item, row)
+    return tuple.__getitem__(row, item)
+
+
+def unknown_column(name: str, row: Row) -> UnknownColumnError:
+    """The error of a name that is not a row's column, with the nearest one that is."""
+    columns = row._fields
+    return UnknownColumnError(name, columns, nearest(name, columns))
+
+
+def _plain(value: Any) -> Any:
+    """Rows as dicts wherever Spark's asDict looks for them: in lists and dicts, too."""
+    if isinstance(value, Row):
+        return value.asDict(recursive=True)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _restored(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
+    """A row out of a pickle."""
+    return row_type(names)(*values)

@@ -1,0 +1,23 @@
+"""What `checkpoint.restore` names: a savepoint or another query's checkpoint."""
+
+import pytest
+from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (None, None),
+        ("/saved/totals", None),
+        ("s3://user@host/saved", None),
+        ("/queries/a@b/saved", None),
+        ("/q@-1", None),
+        ("@4", None),
+        ("/queries/totals@0", ("/queries/totals", 0)),
+        ("s3a://b/a@1/checkpoint@41", ("s3a://b/a@1/checkpoint", 41)),
+    ],
+)
+def test_a_batch_stands_behind_the_last_at_sign(text, found):
+    """Only digits at the end name a batch, and what stands before them is the location."""
+    named = RetainedCheckpoint.named(text)
+    assert (named and (named.location, named.batch_id)) == found

@@ -1,0 +1,114 @@
+"""Interval join: order lines with the visits of the same customer in the half hour before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import millpond as mp
+from data import MINUTE, START, Row
+
+TITLE = "Interval join"
+OUTPUT = "customer string, line string, visit string"
+BEFORE = 30 * MINUTE
+SECOND = [
+    {
+        "visitor": f"customer-{number % 40:02}",
+        "at": START + number * 7 * MINUTE,
+        "visit": f"v{number}",
+    }
+    for number in range(600)
+]
+SECOND_SCHEMA = "visitor string, at bigint, visit string"
+
+
+class Joined(mp.KeyedCoProcessFunction):
+    """Keeps rows of both inputs as long as a row of the other can still match."""
+
+    def open(self, context: mp.RuntimeContext) -> None:
+        """Get what is kept of both, by time."""
+        by_time = (int, list[str])
+        self.lines = context.get_map_state(mp.MapStateDescriptor("lines", *by_time))
+        self.visits = context.get_map_state(mp.MapStateDescriptor("visits", *by_time))
+
+    def process_element1(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """A line: give it with the visits that are there."""
+        self._keep(self.lines, row.ms, row.line, context, row.ms)
+        for at, visits in self.visits.items():
+            if row.ms - BEFORE <= at <= row.ms:
+                yield from ((context.current_key, row.line, visit) for visit in visits)
+
+    def process_element2(self, row: Any, context: mp.Context) -> Iterable[Any]:
+        """A visit: give it with the lines that are there."""
+        self._keep(self.visits, row.at, row.visit, context, row.at + BEFORE)
+        for ms, lines in self.lines.items():
+            if ms - BEFORE <= row.at <= ms:
+                yield from ((context.current_key, line, row.visit) for line in lines)
+
+    def _keep(self, state: Any, time: int, name: str, context: mp.Context, until: int) -> None:
+        """Keep a row until no row of the other input can match any more."""
+        timers = context.timer_service()
+        if timers.current_watermark() < until:
+            state.put(time, [*state.get(time, []), name])
+            timers.register_event_time_timer(until)
+
+    def on_timer(self, timestamp: int, context: mp.Context) -> None:
+        """Drop what has waited long enough."""
+        self.lines.remove(timestamp)
+        self.visits.remove(timestamp - BEFORE)
+
+
+def local(rows: list[Row]) -> list[Any]:
+    """The job in this process."""
+    return mp.local.run(
+        Joined(),
+        rows,
+        key="customer",
+        event_time="ms",
+        second=SECOND,
+        second_key="visitor",
+        second_event_time="at",
+        watermark_delay=30 * MINUTE,
+    )
+
+
+def spark(lines: Any, key_by: Any) -> Any:
+    """The same job; the visits are a stream of their own."""
+    visits = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
+    visits = visits.selectExpr("*", "timestamp_millis(at) as t").withWatermark("t", "14 days")
+    connected = key_by(lines, "customer").connect(key_by(visits, "visitor"))
+    return connected.process(Joined(), output=OUTPUT, uid="joined")
+
+
+SECOND_FOLDER = ""
+"""Where the second stream reads; the runner sets it."""
+
+
+def beside(lines: Any) -> Any:
+    """The same by Spark's own join of two tables."""
+    visits = lines.sparkSession.createDataFrame(SECOND, SECOND_SCHEMA)
+    near = lines.ms.between(visits["at"], visits["at"] + BEFORE)
+    joined = lines.join(visits, (lines.customer == visits.visitor) & near)
+    return joined.select("customer", "line", "visit")
+
+
+def expected(rows: list[Row]) -> list[Any]:
+    """The same by comparing each line with each visit."""
+    return [
+        (row["customer"], row["line"], visit["visit"])
+        for row in rows
+        for visit in SECOND
+        if visit["visitor"] == row["customer"] and 0 <= row["ms"] - visit["at"] <= BEFORE
+    ]
+
+
+def draw(axis: Any, result: list[Any]) -> None:
+    """How many lines followed a visit."""
+    lines: dict[str, int] = {}
+    for customer, _, _ in result:
+        lines[customer] = lines.get(customer, 0) + 1
+    top = sorted(lines.items(), key=lambda pair: -pair[1])[:15]
+    axis.barh([name for name, _ in top][::-1], [count for _, count in top][::-1])
+    axis.set(
+        xlabel="lines within half an hour of a visit", title="customers who looked, then bought"
+    )

@@ -1,0 +1,223 @@
+"""Cell tables on dictionaries: one dictionary per key group, namespace and state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, cast
+
+from millpond.backend.changes import Change
+from millpond.backend.chosen_keys import SubtaskKeys
+from millpond.backend.tables import CellTable
+from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
+from millpond.types.keys import VoidKeyCodec
+from typing_extensions import override
+
+from millpond_heap.heap_key import HeapKey
+from millpond_heap.tables import Groups, HeapTable
+
+__all__ = ["HeapCellTable"]
+
+_NOWHERE: Any = object()
+_NOTHING: dict[Any, Any] = {}
+
+
+class HeapCellTable(HeapTable, CellTable):
+    """Cells in dictionaries.
+
+    What is written is held: rows come sorted by key group, so that most writes find by two
+    comparisons (0.1 µs) that the group's dictionary is the table's own, and where to note the
+    change (0.4). Reads do not look there: it would cost those of other groups what it saves.
+
+    ``changed`` has the keys by key group and namespace: so much cheaper than all in one.
+    """
+
+    def __init__(
+        self,
+        current: HeapKey,
+        namespaces: KeyCodec,
+        serializer: TypeSerializer[Any],
+        *,
+        track_changes: bool,
+    ) -> None:
+        super().__init__(current, namespaces, serializer, track_changes=track_changes)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold nothing."""
+        self._group: Any = _NOWHERE
+        self._within: Any = None
+        self._own: dict[Any, Any] = {}
+        self._noted: dict[Any, None] | None = None
+
+    @override
+    def get(self, namespace: Any) -> Any:
+        current = self._current
+        try:
+            by_key = self._groups[current.key_group].get(namespace)
+        except KeyError:
+            raise current.missing() from None
+        return None if by_key is None else by_key.get(current.address)
+
+    @override
+    def put(self, namespace: Any, value: Any) -> None:
+        current = self._current
+        if current.key_group != self._group or namespace is not self._within:
+            self._hold(namespace)
+        address = current.address
+        self._own[address] = value
+        if self._noted is not None:
+            self._noted[address] = None
+
+    def _hold(self, namespace: Any) -> None:
+        """Hold the dictionary of a group and namespace that is about to be written to."""
+        group = self._current.key_group
+        self._own = self._writable(namespace).setdefault(namespace, {})
+        self._noted = self._noted_of(group, namespace)
+        self._group, self._within = group, namespace
+
+    def _noted_of(self, group: int | None, namespace: Any) -> dict[Any, None] | None:
+        """Where the changed keys of a group and namespace are noted; None without listeners."""
+        return None if self.changed is None else self.changed.setdefault((group, namespace), {})
+
+    @override
+    def _everything(self) -> Iterator[tuple[Any, ...]]:
+        for group, entries in self._groups.items():
+            for namespace in list(entries):
+                for key in list(entries.get(namespace, ())):
+                    yield group, namespace, key
+
+    @override
+    def _peek(self, *address: Any) -> Any:
+        return self.get(*address)
+
+    @override
+    def get_for_update(self, namespace: Any) -> Any:
+        value = self.get(namespace)
+        sharing, current = self.sharing, self._current
+        if sharing is None or value is None:
+            return value
+        owned = sharing.take((current.key_group, namespace, current.address))
+        return value if owned else list(value)
+
+    @override
+    def remove(self, namespace: Any) -> None:
+        self._let_go()
+        current = self._current
+        if self._discard(namespace) is None:
+            return
+        noted = self._noted_of(current.key_group, namespace)
+        if noted is not None:
+            noted[current.address] = None
+
+    @override
+    def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
+        """By one loop in C for each run of keys of a group; a frame's keys come sorted by it."""
+        found: list[Any] = []
+        addresses = keys.addresses
+        for group, start, end in keys.runs:
+            by_key = self._groups[group].get(namespace, _NOTHING)
+            found += map(by_key.get, addresses[start:end])
+        return found
+
+    @override
+    def put_many(self, namespace: Any, keys: SubtaskKeys, values: list[Any]) -> None:
+        if type(None) in set(map(type, values)):
+            super().put_many(namespace, keys, values)
+            return
+        self._let_go()
+        addresses, sharing = keys.addresses, self.sharing
+        for group, start, end in keys.runs:
+            part, entries = addresses[start:end], self._groups[group]
+            if sharing is not None:
+                sharing.part(entries, group, namespace)
+            entries.setdefault(namespace, {}).update(zip(part, values[start:end], strict=True))
+            noted = self._noted_of(group, namespace)
+            if noted is not None:
+                noted.update(dict.fromkeys(part))
+
+    @override
+    def freeze(self) -> Groups:
+        self._let_go()
+        return super().freeze()
+
+    @override
+    def flushed(self) -> None:
+        self._let_go()
+        super().flushed()
+
+    @override
+    def load(self, key: bytes, value: bytes | None) -> None:
+        self._let_go()
+        group, namespace, address, _ = self._parse(key)
+        entries = self._groups[group]
+        if value is not None:
+            entries.setdefault(namespace, {})[address] = self._serializer.deserialize(value)
+        elif namespace in entries:
+            entries[namespace].pop(address, None)
+            if not entries[namespace]:
+                del entries[namespace]
+
+    @override
+    def load_all(self, rows: Sequence[Change]) -> None:
+        """Without namespaces by loops in C, 0.3 µs a row; singly it takes 1.4."""
+        layout, codec = self._current.layout, self._current.codec
+        if not codec.exact or not isinstance(self._namespaces, VoidKeyCodec):
+            super().load_all(rows)
+            return
+        self._let_go()
+        physical, values = [key for key, _ in rows], [value for _, value in rows]
+        keys = codec.decode_last(physical, layout.group_bytes)
+        start = 0
+        for prefix, run in groupby([key[: layout.group_bytes] for key in physical]):
+            end = start + len(list(run))
+            self._load_group(layout.group_of(prefix), keys[start:end], values[start:end])
+            start = end
+
+    def _load_group(self, group: int, keys: list[Any], values: list[bytes | None]) -> None:
+        """Put serialized values of a group without a namespace; None removes one."""
+        entries, deserialize = self._groups[group], self._serializer.deserialize
+        by_key = entries.setdefault(VOID_NAMESPACE, {})
+        if None not in values:
+            by_key.update(zip(keys, map(deserialize, cast("list[bytes]", values)), strict=True))
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is not None:
+                by_key[key] = deserialize(value)
+            else:
+                by_key.pop(key, None)
+        if not by_key:
+            del entries[VOID_NAMESPACE]
+
+    def rows(self, groups: Groups, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """Physical key and serialized value of the entries of a frozen group."""
+        serialize = self._serializer.serialize
+        for namespace, by_key in groups[group].items():
+            for key, value in by_key.items():
+                yield self._physical(group, namespace, key), serialize(value)
+
+    @override
+    def count(self) -> int:
+        """The number of entries."""
+        return sum(len(by_key) for group in self._groups.values() for by_key in group.values())
+
+    @override
+    def changed_entries(self) -> int:
+        noted = self.changed
+        return super().changed_entries() if noted is None else sum(map(len, noted.values()))
+
+    @override
+    def changes(self) -> list[Change]:
+        """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
+        serialize, encode = self._serializer.serialize, self._encode_key
+        rows: list[Change] = []
+        for (group, namespace), keys in (self.changed or {}).items():
+            prefix, space = self._current.group_prefixes[group], self._encode_namespace(namespace)
+            held = self._groups[group].get(namespace, {})
+            rows += [
+                (prefix + encode(key) + space, None if value is None else serialize(value))
+                for key, value in zip(keys, map(held.get, keys), strict=True)
+            ]
+        rows.sort(key=itemgetter(0))
+        return rows

@@ -1,0 +1,43 @@
+"""Pages with blocks for Spark: each block works, or is refused with the message that it shows."""
+
+from types import SimpleNamespace
+
+import pages
+import pytest
+import s3_server
+
+
+@pytest.fixture
+def bucket():
+    """An S3 that checks credentials, with a bucket."""
+    with s3_server.s3_server() as started:
+        started.make_bucket("bucket")
+        with s3_server.checked(started) as strict:
+            yield SimpleNamespace(
+                endpoint=f"http://{strict.address}",
+                access_key=strict.access_key,
+                secret_key=strict.secret_key,
+            )
+
+
+@pytest.mark.parametrize("page", ["spark.md", "functions.md"])
+def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
+    """The blocks of a page run one after the other, in one session."""
+    monkeypatch.chdir(tmp_path)
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    space = {"__name__": "__main__", "spark": spark, "FOLDER": str(tmp_path), "S3": bucket}
+    try:
+        pages.run(page, "spark", space)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+
+def test_every_line_is_executed():
+    """Each line of everyday use leads to a section with a block that runs, or to another page."""
+    text = pages.text("spark.md")
+    sections = dict(pages.sections(text))
+    links = pages.links(text.partition("\n## ")[0])
+    assert links
+    for link in links:
+        if link.startswith("#"):
+            assert "```python" in sections[link[1:]], link

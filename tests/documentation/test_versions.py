@@ -1,0 +1,117 @@
+"""What is declared, what `make matrix` tests, and what docs/versions.md says are the same."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import matrix
+import pyspark
+import pytest
+from millpond import errors
+from millpond.spark import configure
+from millpond.spark.session import LOWEST_PYSPARK, spark_configuration
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "versions.md").read_text()
+BACKENDS = (
+    ROOT / "conformance/src/millpond_conformance/template/pyproject.toml.txt",
+    ROOT / "examples/sqlite-backend/pyproject.toml",
+)
+"""Of backends that are written with our help."""
+
+
+def rows(title):
+    """The rows of a section's table, a list of cells each."""
+    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def bounds(requirements):
+    """The lowest version of each requirement of others, by name."""
+    found = {}
+    for requirement in requirements:
+        name, lowest = matrix.name_of(requirement), re.search(r">=([\d.]+)", requirement)
+        if not name.startswith("millpond"):
+            assert lowest, f"{requirement} has no lowest version"
+            assert found.setdefault(name, lowest[1]) == lowest[1], f"{name} has several"
+    return found
+
+
+EXACT = matrix.workspace()["tool"]["uv"]["constraint-dependencies"]
+PINNED = {matrix.name_of(each): each.split("==")[1] for each in EXACT}
+"""The versions to develop with, by name."""
+
+
+def all_bounds():
+    """The bounds of all our distributions, by name."""
+    return {
+        name: lowest
+        for each in matrix.DISTRIBUTIONS
+        for name, lowest in bounds(matrix.declared(each)).items()
+    }
+
+
+@pytest.mark.parametrize("distribution", matrix.DISTRIBUTIONS)
+def test_distributions_ask_for_the_same(distribution):
+    """Where two of ours need a library, they declare the same lowest version."""
+    ours = bounds(matrix.declared(distribution))
+    assert ours == {name: all_bounds()[name] for name in ours}
+
+
+@pytest.mark.parametrize("path", BACKENDS, ids=lambda path: path.parent.name)
+def test_backends_of_others_ask_for_the_same(path):
+    """So do the backend of the template and the one of the example."""
+    (line,) = re.findall(r"^dependencies = .*$", path.read_text(), re.MULTILINE)
+    theirs = bounds(tomllib.loads(line)["dependencies"])
+    assert theirs == {name: all_bounds()[name] for name in theirs}
+
+
+def test_the_matrix_has_every_distribution():
+    """The lowest environment is made of all distributions of the workspace."""
+    members = matrix.workspace()["tool"]["uv"]["workspace"]["members"]
+    found = {path for member in members for path in ROOT.glob(member) if path.is_dir()}
+    assert {ROOT / each for each in matrix.DISTRIBUTIONS} == found
+
+
+def test_the_page_has_every_dependency():
+    """Its table has what is declared, and what we develop with."""
+    expected = [[name, lowest, PINNED[name]] for name, lowest in sorted(all_bounds().items())]
+    assert rows("Dependencies") == expected
+
+
+def test_the_page_has_every_version_of_spark():
+    """Its table has the versions of the matrix, from the lowest that is declared to the newest."""
+    newest, lowest = PINNED["pyspark"], all_bounds()["pyspark"]
+    assert newest.startswith(f"{matrix.NEWEST}.")
+    assert lowest == min(matrix.PYSPARK)
+    exact = {**matrix.PYSPARK, matrix.NEWEST: newest}
+    exact[lowest] = f"{lowest}.0, {exact[lowest]}"
+    assert [row[:2] for row in rows("Spark")] == [list(pair) for pair in sorted(exact.items())]
+    assert all(version.startswith(series) for series, version in matrix.PYSPARK.items())
+
+
+def test_only_pyspark_differs_between_versions():
+    """Beside it, the environments have the pins to develop with; the lowest those of tools alone."""
+    for series, version in matrix.PYSPARK.items():
+        assert set(EXACT) ^ set(matrix.pins(series)) == {
+            f"pyspark=={PINNED['pyspark']}", f"pyspark=={version}"
+        }  # fmt: skip
+    lowest = {matrix.name_of(each) for each in matrix.pins(matrix.LOWEST)}
+    assert lowest == set(PINNED) - set(all_bounds())
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "3.10.0.dev1"])
+def test_an_older_pyspark_is_refused(monkeypatch, version):
+    """The error says which is installed, and which is needed: the lowest that is declared."""
+    assert ".".join(map(str, LOWEST_PYSPARK)) == all_bounds()["pyspark"]
+    monkeypatch.setattr(pyspark, "__version__", version)
+    for call in (
+        lambda: configure(SparkSession.builder, parallelism=1),
+        lambda: spark_configuration(None),
+    ):
+        with pytest.raises(
+            errors.ConfigError, match=f"pyspark: version {version}.* needs 4.0 or later"
+        ):
+            call()

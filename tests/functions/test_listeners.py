@@ -1,0 +1,171 @@
+"""Functions that learn of committed snapshots, and their own metrics, locally and on Spark."""
+
+import operator
+from pathlib import Path
+
+import millpond as mp
+import pytest
+from millpond import errors, windows
+from millpond.spark import key_by, subtask_metrics
+from streaming import Files, run
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+
+
+class TwoPhases(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointListener):
+    """A sink: rows become a file with a snapshot, which is shown once that is committed."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def initialize_state(self, context):
+        self.pending = context.operator_state_store.get_list_state(
+            mp.ListStateDescriptor("pending", tuple[int, str])
+        )
+
+    def open(self, context):
+        self.rows = []
+        self.subtask = context.get_index_of_this_subtask()
+        self.counter = context.get_metric_group().counter("shown")
+
+    def process_element(self, row, context):
+        self.rows.append(f"{row.k} {row.n}")
+
+    def snapshot_state(self, context):
+        if self.rows:
+            name = f"{context.checkpoint_id}-{self.subtask}"
+            (Path(self.folder) / f"{name}.hidden").write_text("\n".join(self.rows))
+            self.pending.add((context.checkpoint_id, name))
+            self.rows = []
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        later = []
+        for number, name in self.pending.get():
+            hidden = Path(self.folder) / f"{name}.hidden"
+            if number > checkpoint_id:
+                later.append((number, name))
+            elif hidden.exists():
+                hidden.rename(hidden.with_suffix(".txt"))
+                self.counter.inc()
+        self.pending.update(later)
+
+
+def shown(folder):
+    """The rows in files that are shown."""
+    texts = [path.read_text() for path in Path(folder).glob("*.txt")]
+    return sorted(line for text in texts for line in text.splitlines())
+
+
+@BACKENDS
+def test_a_sink_in_two_phases(tmp_path, backend):
+    """Files show with the snapshot, once, also where a restored sink is told of it again."""
+    with mp.testing.KeyedOperatorHarness(TwoPhases(tmp_path), key="k", backend=backend) as sink:
+        sink.process({"k": "a", "n": 1})
+        assert shown(tmp_path) == []
+        handle = sink.snapshot()
+        assert shown(tmp_path) == ["a 1"]
+        assert sink.metrics == {"user.shown": 1}
+        sink.process({"k": "a", "n": 2})
+    with mp.testing.KeyedOperatorHarness(
+        TwoPhases(tmp_path), key="k", backend=backend, restore=handle
+    ) as sink:
+        sink.process({"k": "a", "n": 3})
+        sink.snapshot()
+    assert shown(tmp_path) == ["a 1", "a 3"]
+
+
+def test_a_local_run_ends_with_a_snapshot(tmp_path):
+    """A listener is told of it; what its notification raises is told as the function's failure."""
+    mp.local.run(TwoPhases(tmp_path), [{"k": "a", "n": 1}, {"k": "b", "n": 2}], key="k")
+    assert shown(tmp_path) == ["a 1", "b 2"]
+
+    class Failing(TwoPhases):
+        def notify_checkpoint_complete(self, checkpoint_id):
+            raise ValueError(checkpoint_id)
+
+    with pytest.raises(errors.UserFunctionError, match=r"notify_checkpoint_complete failed"):
+        mp.local.run(Failing(tmp_path), [{"k": "a", "n": 1}], key="k")
+
+
+def test_a_sink_in_a_query(spark, job_conf, tmp_path):
+    """A micro-batch's files show in the next one, and those of the last in the next run."""
+    job_conf(state_backend="heap", parallelism=2)
+    folder = tmp_path / "sink"
+    folder.mkdir()
+    files = Files(spark, tmp_path / "in")
+    keys = [f"k{n}" for n in range(6)]
+
+    def go():
+        sink = key_by(files.stream(), "k").process(TwoPhases(folder), output="k string", uid="sink")
+        run(sink, tmp_path)
+
+    files.add(*((key, 1) for key in keys))
+    files.add(("k0", 2))
+    go()
+    assert shown(folder) == [f"{key} 1" for key in keys]  # of the subtask without rows, too
+    metrics = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    assert [each.metrics["user.shown"] for each in metrics] == [1, 1]
+    files.add(("k0", 3))
+    go()
+    assert shown(folder) == sorted([*(f"{key} 1" for key in keys), "k0 2"])
+
+
+class Measured(mp.KeyedProcessFunction):
+    """Counts what it sees."""
+
+    def open(self, context):
+        group = context.get_metric_group()
+        self.small = group.add_group("sizes").counter("small")
+        self.values = group.distribution("values")
+        self.seen = 0
+        group.gauge("seen", lambda: self.seen)
+
+    def process_element(self, row, context):
+        self.seen += 1
+        self.values.update(row.n)
+        if row.n < 3:
+            self.small.inc()
+        if row.n < 0:
+            self.small.dec(2)
+
+
+def test_metrics_of_a_function():
+    """Counters, gauges and distributions have the names they are asked for, in their groups."""
+    with mp.testing.KeyedOperatorHarness(Measured(), key="k") as harness:
+        assert harness.metrics == {"user.seen": 0, "user.sizes.small": 0}
+        for n in (5, -1, 2):
+            harness.process({"k": "a", "n": n})
+        assert harness.metrics == {
+            "user.seen": 3, "user.sizes.small": 0, "user.values.count": 3, "user.values.sum": 6,
+            "user.values.min": -1, "user.values.max": 5,
+        }  # fmt: skip
+
+
+def test_late_rows_that_are_dropped_are_counted():
+    """``numLateRecordsDropped`` counts them; those that go to a side output are none."""
+    windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
+    tag = mp.OutputTag("late")
+    for made, dropped in ((windowing, 1), (windowing.side_output_late_data(tag), 0)):
+        function = made.reduce(operator.add, int, "n")
+        with mp.testing.KeyedOperatorHarness(function, key="k") as harness:
+            harness.process({"k": "a", "n": 1}, 5)
+            harness.advance_watermark(20)
+            harness.process({"k": "a", "n": 1}, 6)
+            assert harness.metrics == {"numLateRecordsDropped": dropped}
+
+
+def test_metrics_of_a_query(spark, job_conf, tmp_path):
+    """They stand beside Millpond's own, by subtask, and the listener joins those of all."""
+    from millpond.spark.metrics.listener import sum_metrics
+
+    job_conf(state_backend="heap", parallelism=2)
+    files = Files(spark, tmp_path / "in")
+    files.add(*((f"k{n}", n) for n in range(8)))
+    run(key_by(files.stream(), "k").process(Measured(), output="k string", uid="m"), tmp_path)
+    (total,) = sum_metrics(subtask_metrics(spark, str(tmp_path / "query" / "checkpoint")), 0)
+    found = {name: value for name, value in total.metrics.items() if name.startswith("user.")}
+    assert found == {
+        "user.seen": 8, "user.sizes.small": 3, "user.values.count": 8, "user.values.sum": 28,
+        "user.values.min": 0, "user.values.max": 7,
+    }  # fmt: skip
+    assert "millpond_user_values_max{" in total.prometheus()

@@ -1,0 +1,233 @@
+"""Rows as functions see them: by name, by place, as dicts, whatever the columns are called."""
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from types import SimpleNamespace
+
+import attrs
+import millpond as mp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millpond import errors, windows
+from millpond.runtime.named_rows import as_row
+from millpond.types.rows import Row, is_attribute, row_type
+from pyspark.sql import Row as SparkRow
+
+ODD = [
+    "order id", "1a", "class", "a.b", "`a`", "count", "index", "asDict", "_fields", "_make", "_1",
+    "_replace", "__class__", "__len__", "__x", "self", "", " ", "ä", "😀", "a\nb", "mro", "A", "a",
+]  # fmt: skip
+NAMES = st.lists(st.sampled_from(ODD) | st.text(max_size=4), max_size=9)
+
+
+def checked(names):
+    """A row of such columns gives each value in every way that there is."""
+    values = tuple(range(len(names)))
+    row = row_type(names)(*values)
+    assert row == values
+    assert hash(row) == hash(values)
+    assert [*row] == [*values]
+    assert row[1:] == values[1:]
+    assert row[-1:] == values[-1:]
+    assert row.asDict() == dict(zip(names, values, strict=True))
+    assert row._fields == tuple(names)
+    for position, name in enumerate(names):
+        first = names.index(name)
+        assert row[position] == row[position - len(names)] == position
+        assert row[name] == first
+        assert name in row
+        if is_attribute(name):
+            assert getattr(row, name) == first
+    for other in (copy.copy(row), copy.deepcopy(row), pickle.loads(pickle.dumps(row))):
+        assert other == row
+        assert type(other) is type(row)
+    told = SparkRow(*names)(*values) if names else None
+    assert repr(row) == (repr(told) if names else "Row()")
+
+
+@settings(max_examples=100)
+@given(NAMES)
+def test_rows_of_any_names(names):
+    """Each value by name, place and attribute; copies, pickles and texts as of Spark's rows."""
+    checked(names)
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000)
+@given(NAMES)
+def test_rows_of_any_names_at_length(names):
+    """The same over many more."""
+    checked(names)
+
+
+@pytest.mark.parametrize("width", [0, 1, 254, 255, 256, 2000])
+def test_rows_of_any_width(width):
+    """Some widths are limits of Python's functions."""
+    checked([f"column {at}" for at in range(width)])
+
+
+def test_names_that_rows_have_themselves():
+    """Of a tuple's methods two give way; what a row needs stays, and brackets give the column."""
+    names = ["count", "index", "mro", "asDict", "_fields", "__class__"]
+    row = row_type(names)(1, 2, 3, 4, 5, 6)
+    assert (row.count, row.index, row.mro) == (1, 2, 3)
+    assert row.asDict() == dict(zip(names, row, strict=True))
+    assert [row[name] for name in names] == [1, 2, 3, 4, 5, 6]
+    assert isinstance(row, Row)
+
+
+def test_rows_within_rows_become_dicts_where_asked_for():
+    """It goes as deep as Spark's does: into rows, lists and dicts."""
+    inner = row_type(["x"])(1)
+    row = row_type(["s", "xs", "m"])(inner, [inner], {"k": [inner]})
+    assert row.asDict() == {"s": inner, "xs": [inner], "m": {"k": [inner]}}
+    assert row.asDict(True) == {"s": {"x": 1}, "xs": [{"x": 1}], "m": {"k": [{"x": 1}]}}
+    spark = SparkRow(s=SparkRow(x=1), xs=[SparkRow(x=1)], m={"k": [SparkRow(x=1)]})
+    assert row.asDict(True) == spark.asDict(True)
+    assert row.asDict(recursive=True)["s"].__class__ is dict
+
+
+def test_a_column_that_is_not_there():
+    """By name in brackets it is our error with the nearest spelling; by place it is a tuple's."""
+    row = row_type(["customer", "order id"])("ann", 7)
+    for wrong, meant in (("Customer", "customer"), ("orderid", "order id"), ("zzz", None)):
+        with pytest.raises(errors.UnknownColumnError) as caught:
+            row[wrong]
+        error = caught.value
+        assert (error.column, error.columns, error.suggestion) == (wrong, row._fields, meant)
+        assert isinstance(error, KeyError)
+        assert isinstance(error, ValueError)
+        assert error.__context__ is None
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+        assert ("Did you mean" in str(error)) == (meant is not None)
+    with pytest.raises(IndexError) as out_of_bounds:
+        row[2]
+    assert out_of_bounds.value.__context__ is None
+    with pytest.raises(TypeError):
+        row[None]
+    with pytest.raises(AttributeError):
+        row.custmer  # noqa: B018 - it is what fails
+    with pytest.raises(TypeError, match="1 values for 2 columns"):
+        type(row)("ann")
+
+
+def test_what_named_tuples_have():
+    """Code that was written for named tuples, and patterns, go on."""
+    row = row_type(["customer", "n"])("ann", 7)
+    assert row._asdict() == {"customer": "ann", "n": 7}
+    assert row._replace(n=8) == ("ann", 8)
+    assert type(row)._make(("bob", 1)) == ("bob", 1)
+    with pytest.raises(errors.UnknownColumnError, match="Did you mean 'customer'"):
+        row._replace(custmer=1)
+    match row:
+        case Row(customer=name):
+            assert name == "ann"
+        case _:
+            pytest.fail("no match")
+
+
+def test_a_pickled_row_opens_in_another_process():
+    """Its type is made there."""
+    row = row_type(["order id"])(row_type(["x"])(1))
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read())['order id'].x)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(row), capture_output=True, check=True
+    )
+    assert done.stdout.strip() == b"1"
+
+
+Named = namedtuple("Named", "k n")  # noqa: PYI024 - as users have them
+
+
+@dataclasses.dataclass
+class Data:
+    k: str
+    n: int
+
+
+@attrs.frozen
+class Attrs:
+    k: str
+    n: int
+
+
+FORMS = {
+    "dict": {"k": "a", "n": 1},
+    "ordered dict": OrderedDict(k="a", n=1),
+    "named tuple": Named("a", 1),
+    "dataclass": Data("a", 1),
+    "attrs": Attrs("a", 1),
+    "row of Spark": SparkRow(k="a", n=1),
+    "row of a row of Spark": SparkRow("k", "n")("a", 1),
+    "row": row_type(["k", "n"])("a", 1),
+}
+
+
+class Seen(mp.KeyedBroadcastProcessFunction):
+    """Yields what it gets."""
+
+    def process_element(self, row, context):
+        yield context.current_key, row
+
+    def process_broadcast_element(self, row, context):
+        yield "broadcast", row
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_local_rows_are_those_of_spark(form):
+    """Whatever has names comes as a row, in local runs and in the harness, broadcast or not."""
+    given = FORMS[form]
+    expected = row_type(["k", "n"])("a", 1)
+    seen = mp.local.run(Seen(), [given], key="k", broadcast=[given])
+    with mp.testing.KeyedOperatorHarness(Seen(), key="k") as harness:
+        harness.process_broadcast(given)
+        harness.process(given)
+    assert seen == harness.output == [("broadcast", expected), ("a", expected)]
+    for _, row in seen + harness.output:
+        assert isinstance(row, Row)
+        assert row._fields == expected._fields
+
+
+@pytest.mark.parametrize("plain", [7, None, "ab", ("a", 1), ["a", 1], SimpleNamespace(k="a")])
+def test_what_has_no_names_stays_as_it_is(plain):
+    """Values, tuples and objects with attributes of their own."""
+    assert as_row(plain) is plain
+
+
+def test_names_of_local_rows_are_text():
+    """Another key of a mapping is refused by what it is."""
+    with pytest.raises(errors.ArgumentTypeError, match="a row's column: expected str, got int 1"):
+        mp.local.run(Seen(), [{"k": "a", 1: 2}], key="k")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_keys_and_values_by_any_name(name):
+    """A key, an event time and a window's value are named as the columns are."""
+    by_name = mp.local.run(Seen(), [{name: "a"}], key=name)
+    assert by_name == [("a", ("a",))]
+    hour = windows.window(windows.TumblingEventTimeWindows.of(10))
+    summed = hour.reduce(int.__add__, int, name)
+    rows = [{"key": "x", name: 3}, {"key": "x", name: 4}]
+    assert mp.local.run(summed, rows, key="key", event_time=name) == [("x", 0, 10, 7)]
+
+
+def test_a_misspelt_column_is_told_with_the_nearest():
+    """As the key, and where a function asks a row for it, by attribute or in brackets."""
+    with pytest.raises(errors.ConfigError, match="Did you mean 'customer'"):
+        mp.local.run(Seen(), [{"customer": "a"}], key="custmer")
+
+    class Asks(mp.KeyedProcessFunction):
+        def __init__(self, ask):
+            self.ask = ask
+
+        def process_element(self, row, context):
+            return self.ask(row)
+
+    for ask in (lambda row: row.Customer, lambda row: row["custmer"]):
+        with pytest.raises(errors.UserFunctionError, match="Did you mean 'customer'"):
+            mp.local.run(Asks(ask), [{"customer": "a"}], key="customer")

@@ -1,0 +1,209 @@
+"""Short forms of keyed functions, and rows as a type of state."""
+
+import random
+from collections import namedtuple
+from datetime import date, datetime
+from decimal import Decimal
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.spark import key_by
+from millpond.types import serializer_for
+from millpond.types.rows import _row_type
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
+from streaming import Files, output, run
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+ROWS = [{"k": "a", "n": 3}, {"k": "b", "n": 1}, {"k": "a", "n": None}, {"k": "a", "n": 2}]
+TYPE = "k string, n bigint"
+
+
+class Twice(mp.RichMapFunction):
+    """Doubles, and counts each key's rows."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+
+    def map(self, value):
+        self.count.update(self.count.value() + 1)
+        return value.k, 2 * (value.n or 0), self.count.value()
+
+
+def keep_greater(a, b):
+    """A reduce function that gives rows as tuples."""
+    return (a.k, max(a.n or 0, b.n or 0))
+
+
+FORMS = {
+    "map": (mp.keyed.map(Twice()), [("a", 6, 1), ("b", 2, 1), ("a", 0, 2), ("a", 4, 3)]),
+    "map a callable": (mp.keyed.map(lambda row: row.n), [3, 1, None, 2]),
+    "flat_map": (mp.keyed.flat_map(lambda row: [row.n] * (row.n or 0)), [3, 3, 3, 1, 2, 2]),
+    "filter": (mp.keyed.filter(lambda row: row.n is None), [("a", None)]),
+    "reduce": (mp.keyed.reduce(keep_greater, TYPE), [("a", 3), ("b", 1), ("a", 3), ("a", 3)]),
+    "sum": (mp.keyed.sum("n", TYPE), [("a", 3), ("b", 1), ("a", 3), ("a", 5)]),
+    "min": (mp.keyed.min("n", TYPE), [("a", 3), ("b", 1), ("a", 3), ("a", 2)]),
+    "max": (mp.keyed.max("n", TYPE), [("a", 3), ("b", 1), ("a", 3), ("a", 3)]),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("form", FORMS)
+def test_short_forms(backend, form):
+    """What each gives, with plain functions and with such as have a life of their own."""
+    function, wanted = FORMS[form]
+    assert mp.local.run(function, ROWS, key="k", backend=backend) == wanted
+
+
+def test_generated_reductions():
+    """Over generated rows they give what plain Python gives; snapshots keep what they hold."""
+    for seed in range(5):
+        rng = random.Random(seed)
+        rows = [
+            {"k": rng.choice("ab"), "n": rng.choice([None, *range(9)]), "at": at}
+            for at in range(40)
+        ]
+        kind = f"{TYPE}, at int"
+        by_key = {}
+        found = {name: [] for name in ("sum", "min", "max", "min_by", "max_by")}
+        for row in rows:
+            seen = by_key.setdefault(row["k"], [])
+            seen.append(row)
+            numbers = [each["n"] for each in seen if each["n"] is not None]
+            for name, fold in (("sum", sum), ("min", min), ("max", max)):
+                value = fold(numbers) if numbers else None
+                found[name].append((row["k"], value, seen[0]["at"]))
+            for name, best in (("min_by", min), ("max_by", max)):
+                known = [each for each in seen if each["n"] is not None]
+                chosen = best(known, key=lambda each: each["n"]) if known else seen[0]
+                found[name].append((row["k"], chosen["n"], chosen["at"]))
+        for name, wanted in found.items():
+            assert mp.local.run(getattr(mp.keyed, name)("n", kind), rows, key="k") == wanted, name
+
+
+def test_what_a_short_form_refuses():
+    """Something that is not a function, a type that cannot be state, a field that is not there."""
+    with pytest.raises(errors.ArgumentTypeError, match="function.*MapFunction"):
+        mp.keyed.map(7)
+    with pytest.raises(errors.ConfigError, match="not a type of Spark's that state can have"):
+        mp.keyed.reduce(keep_greater, "k string, v variant")
+    with pytest.raises(errors.UserFunctionError, match="has no field str 'm'"):
+        mp.local.run(mp.keyed.sum("m", TYPE), [ROWS[0], ROWS[0]], key="k")
+
+
+DECLARED = (
+    StructType().add("k", StringType(), nullable=False).add("with space", ArrayType(LongType()))
+)
+DECLARED = DECLARED.add("m", MapType(StringType(), DoubleType()))
+DECLARED = DECLARED.add("s", StructType().add("a", DecimalType(10, 2)))
+DDL = (
+    "k STRING NOT NULL COMMENT 'it''s', `with space` array<bigint>, m map<string, double>, "
+    "s struct<a: decimal(10, 2)>"
+)
+
+
+def test_declarations_of_rows():
+    """DDL and a StructType declare the same; a single type is that; values come back equal."""
+    from_ddl, from_spark = serializer_for(DDL.replace("''", "")), serializer_for(DECLARED)
+    assert from_ddl.snapshot() == from_spark.snapshot()
+    value = ("a", [1, None], {"x": 1.5}, (Decimal("1.20"),))
+    back = from_spark.deserialize(from_spark.serialize(value))
+    assert back == value
+    assert back["with space"] == [1, None]
+    assert from_spark.check(back) == back
+    assert serializer_for("bigint") is serializer_for(int)
+    moments = serializer_for("d date, t timestamp, b binary, f float, y boolean")
+    held = (date(2020, 1, 2), datetime(2020, 1, 2), b"x", 1.5, True)
+    assert moments.deserialize(moments.serialize(held)) == held
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["", "k", "k strin", "k string,", "a int b int", "<", "struct<", "k string, k int", "array<>"],
+)
+def test_what_is_not_ddl(odd):
+    """It is refused where it is declared, with what was expected."""
+    with pytest.raises(
+        errors.ConfigError, match="expected a Python type, or DDL|Spark's|two columns"
+    ):
+        serializer_for(odd)
+
+
+def test_rows_of_another_class():
+    """Classes of rows are forgotten after a thousand others; rows of equal columns still fit."""
+    declared = serializer_for(TYPE)
+    (old,) = mp.local.run(mp.keyed.filter(bool), [{"k": "a", "n": 1}], key="k")
+    _row_type.cache_clear()
+    (new,) = mp.local.run(mp.keyed.filter(bool), [{"k": "a", "n": 1}], key="k")
+    assert type(old) is not type(new)
+    assert declared.check(old) == declared.check(new) == ("a", 1)
+
+
+def test_what_is_not_such_a_row():
+    """Another number of values, another type, null where none may be; a row of other columns."""
+    declared = serializer_for("k string not null, n bigint")
+    other = mp.local.run(mp.keyed.filter(bool), [{"x": 1, "y": 2}], key="x")
+    for odd in (("a",), ("a", "b"), (None, 1), {"k": "a", "n": 1}, *other):
+        with pytest.raises(errors.StateTypeError):
+            declared.check(odd)
+
+
+def test_a_column_is_added():
+    """State of rows is read under more columns, where those may be null, and refused otherwise."""
+    harness = mp.testing.KeyedOperatorHarness
+    with harness(mp.keyed.sum("n", TYPE), key="k", backend="rocksdb") as old:
+        old.process({"k": "a", "n": 1})
+        handle = old.snapshot()
+    with harness(mp.keyed.sum("n", f"{TYPE}, x string"), key="k", restore=handle) as new:
+        new.process({"k": "a", "n": 2, "x": "b"})
+        assert new.output == [("a", 3, None)]
+    refused = harness(mp.keyed.sum("n", f"{TYPE}, x string not null"), key="k", restore=handle)
+    with pytest.raises(errors.UserFunctionError, match="no default"):
+        refused.__enter__()
+    refused.close()
+
+
+def test_a_plain_named_tuple():
+    """It has no types, and the error says what would have them."""
+    with pytest.raises(errors.ConfigError, match=r"its field 'x' has no type.*typing\.NamedTuple"):
+        serializer_for(namedtuple("Point", "x y"))  # noqa: PYI024
+
+
+@BACKENDS
+def test_short_forms_of_a_query(spark, job_conf, tmp_path, backend):
+    """On Spark they are methods; a reduction goes on in the next run, at another parallelism."""
+    files = Files(spark, tmp_path / "in")
+    for part, parallelism in (([("a", 1), ("b", 2)], 2), ([("a", 3), ("c", 5)], 1)):
+        files.add(*part)
+        job_conf(state_backend=backend, parallelism=parallelism)
+        run(key_by(files.stream(), "k").sum("n", uid="sum"), tmp_path)
+    assert output(spark, tmp_path) == [("a", 1), ("a", 4), ("b", 2), ("c", 5)]
+
+
+def test_short_forms_of_a_plain_batch(spark, job_conf):
+    """Each short form over a DataFrame."""
+    job_conf(state_backend="heap", parallelism=1)
+    rows = [("a", 3), ("b", 1), ("a", 2)]
+    keyed = key_by(spark.createDataFrame(rows, TYPE).coalesce(1), "k")
+    found = {
+        "map": keyed.map(Twice(), output="k string, n bigint, count int", uid="map"),
+        "flat_map": keyed.flat_map(lambda row: [row.n] * row.n, output="bigint", uid="flat"),
+        "filter": keyed.filter(lambda row: row.n > 1, uid="filter"),
+        "reduce": keyed.reduce(keep_greater, uid="reduce"),
+        "max_by": keyed.max_by("n", uid="max-by"),
+    }
+    assert {name: sorted(map(tuple, df.collect())) for name, df in found.items()} == {
+        "map": [("a", 4, 2), ("a", 6, 1), ("b", 2, 1)],
+        "flat_map": [(1,), (2,), (2,), (3,), (3,), (3,)],
+        "filter": [("a", 2), ("a", 3)],
+        "reduce": [("a", 3), ("a", 3), ("b", 1)],
+        "max_by": [("a", 3), ("a", 3), ("b", 1)],
+    }

@@ -1,0 +1,228 @@
+"""Side outputs: what a function yields under a tag, locally and on Spark."""
+
+import operator
+import random
+
+import millpond as mp
+import pytest
+from millpond import errors, windows
+from millpond.spark import key_by
+from millpond.spark.carriers.side_rows import SideRows, packed_main
+from pyspark.sql.types import LongType, StringType, StructType
+from streaming import Files, output, run
+
+BAD = mp.OutputTag("bad", "k string, n bigint, seen bigint")
+ODD = mp.OutputTag("odd", "bigint")
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+
+
+class Sorting(mp.KeyedProcessFunction):
+    """Yields the key's count; what is negative to one side output, odd numbers to another."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, row, context):
+        seen = self.count.value()
+        if row.n < 0:
+            yield BAD, {"seen": seen, "n": row.n, "k": row.k}
+            return
+        if row.n % 2:
+            yield ODD, row.n
+        self.count.update(seen + 1)
+        yield context.current_key, seen + 1
+
+
+def reference(rows):
+    """What Sorting yields, in plain Python."""
+    counts, main, bad, odd = {}, [], [], []
+    for row in rows:
+        seen = counts.get(row["k"], 0)
+        if row["n"] < 0:
+            bad.append((row["k"], row["n"], seen))
+            continue
+        if row["n"] % 2:
+            odd.append(row["n"])
+        counts[row["k"]] = seen + 1
+        main.append((row["k"], seen + 1))
+    return main, bad, odd
+
+
+def drawn(rng, count):
+    """Rows of a few keys."""
+    return [{"k": rng.choice("abc"), "n": rng.randint(-3, 6)} for _ in range(count)]
+
+
+@BACKENDS
+def test_generated_rows_go_where_they_belong(backend):
+    """Main and side outputs of generated rows are those of plain Python, over a snapshot too."""
+    for seed in range(5):
+        rows = drawn(random.Random(seed), 60)
+        main, bad, odd = reference(rows)
+        out = mp.local.run(Sorting(), rows, key="k", backend=backend)
+        assert out == main
+        assert [(row["k"], row["n"], row["seen"]) for row in out.side_output(BAD)] == bad
+        assert out.side_output(ODD) == odd
+        found = []
+        handle = None
+        for part in (rows[:30], rows[30:]):
+            with mp.testing.KeyedOperatorHarness(
+                Sorting(), key="k", backend=backend, restore=handle
+            ) as harness:
+                for row in part:
+                    harness.process(row)
+                handle = harness.snapshot()
+                found.append(harness.output)
+        assert [*found[0], *found[1]] == main
+        assert found[0].side_output(ODD) + found[1].side_output(ODD) == odd
+
+
+def test_what_no_row_went_to_is_empty():
+    """A side output without rows is an empty list; names, not types, tell tags apart."""
+    out = mp.local.run(Sorting(), [{"k": "a", "n": 1}], key="k")
+    assert out.side_output(BAD) == []
+    assert out.side_outputs == {"odd": [1]}
+    assert out.side_output(mp.OutputTag("odd")) == [1]
+    assert mp.OutputTag("odd") == ODD != BAD
+
+
+@pytest.mark.parametrize("odd", ["", None, 7, "a\ud800"])
+def test_a_tag_has_a_name(odd):
+    """A tag without a usable name is refused as it is made."""
+    with pytest.raises((errors.ArgumentTypeError, errors.ArgumentValueError), match="tag_id"):
+        mp.OutputTag(odd)
+
+
+LATE = mp.OutputTag("late")
+
+
+class Empty(windows.ProcessWindowFunction):
+    """Yields a window's sum, or, to a side output, the key of one whose sum is zero."""
+
+    def process(self, key, context, elements):
+        if elements:
+            yield key, elements
+        else:
+            yield mp.OutputTag("zero", "k string"), key
+
+
+def test_windows_have_side_outputs():
+    """Late rows go to a tag, beside what the windows' function yields to another."""
+    rows = [{"k": "a", "ms": 1, "n": 5}, {"k": "a", "ms": 25, "n": 0}, {"k": "a", "ms": 2, "n": 7}]
+    windowing = windows.window(windows.TumblingEventTimeWindows.of(10))
+    function = windowing.side_output_late_data(LATE).reduce(operator.add, int, "n", Empty())
+    out = mp.local.run(function, rows, key="k", event_time="ms", watermark_delay=0)
+    assert out == [("a", 5)]
+    assert out.side_outputs == {"late": [("a", 2, 7)], "zero": ["a"]}
+
+
+MAIN = StructType().add("k", StringType(), nullable=False).add("n", LongType())
+
+
+def test_rows_that_nobody_takes():
+    """They are dropped, whatever the main columns; rows that fit nothing are still refused."""
+    one = StructType().add("v", StringType())
+    for schema, row in ((MAIN, ("a", 1)), (one, "a"), (StructType([*MAIN, *one]), ("a", 1, "b"))):
+        codec = SideRows.of(schema, (), MAIN).main
+        (frame,) = packed_main(codec, [row, (ODD, 3), row], "op")
+        assert list(frame["c0"]) == ["a", "a"]
+        assert packed_main(codec, [(ODD, 3)], "op") == []
+        with pytest.raises(errors.OutputTypeError, match=r"operator|Operator"):
+            packed_main(codec, [row, (7, 3)], "op")
+
+
+def test_rows_of_all_outputs_in_one_frame(spark):
+    """What a main column refuses beside side outputs is what it refuses without them."""
+    codec = SideRows.of(MAIN, [BAD, ODD, LATE], MAIN)
+    rows = [("a", 1), (BAD, ("b", None, 3)), (ODD, 5), (LATE, ("c", 6)), (mp.OutputTag("x"), 1)]
+    main, side = codec.packed(rows, "op")
+    assert [list(main[name]) for name in ("c0", "c1", "c2", "c4")] == [["a"], [1], [None], [None]]
+    assert list(side["c0"]) == [None] * 3
+    assert [[value is None for value in side[f"c{at}"]] for at in (2, 3, 4)] == [
+        [False, True, True], [True, False, True], [True, True, False],
+    ]  # fmt: skip
+    with pytest.raises(errors.OutputTypeError, match="'k'"):
+        codec.packed([(None, 1)], "op")
+    with pytest.raises(errors.OutputTypeError, match="'bad'"):
+        codec.packed([(BAD, ("b", 1))], "op")
+    with pytest.raises(errors.ConfigError, match="n: the output has a column of that name"):
+        SideRows.of(MAIN, [mp.OutputTag("n")], MAIN)
+    with pytest.raises(errors.ConfigError, match="output: expected DDL text"):
+        SideRows.of(MAIN, [mp.OutputTag("x", 7)], MAIN)
+
+
+COUNTS = "k string, count bigint"
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_side_outputs_of_a_plain_batch(spark, job_conf, mode):
+    """Each output is a DataFrame of its own, and all can be had in one."""
+    job_conf(state_backend="heap", parallelism=2)
+    rows = drawn(random.Random(7), 50)
+    df = spark.createDataFrame([(row["k"], row["n"]) for row in rows], "k string, n bigint")
+    df = df.coalesce(1)
+    out = key_by(df, "k").process(Sorting(), output=COUNTS, uid="sorting", execution_mode=mode)
+    main, bad, odd = reference(rows)
+    assert sorted(map(tuple, out.collect())) == sorted(main)
+    assert sorted(map(tuple, out.side_output(BAD).collect())) == sorted(bad)
+    assert sorted(row.value for row in out.get_side_output(ODD).collect()) == sorted(odd)
+    joint = out.with_side_outputs(ODD, BAD)
+    assert joint.columns == ["k", "count", "odd", "bad"]
+    assert joint.where("odd is null and bad is null").count() == len(main)
+    assert joint.where("bad is not null").count() == len(bad)
+    with pytest.raises(errors.ConfigError, match="count: the output has a column of that name"):
+        out.side_output(mp.OutputTag("count"))
+    with pytest.raises(errors.ConfigError, match="at least one"):
+        out.with_side_outputs()
+
+
+@BACKENDS
+def test_side_outputs_of_a_query(spark, job_conf, tmp_path, backend):
+    """One run of the operator feeds several sinks, in later batches and after a rescale."""
+    files = Files(spark, tmp_path / "in")
+    rows = drawn(random.Random(3), 40)
+
+    def write(batch, _):
+        batch.persist()
+        plain = batch.where("bad is null and odd is null").drop("bad", "odd")
+        for name, rows in (
+            ("main", plain),
+            ("bad", batch.where("bad is not null").select("bad.*")),
+            ("odd", batch.where("odd is not null").select("odd.*")),
+        ):
+            rows.write.mode("append").parquet(str(tmp_path / name))
+        batch.unpersist()
+
+    for part, parallelism in ((rows[:20], 2), (rows[20:], 3)):
+        files.add(*((row["k"], row["n"]) for row in part))
+        job_conf(state_backend=backend, parallelism=parallelism)
+        keyed = key_by(files.stream().coalesce(1), "k")
+        out = keyed.process(Sorting(), output=COUNTS, uid="sorting")
+        writer = out.with_side_outputs(BAD, ODD).writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    main, bad, odd = reference(rows)
+    read = {name: spark.read.parquet(str(tmp_path / name)) for name in ("main", "bad", "odd")}
+    assert sorted(map(tuple, read["main"].collect())) == sorted(main)
+    assert sorted(map(tuple, read["bad"].collect())) == sorted(bad)
+    assert sorted(row.value for row in read["odd"].collect()) == sorted(odd)
+
+
+def test_a_side_output_is_a_query_of_its_own(spark, job_conf, tmp_path):
+    """Main and side output as two queries; late rows of windows have a tag as well."""
+    job_conf(state_backend="heap")
+    files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
+    for second, n in ((5, 1), (130, 0), (400, 3), (7, 4)):
+        files.add(("a", second, n))
+    stream = files.stream().selectExpr("k", "timestamp_seconds(s) t", "n")
+    keyed = key_by(stream.withWatermark("t", "0 seconds"), "k")
+    windowed = keyed.window(windows.TumblingEventTimeWindows.of(60_000))
+    sums = windowed.side_output_late_data(LATE).reduce(
+        operator.add, int, "n", Empty(), output="k string, n bigint", uid="sums"
+    )
+    run(sums, tmp_path, name="main")
+    run(sums.side_output(LATE).select("k", "n"), tmp_path, name="late")
+    run(sums.side_output(mp.OutputTag("zero", "k string")), tmp_path, name="zero")
+    assert output(spark, tmp_path, "main") == [("a", 1)]
+    assert output(spark, tmp_path, "late") == [("a", 4)]
+    assert output(spark, tmp_path, "zero") == [("a",)]

@@ -1,0 +1,199 @@
+"""Two keyed inputs over one state, locally and on Spark."""
+
+import random
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.spark import key_by
+from pyspark.sql import functions as F
+from streaming import Files, output, run
+
+BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+TOTAL = mp.ValueStateDescriptor("total", int, default=0)
+
+
+class Both(mp.KeyedCoProcessFunction):
+    """The first input adds, the second doubles and adds: what comes out tells the order."""
+
+    def open(self, context):
+        self.total = context.get_state(TOTAL)
+
+    def process_element1(self, row, context):
+        self.total.update(self.total.value() + row.n)
+        context.timer_service().register_event_time_timer(1_000)
+        yield context.current_key, "first", self.total.value()
+
+    def process_element2(self, row, context):
+        self.total.update(2 * self.total.value() + row.m)
+        return [(context.current_key, "second", self.total.value())]
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, "timer", self.total.value()
+
+
+OUT = "k string, what string, total bigint"
+
+
+def reference(first, second):
+    """What Both yields for rows by event time, the first input's first, without its timers."""
+    totals, result = {}, []
+    for row in sorted([*first, *second], key=lambda row: (row["ms"], "m" in row)):
+        key = row.get("k", row.get("id"))
+        old = totals.get(key, 0)
+        totals[key] = old + row["n"] if "n" in row else 2 * old + row["m"]
+        result.append((key, "second" if "m" in row else "first", totals[key]))
+    return result
+
+
+def drawn(seed, count=40):
+    """Rows of both inputs, with event times that differ; keys have another name in the second."""
+    rng = random.Random(seed)
+    times = rng.sample(range(5 * count), 2 * count)
+    first = [{"k": rng.choice("abc"), "n": rng.randint(0, 9), "ms": ms} for ms in times[:count]]
+    second = [{"id": rng.choice("abcd"), "m": rng.randint(0, 9), "ms": ms} for ms in times[count:]]
+    return first, second
+
+
+def by_time(rows):
+    """Rows in the order of their times."""
+    return sorted(rows, key=lambda row: row["ms"])
+
+
+@BACKENDS
+def test_generated_inputs(backend):
+    """Merged by event time they give what plain Python gives; over snapshots by hand as well."""
+    for seed in range(4):
+        first, second = drawn(seed)
+        out = mp.local.run(
+            Both(), by_time(first), key="k", event_time="ms", backend=backend,
+            second=by_time(second), second_key="id", second_event_time="ms",
+        )  # fmt: skip
+        wanted = reference(first, second)
+        assert [row for row in out if row[1] != "timer"] == wanted
+        merged = by_time([*first, *second])
+        found, handle = [], None
+        for part in (merged[:30], merged[30:]):
+            with mp.testing.KeyedOperatorHarness(
+                Both(), key="k", second_key="id", backend=backend, restore=handle
+            ) as harness:
+                for row in part:
+                    (harness.process2 if "m" in row else harness.process1)(row, row["ms"])
+                handle = harness.snapshot()
+                found += harness.output
+        assert found == wanted
+
+
+def test_without_event_time_the_first_input_comes_first():
+    """So do its rows where one of the inputs has no time; timers see the state of both."""
+    first, second = [{"k": "a", "n": 3}], [{"k": "a", "m": 1}]
+    out = mp.local.run(Both(), first, key="k", second=second)
+    assert out == [("a", "first", 3), ("a", "second", 7), ("a", "timer", 7)]
+
+
+def test_the_watermark_follows_the_input_that_is_behind():
+    """A timer fires once both inputs are past its time, not when one is."""
+    first = [{"k": "a", "n": 1, "ms": 1}, {"k": "a", "n": 1, "ms": 2_000}]
+    second = [{"k": "a", "m": 0, "ms": 900}, {"k": "a", "m": 0, "ms": 2_500}]
+    out = mp.local.run(
+        Both(), first, key="k", event_time="ms", watermark_delay=0,
+        second=second, second_event_time="ms",
+    )  # fmt: skip
+    assert [row[1] for row in out] == ["first", "second", "first", "second", "timer"]
+
+
+def test_inputs_and_functions_belong_together():
+    """A second input wants such a function, and the harness' methods the right one."""
+
+    class Plain(mp.KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield row
+
+    with pytest.raises(errors.ArgumentTypeError, match="function.*KeyedCoProcessFunction"):
+        mp.local.run(Plain(), [], key="k", second=[])
+    with mp.testing.KeyedOperatorHarness(Both(), key="k") as harness:
+        with pytest.raises(errors.ArgumentTypeError, match="function.*KeyedProcessFunction"):
+            harness.process({"k": "a", "n": 1})
+        with pytest.raises(
+            errors.UserFunctionError, match=r"key 'a'.*Both\.process_element2 failed"
+        ):
+            harness.process2({"k": "a", "m": "x"})
+    with (
+        mp.testing.KeyedOperatorHarness(Plain(), key="k") as harness,
+        pytest.raises(errors.ArgumentTypeError, match="function.*KeyedCoProcessFunction"),
+    ):
+        harness.process1({"k": "a"})
+
+
+FIRST, SECOND = "k string, n bigint, ms bigint", "ms bigint, m bigint, id string"
+
+
+def frames(spark, first, second):
+    """Both inputs as DataFrames with timestamps."""
+    one = spark.createDataFrame([(row["k"], row["n"], row["ms"]) for row in first], FIRST)
+    two = spark.createDataFrame([(row["ms"], row["m"], row["id"]) for row in second], SECOND)
+    return timed(one), timed(two)
+
+
+def timed(df):
+    """Rows with a column of time, in fewer partitions, so that tests take less."""
+    return df.coalesce(1).withColumn("t", F.timestamp_millis("ms"))
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_two_inputs_of_a_plain_batch(spark, job_conf, mode):
+    """By event time, and by an order of each input: what plain Python gives."""
+    job_conf(state_backend="heap", parallelism=2)
+    first, second = drawn(11)
+    one, two = frames(spark, first, second)
+    connected = key_by(one, "k").connect(key_by(two, "id"), event_time="t", in_time_order=True)
+    out = connected.process(
+        Both(), output=OUT, uid="both", event_time="t", execution_mode=mode
+    ).where("what <> 'timer'")
+    assert sorted(map(tuple, out.collect())) == sorted(reference(first, second))
+    ordered = key_by(one, "k").connect(key_by(two, "id"), order_by="m").process(
+        Both(), output=OUT, uid="ordered", order_by=[-F.col("n")], execution_mode=mode
+    )  # fmt: skip
+    mine = [{**row, "ms": -row["n"]} for row in first]
+    theirs = [{**row, "ms": 100 + row["m"]} for row in second]
+    found = sorted(map(tuple, ordered.where("what <> 'timer'").collect()))
+    assert found == sorted(reference(mine, theirs))
+
+
+@BACKENDS
+def test_two_inputs_of_a_query(spark, job_conf, tmp_path, backend):
+    """State is kept over micro-batches and a rescale; each batch's rows come by event time."""
+    one, two = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
+    first, second = drawn(5, 30)
+    halves = []
+    for low, high, parallelism in ((0, 75, 2), (75, 150, 3)):
+        mine = [row for row in first if low <= row["ms"] < high]
+        theirs = [row for row in second if low <= row["ms"] < high]
+        one.add(*((row["k"], row["n"], row["ms"]) for row in mine))
+        two.add(*((row["ms"], row["m"], row["id"]) for row in theirs))
+        halves.append((mine, theirs))
+        job_conf(state_backend=backend, parallelism=parallelism)
+        keyed = key_by(timed(one.stream()).withWatermark("t", "1 hour"), "k")
+        other = key_by(timed(two.stream()).withWatermark("t", "1 hour"), "id")
+        both = keyed.connect(other, in_time_order=True)
+        run(both.process(Both(), output=OUT, uid="both"), tmp_path)
+    assert output(spark, tmp_path) == sorted(reference(first, second))
+
+
+def test_what_does_not_belong_together_is_refused(spark, job_conf):
+    """Keys of other types, functions of one input, and an order by a time that is not there."""
+    job_conf(state_backend="heap")
+    one, two = frames(spark, *drawn(1, 3))
+    keyed, other = key_by(one, "k"), key_by(two, "id")
+    with pytest.raises(errors.ConfigError, match=r"first input's are \(string\).*\(bigint\)"):
+        keyed.connect(key_by(two, "m"))
+    with pytest.raises(errors.ConfigError, match="in_time_order: the first input has no event"):
+        keyed.connect(other, event_time="t", in_time_order=True).process(
+            Both(), output=OUT, uid="x"
+        )
+    with pytest.raises(errors.ConfigError, match="in_time_order: the second input has no event"):
+        keyed.connect(other, in_time_order=True)
+    with pytest.raises(errors.ConfigError, match="belong together"):
+        keyed.process(Both(), output=OUT, uid="x")
+    with pytest.raises(errors.ConfigError, match="in_time_order: broadcast rows come before"):
+        keyed.connect(two, in_time_order=True)

@@ -1,0 +1,277 @@
+"""Vectorized functions: the same as row by row, on all backends; and wrong input."""
+
+import random
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import millpond as mp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from millpond import errors
+
+TTL = mp.StateTtlConfig(timedelta(milliseconds=20))
+BACKENDS = ["heap", "lmdb", "rocksdb"]
+
+
+def descriptors(ttl):
+    """The states of both functions."""
+    made = {
+        "total": mp.ReducingStateDescriptor("total", mp.functions.sum, int),
+        "least": mp.ReducingStateDescriptor("least", mp.functions.min, float),
+        "last": mp.ValueStateDescriptor("last", str),
+        "seen": mp.ListStateDescriptor("seen", int),
+    }
+    for each in made.values() if ttl else ():
+        each.enable_time_to_live(TTL)
+    return made
+
+
+class Both:
+    """What both functions share: states under a namespace, and a timer after each row."""
+
+    def __init__(self, ttl):
+        self.ttl = ttl
+
+    def open(self, context):
+        self.states = {
+            name: context.get_namespaced_state(each, "space")
+            for name, each in descriptors(self.ttl).items()
+        }
+
+    def on_timer(self, timestamp, context):
+        yield "timer", context.current_key, timestamp, self.states["total"].get()
+
+
+class ByRow(Both, mp.KeyedProcessFunction):
+    """One row after the other."""
+
+    def process_element(self, row, context):
+        states = self.states
+        states["total"].add(row.n)
+        states["least"].add(row.x)
+        if row.text is None:
+            states["last"].clear()
+        else:
+            states["last"].update(row.text)
+        states["seen"].add(row.n)
+        context.timer_service().register_event_time_timer(context.timestamp + 5)
+
+
+class ByFrame(Both, mp.VectorizedProcessFunction):
+    """A frame at once."""
+
+    def process_batch(self, rows, context):
+        keys, states = context.keys, self.states
+        states["total"].add_many(keys, rows["n"], context.positions)
+        states["least"].add_many(keys, rows["x"].to_numpy(), context.positions)
+        states["last"].update_many(keys, rows["text"].take(pa.array(context.offsets[1:] - 1)))
+        states["seen"].add_many(keys, rows["n"], context.positions)
+        for position, moment in zip(context.positions, context.timestamps, strict=True):
+            timers = context.timer_service(keys[position].as_py())
+            timers.register_event_time_timer(moment.as_py() + 5)
+
+
+def shown(harness, keys):
+    """All that the states hold."""
+    found = {}
+    for name, each in descriptors(harness._function.ttl).items():
+        state = harness._backend.get_partitioned_state(each, "space")
+        for key in keys:
+            at = state.at(key)
+            found[name, key] = at.value() if name == "last" else at.get()
+    return found
+
+
+def frames(seed):
+    """Seeded frames of rows, and the processing time of each."""
+    draw = random.Random(seed)
+    for number in range(6):
+        rows = [
+            {
+                "k": f"k{draw.randrange(8)}",
+                "n": draw.randrange(-99, 99),
+                "x": draw.choice([0.5, -2.0, 7.25, float("nan")]),
+                "text": draw.choice(["a", "ü", "", None]),
+            }
+            for _ in range(draw.randrange(1, 30))
+        ]
+        rows[0]["text"] = "x"  # Arrow learns the type from the first frame
+        yield number * 8, rows, [draw.randrange(100) for _ in rows]
+
+
+def program(backend, seed, ttl):
+    """Run both functions over the same frames; from a snapshot of each the other goes on."""
+    kinds = [ByRow, ByFrame]
+    handles = [None, None]
+    told = []
+    for moment, rows, times in frames(seed):
+        seen = []
+        for at, kind in enumerate(kinds):
+            with mp.testing.KeyedOperatorHarness(
+                kind(ttl), key="k", backend=backend, restore=handles[at], clock_ms=moment
+            ) as harness:
+                if kind is ByFrame:
+                    harness.process_batch(rows, times)
+                else:
+                    for row, time in zip(rows, times, strict=True):
+                        harness.process(row, time)
+                harness.advance_watermark(50 + moment)
+                handles[at] = harness.snapshot()
+                keys = [f"k{number}" for number in range(8)]
+                seen.append((shown(harness, keys), sorted(harness.output)))
+        assert repr(seen[0]) == repr(seen[1]), seed
+        told += seen[0][1]
+        kinds.reverse()
+        handles.reverse()
+    return told
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_frame_does_what_its_rows_do(backend, ttl):
+    """States and timers are the same after frames as after rows, across snapshots of each other."""
+    assert program(backend, 7, ttl)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_many_frames_do_what_their_rows_do(backend):
+    """The same for two hundred programs."""
+    for seed in range(200):
+        program(backend, seed, ttl=bool(seed % 2))
+
+
+class Given(mp.VectorizedProcessFunction):
+    """Calls what the test gives."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def open(self, context):
+        self.total = context.get_state(mp.ValueStateDescriptor("total", int))
+        self.sum = context.get_reducing_state(
+            mp.ReducingStateDescriptor("sum", mp.functions.sum, int)
+        )
+
+    def process_batch(self, rows, context):
+        return self.call(self, rows, context)
+
+
+ROWS = [{"k": "b", "n": 1}, {"k": "a", "n": 2}, {"k": "b", "n": 3}]
+
+
+def given(call):
+    """What a function gives for the three rows."""
+    return mp.local.run(Given(call), ROWS, key="k")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda f, r, c: f.total.update_many(["c"], [1]), "key str 'c' is none of this frame's"),
+        (lambda f, r, c: f.total.at("c"), "key str 'c' is none of this frame's"),
+        (lambda f, r, c: c.timer_service("c"), "key str 'c' is none of this frame's"),
+        (lambda f, r, c: f.total.update_many(c.keys, [1]), "state 'total': 1 values for 2 keys"),
+        (lambda f, r, c: f.total.update_many(c.keys, ["x", 1]), "expected int, got str 'x'"),
+        (lambda f, r, c: f.total.update_many(c.keys, np.ones((2, 1))), "of one dimension"),
+        (lambda f, r, c: f.sum.add_many(c.keys, [1], [2]), "positions are indices of the 2 keys"),
+        (lambda f, r, c: f.sum.add_many(c.keys, [None, 1]), "an element must not be None"),
+        (lambda f, r, c: f.sum.add_many(c.keys, None), "the column of elements must not be None"),
+        (lambda f, r, c: f.total.value(), "no current key"),
+        (lambda f, r, c: "row", "tables are expected"),
+        (lambda f, r, c: [r, 5], "it returned int 5"),
+    ],
+)
+def test_what_is_wrong_is_told(call, told):
+    """The error names operator, method, state and what to do, and nothing was changed."""
+    with pytest.raises(errors.UserFunctionError) as failed:
+        given(call)
+    assert told in str(failed.value)
+    assert "Operator 'local', subtask 0" in str(failed.value)
+    assert "Given.process_batch failed" in str(failed.value)
+
+
+def test_what_a_frame_has():
+    """Keys, positions and offsets agree, rows of a key stand together and keep their order."""
+    seen = []
+
+    def look(function, rows, context):
+        assert rows["n"].to_pylist() == [2, 1, 3] or rows["n"].to_pylist() == [1, 3, 2]
+        of_rows = [context.keys[at].as_py() for at in context.positions]
+        assert of_rows == rows["k"].to_pylist()
+        groups = {key: mine["n"].to_pylist() for key, mine in context.groups()}
+        assert groups == {"a": [2], "b": [1, 3]}
+        ends = context.offsets.tolist()
+        assert [end - start for start, end in pairwise(ends)] == [
+            len(groups[key]) for key in context.keys.to_pylist()
+        ]
+        seen.append(context.timestamps)
+        return [rows, rows.to_pandas(), pa.Table.from_batches([rows])]
+
+    found = given(look)
+    assert sorted(map(tuple, found)) == sorted(3 * [("a", 2), ("b", 1), ("b", 3)])
+    assert seen == [None]
+
+
+def test_frames_of_pandas():
+    """A function may ask for DataFrames; whole numbers beside nulls stay whole."""
+
+    class Frames(mp.VectorizedProcessFunction):
+        frames = "pandas"
+
+        def process_batch(self, rows, context):
+            assert isinstance(rows, pd.DataFrame)
+            return rows
+
+    rows = [{"k": "a", "n": (1 << 60) + 1}, {"k": "a", "n": None}]
+    assert mp.local.run(Frames(), rows, key="k") == [("a", (1 << 60) + 1), ("a", None)]
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "expected"),
+    [
+        (mp.functions.sum, np.array([1 << 62, 1 << 62, 1]), [1 << 63, 1]),
+        (mp.functions.min, np.array([3, 1, 2], np.uint8), [1, 2]),
+        (mp.functions.max, np.array([3, 1, 2], np.int8), [3, 2]),
+        (mp.functions.last, pa.array([3, 1, 2]), [1, 2]),
+        (mp.functions.count, None, [2, 1]),
+    ],
+)
+def test_known_functions(function, values, expected):
+    """Each known function reduces arrays exactly, beyond 64 bits too, whatever the positions."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ReducingStateDescriptor("x", function, int))
+        state.add_many(["a", "b"], values, np.array([0, 0, 1]))
+        assert [state.at(key).get() for key in "ab"] == expected
+        other = backend.get_partitioned_state(mp.ReducingStateDescriptor("y", function, int))
+        shuffled = None if values is None else values.take([2, 0, 1])
+        other.add_many(["a", "b"], shuffled, np.array([1, 0, 0]))
+        assert [other.at(key).get() for key in "ab"] == expected
+
+
+def test_columns_of_states():
+    """Values come as arrays of their type, with nulls; what does not fit one is told."""
+    with mp.open_keyed_backend("heap", key_type=int, clock=mp.ManualClock(0)) as backend:
+        numbers = backend.get_partitioned_state(mp.ValueStateDescriptor("numbers", int))
+        numbers.update_many(np.array([1, 2]), pd.Series([5, 6]))
+        assert numbers.get_many(pa.array([2, 3, 1])).equals(pa.array([6, None, 5]))
+        numbers.at(1).update(1 << 64)
+        with pytest.raises(errors.BulkCallError, match=r"read such values by at\(key\)"):
+            numbers.get_many([1, 2])
+        lists = backend.get_partitioned_state(mp.ValueStateDescriptor("lists", list[int]))
+        lists.update_many([1], [[1, 2]])
+        assert lists.get_many([1, 2]) == [[1, 2], None]
+        moments = backend.get_partitioned_state(mp.ValueStateDescriptor("t", datetime))
+        moments.update_many([1, 2], np.array(["2024-01-01", "NaT"], "M8[ns]"))
+        assert moments.get_many([1, 2]).to_pylist() == [pd.Timestamp("2024-01-01"), None]
+    with pytest.raises(errors.BackendClosedError):
+        numbers.get_many([1])
+
+
+def test_an_operators_state_has_no_keys():
+    """State that belongs to no key says so."""
+    state = mp.open_operator_backend().get_list_state(mp.ListStateDescriptor("x", int))
+    with pytest.raises(errors.BulkCallError, match="belongs to no key"):
+        state.get_many(["a"])

@@ -1,0 +1,384 @@
+"""What the tests of Spark Connect run in processes of their own, in a client or in the server.
+
+Each job takes the session of its process: over Spark Connect in a client, a classic one in the
+server, whose process the JVM belongs to.
+"""
+
+import io
+import json
+import logging
+import os
+import threading
+from pathlib import Path
+
+import millpond as mp
+import pages
+from millpond import windows
+from millpond.errors import MillpondError
+from millpond.spark import (
+    MetricsListener,
+    configure,
+    create_savepoint,
+    key_by,
+    rescale,
+    several_operators,
+    subtask_metrics,
+)
+from pyspark.sql import SparkSession
+from streaming import RUNNING, Running
+
+SERVER = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "FATAL",
+    "spark.millpond.state.backend": "heap",
+}
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+class Session:
+    """The session of this process."""
+
+    spark = None
+
+
+# ---------------------------------------------------------------- processes
+
+
+def serve(warehouse):
+    """Become a server of Spark Connect."""
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", warehouse)
+    for key, value in SERVER.items():
+        builder = builder.config(key, value)
+    Session.spark = builder.getOrCreate()
+
+
+def connect(url):
+    """Become a client of a server."""
+    Session.spark = SparkSession.builder.remote(url).getOrCreate()
+
+
+def run(job, *args, **named):
+    """Run a job; what it raises comes as the class of Millpond's error, or Spark's, and its text."""
+    try:
+        return job(Session.spark, *args, **named)
+    except MillpondError as error:
+        return type(error), str(error)
+    except Exception as error:
+        if not type(error).__module__.startswith("pyspark."):
+            raise
+        return type(error).__name__, str(error)
+
+
+def port(spark):
+    """Where the server listens."""
+    services = spark.sparkContext._jvm.org.apache.spark.sql.connect.service
+    return getattr(getattr(services, "SparkConnectService$"), "MODULE$").localPort()
+
+
+def listening(spark):
+    """The addresses that the server's JVM listens on, as the kernel writes them, and ports."""
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    links = [str(each.readlink()) for each in Path(f"/proc/{jvm}/fd").iterdir()]
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and f"socket:[{columns[9]}]" in links:
+                address, _, number = columns[1].rpartition(":")
+                found.add((address, int(number, 16)))
+    return found
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def page(spark, url, folder):
+    """What the page of everyday use shows."""
+    try:
+        pages.run(
+            "spark.md", "connect", {"__name__": "__main__", "URL": url, "FOLDER": str(folder)}
+        )
+    finally:
+        for key in ("parallelism", "checkpoint.dir"):
+            spark.conf.unset(f"spark.millpond.{key}")
+
+
+def batch(spark, mode):
+    """The rows of a job over a DataFrame that is not streaming, its function shipped by value."""
+    configure(spark, parallelism=2)
+
+    class Longest(mp.KeyedProcessFunction):
+        def open(self, context):
+            self.longest = context.get_state(mp.ValueStateDescriptor("longest", int, default=0))
+
+        def process_element(self, row, context):
+            self.longest.update(max(self.longest.value(), row.n))
+            yield context.current_key, self.longest.value()
+
+    rows = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], "k string, n bigint")
+    out = key_by(rows, "k").process(
+        Longest(), output="k string, n bigint", uid="longest", order_by="n", execution_mode=mode
+    )
+    return sorted(map(tuple, out.collect()))
+
+
+class Locked(Running):
+    """Holds what no pickle can."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+def unshippable(spark):
+    """Make an operator of a function that cannot travel."""
+    configure(spark, parallelism=2)
+    rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    key_by(rows, "k").process(Locked(), output=RUNNING, uid="locked")
+
+
+def unnumbered(spark):
+    """Make an operator where nobody has said how many subtasks there are."""
+    spark.conf.unset("spark.millpond.parallelism")
+    rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    key_by(rows, "k").process(Running(), output=RUNNING, uid="running")
+
+
+def add(folder, *rows):
+    """Give a streaming source a file with rows, which makes a micro-batch."""
+    folder = folder / "input"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = len(list(folder.iterdir()))
+    text = "\n".join(json.dumps(row) for row in rows)
+    file = folder / f"{number:04d}.json"
+    file.write_text(text)
+    os.utime(file, (number, number))  # Spark takes files by their times
+
+
+def _source(spark, folder, schema="k string, n bigint"):
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return reader.json(str(folder / "input"))
+
+
+def _write(df, folder, name="query", mode="append"):
+    writer = df.writeStream.outputMode(mode).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(folder / name / "checkpoint"))
+    query = writer.format("parquet").option("path", str(folder / name / "output")).start()
+    query.awaitTermination()
+
+
+def _rows(spark, folder, name="query"):
+    return sorted(map(tuple, spark.read.parquet(str(folder / name / "output")).collect()))
+
+
+def _configure(spark, folder, parallelism, **settings):
+    directory = (folder / "snapshots").as_uri()
+    configure(spark, parallelism=parallelism, checkpoint_dir=directory, **settings)
+
+
+def stream(spark, folder, parallelism, uid="running", **settings):
+    """The output of the running sums, over all input so far."""
+    name = settings.pop("name", "query")
+    _configure(spark, folder, parallelism, **settings)
+    keyed = key_by(_source(spark, folder), "k")
+    try:
+        _write(keyed.process(Running(), output=RUNNING, uid=uid), folder, name)
+    finally:
+        spark.conf.unset("spark.millpond.checkpoint.restore")
+        spark.conf.set("spark.millpond.state.backend", "heap")
+    return _rows(spark, folder, name)
+
+
+def two_operators(spark, folder):
+    """Start a query with two operators, in the block that allows it in classic sessions."""
+    _configure(spark, folder, 1)
+    first = key_by(_source(spark, folder), "k").process(Running(), output=RUNNING, uid="first")
+    second = key_by(_source(spark, folder), "k").process(Running(), output=RUNNING, uid="second")
+    with several_operators():
+        _write(first.union(second), folder)
+
+
+def start_from(spark, folder, parallelism, savepoint, name):
+    """The output of a query that starts from a savepoint."""
+    return stream(spark, folder, parallelism, name=name, checkpoint_restore=savepoint)
+
+
+def divide(spark, folder, parallelism):
+    """Rescale the query."""
+    _configure(spark, folder, parallelism)
+    rescale(spark, str(folder / "query" / "checkpoint"), parallelism)
+
+
+def figures(spark, folder):
+    """The rows that each subtask had in its last batch, by checkpoint and key groups."""
+    metrics = subtask_metrics(spark, str(folder / "query" / "checkpoint"))
+    return [(each.checkpoint_id, each.first_group, each.metrics["rows_in"]) for each in metrics]
+
+
+def listen(spark):
+    """Make a listener."""
+    MetricsListener(spark, print)
+
+
+def save(spark, folder, target):
+    """Write a savepoint, and what the data source reads of it and of the query."""
+    checkpoint = str(folder / "query" / "checkpoint")
+    create_savepoint(spark, checkpoint, target, snapshots=(folder / "snapshots").as_uri())
+    reader = spark.read.format("millpond").option("state", "sum")
+    saved = reader.load(str(target))
+    snapshots = (folder / "snapshots").as_uri()
+    live = reader.option("snapshots", snapshots).load(checkpoint)
+    return [sorted((row["key"], row["value"]) for row in df.collect()) for df in (saved, live)]
+
+
+class Alarm(mp.KeyedProcessFunction):
+    """Tells of a key once, when its timer fires."""
+
+    def __init__(self, by_clock):
+        self.by_clock = by_clock
+
+    def process_element(self, row, context):
+        timers = context.timer_service()
+        if self.by_clock:
+            timers.register_processing_time_timer(0)
+        else:
+            timers.register_event_time_timer(context.timestamp + 1)
+
+    def on_timer(self, timestamp, context):
+        yield (context.current_key,)
+
+
+def alarms(spark, folder, by_clock):
+    """The keys whose timers have fired, with batches without rows only where they end."""
+    _configure(spark, folder, 2)
+    df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    mode = "processing-time" if by_clock else "event-time"
+    spark.conf.set(NO_DATA, not by_clock)
+    try:
+        out = key_by(df, "k").process(
+            Alarm(by_clock), output="k string", uid="alarm", time_mode=mode
+        )
+        _write(out, folder)
+    finally:
+        spark.conf.unset(NO_DATA)
+    return _rows(spark, folder)
+
+
+def warned(spark, folder, time_mode):
+    """What the log says where an operator with timers is made, and batches without rows are on."""
+    _configure(spark, folder, 2)
+    df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    logging.getLogger("millpond.spark").addHandler(handler)
+    key_by(df, "k").process(Alarm(True), output="k string", uid="alarm", time_mode=time_mode)
+    logging.getLogger("millpond.spark").removeHandler(handler)
+    return said.getvalue()
+
+
+def windowed(spark, folder):
+    """Sums of windows."""
+    _configure(spark, folder, 2)
+    df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    stream = key_by(df, "k").window(windows.TumblingEventTimeWindows.of(10_000))
+    out = stream.process(
+        Count(), str, lambda row: row.k, output="k string, n bigint", uid="windows"
+    )
+    _write(out, folder)
+    return _rows(spark, folder)
+
+
+class Count(windows.ProcessWindowFunction):
+    """The number of a window's rows."""
+
+    def process(self, key, context, elements):
+        yield key, len(list(elements))
+
+
+class Greet(mp.KeyedBroadcastProcessFunction):
+    """Joins rows to the last rule."""
+
+    RULES = mp.MapStateDescriptor("rules", str, int)
+
+    def process_broadcast_element(self, row, context):
+        context.get_broadcast_state(self.RULES).put("rule", row.n)
+
+    def process_element(self, row, context):
+        yield row.k, context.get_broadcast_state(self.RULES).get("rule")
+
+
+def broadcast(spark, folder):
+    """Rows joined to a rule, in each batch of a query that hands them over as DataFrames."""
+    _configure(spark, folder, 2)
+    target = str(folder / "each")
+
+    def each(df, batch_id):
+        rules = df.sparkSession.createDataFrame([("rule", 7)], "k string, n bigint")
+        out = key_by(df, "k").connect(rules)
+        out = out.process(Greet(), output="k string, n bigint", uid="greet")
+        out.write.mode("append").parquet(target)
+
+    writer = _source(spark, folder).writeStream.foreachBatch(each).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(folder / "each-checkpoint")).start()
+    query.awaitTermination()
+    return sorted(map(tuple, spark.read.parquet(target).collect()))
+
+
+class Misspelling(Running):
+    def process_element(self, row, context):
+        yield row.k, row.m, 1  # fails: misspelt
+
+
+class Mistyping(Running):
+    def process_element(self, row, context):
+        if row.n < 0:
+            yield row.k, 0, 0
+        yield row.k, "one", 1  # fails: type
+
+
+def failing_batch(spark, function):
+    """Run a function that fails over rows that are not streaming."""
+    configure(spark, parallelism=2)
+    rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    key_by(rows, "k").process(function, output=RUNNING, uid="totals").collect()
+
+
+def without_keys(spark):
+    """Run a function over a row whose key is null."""
+    configure(spark, parallelism=2)
+    rows = spark.createDataFrame([(None, 1)], "k string, n bigint")
+    keyed = key_by(rows, "k")
+    keyed.process(Running(), output=RUNNING, uid="totals").collect()  # fails: null key
+
+
+def failing_stream(spark, folder, function, **settings):
+    """Run a streaming query that fails."""
+    _configure(spark, folder, 1, **settings)
+    _write(
+        key_by(_source(spark, folder), "k").process(function, output=RUNNING, uid="totals"), folder
+    )
+
+
+def failing_each(spark, folder, function):
+    """Run a query whose batches fail."""
+    _configure(spark, folder, 1)
+
+    def each(df, batch_id):
+        key_by(df, "k").process(function, output=RUNNING, uid="totals").collect()  # fails: each
+
+    writer = _source(spark, folder).writeStream.foreachBatch(each).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(folder / "each-checkpoint")).start()
+    query.awaitTermination()
+
+
+def nowhere(spark, folder):
+    """Run a streaming query whose snapshots can go nowhere."""
+    _configure(spark, folder, 1)
+    spark.conf.set("spark.millpond.checkpoint.dir", "file:/proc/nowhere")
+    keyed = key_by(_source(spark, folder), "k")
+    _write(keyed.process(Running(), output=RUNNING, uid="totals"), folder)  # fails: nowhere

@@ -1,0 +1,142 @@
+"""The retail job on a standalone cluster: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import pyspark
+import pytest
+from retail_runs import PATIENCE_S, Job, check_output, last
+
+pytestmark = pytest.mark.spark
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+
+
+class Daemon:
+    """A process of Spark's, with its log."""
+
+    def __init__(self, log, name, *arguments, **environment):
+        self.log = log
+        command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *arguments]
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [*command, "--host", "127.0.0.1", "--webui-port", "0"],
+                stdout=out, stderr=out, start_new_session=True,
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            )  # fmt: skip
+
+    def says(self, pattern):
+        """Wait for a line of the log."""
+        for _ in range(PATIENCE_S * 20):
+            found = re.search(pattern, self.log.read_text(errors="replace"))
+            if found:
+                return found[1]
+            try:
+                self.process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            break
+        pytest.fail(f"no {pattern!r}:\n{self.log.read_text(errors='replace')[-4000:]}")
+
+    def stop(self):
+        """SIGKILL it; what it has started goes with it, but not at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def cluster(root):
+    """A master and two workers of one core; yields the master's URL and the workers."""
+    disks = ",".join(str(root / f"disk{number}") for number in (1, 2))
+    with ExitStack() as running:
+        master = Daemon(root / "master.log", "master.Master", "--port", "0")
+        running.callback(master.stop)
+        url = master.says(r"Starting Spark master at (spark://\S+)")
+        workers = []
+        for number in (1, 2):
+            worker = Daemon(
+                root / f"worker{number}.log", "worker.Worker", url, "--cores", "1",
+                "--memory", "1g", "--work-dir", str(root / f"work{number}"),
+                SPARK_LOCAL_DIRS=disks,
+            )  # fmt: skip
+            running.callback(worker.stop)
+            workers.append(worker)
+        for worker in workers:
+            worker.says("Successfully registered with (master)")
+        yield url, workers
+
+
+def executors(workers):
+    """The process ids of all executors that workers have started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        ours = int(parent) in {worker.process.pid for worker in workers}
+        if ours and b"CoarseGrainedExecutorBackend" in command:
+            found.append(int(entry.name))
+    return found
+
+
+def owners(root):
+    """The executors that have signed local directories, by directory."""
+    signed = root.glob("disk*/spark-*/executor-*/blockmgr-*/millpond-*/owner.json")
+    return {file.parent: json.loads(file.read_text())["pid"] for file in signed}
+
+
+def sales(folder):
+    """Generated rows in files as the real ones are; returns what the job must write of them."""
+    draw = random.Random(7)
+    folder.mkdir()
+    lines, totals = Counter(), {}
+    head = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
+    for number in range(24):
+        rows = []
+        for at in range(100):
+            customer = str(draw.randrange(12000, 12040)) if draw.random() < 0.9 else ""
+            stock, quantity = f"S{draw.randrange(30)}", draw.randrange(-5, 50)
+            price = Decimal(draw.randrange(1, 9999)) / 1000
+            invoice = f"{number:03d}{at // 5:02d}"
+            date = f"2011-01-{number + 1:02d} 10:00:00"
+            rows.append(f"{invoice},{stock},thing,{quantity},{date},{price},{customer},Malta")
+            lines[customer or None, invoice, stock, quantity] += 1
+            if customer:
+                count, spent = totals.get(customer, (0, Decimal(0)))
+                totals[customer] = (count + 1, spent + quantity * price)
+        (folder / f"{number:04d}.csv").write_text("\n".join([head, *rows, ""]))
+    return lines, totals
+
+
+def test_rescaled_and_an_executor_killed_it_is_exact(spark, tmp_path):
+    """What it left on the disks is removed by the next one, and the output is exact."""
+    lines, totals = sales(tmp_path / "data")
+    with cluster(tmp_path) as (url, workers):
+        few = ["--master", url, "--files", "2"]
+        job = Job("rocksdb", tmp_path, tmp_path / "data", *few)
+        job.wait_in_batch(2)
+        killed = next(pid for pid in executors(workers) if pid in owners(tmp_path).values())
+        os.kill(killed, signal.SIGKILL)
+        at = last(tmp_path, "commits")
+        job.wait_until(lambda: last(tmp_path, "commits") >= at + 2, "batches after the kill")
+        job.wait_until(
+            lambda: killed not in owners(tmp_path).values(), "the killed executor's copies to go"
+        )
+        assert set(owners(tmp_path).values()) <= set(executors(workers))
+        job.kill()
+        job = Job(
+            "rocksdb", tmp_path, tmp_path / "data", *few, "--parallelism", "3", "--to-the-end"
+        )
+        job.finish()
+    check_output(spark, [tmp_path], (lines, totals, {}))

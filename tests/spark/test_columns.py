@@ -1,0 +1,329 @@
+"""Columns on Spark: by any name, as keys by what Spark resolves, moments in any time zone."""
+
+import datetime as dt
+import random
+from contextlib import contextmanager
+from zoneinfo import ZoneInfo
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.spark import key_by
+from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.choosing import choose
+from millpond.spark.columns import quoted
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructType
+
+pytestmark = pytest.mark.spark
+
+ODD = ["order id", "1a", "class", "a.b", "`q`", "count", "asDict", "_1", "_fields", "k"]
+
+
+class Told(mp.KeyedProcessFunction):
+    """Tells what a row gives by all its columns' names, and the struct in it by its fields'."""
+
+    def process_element(self, row, context):
+        by_name = [row[name] for name in row._fields if name != "s"]
+        yield repr(context.current_key), repr(by_name), row["s"]["x y"], repr(row.asDict(True)["s"])
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    """Two rows of columns of odd names, and of structs."""
+    schema = StructType()
+    for name in ODD[:-1]:
+        schema = schema.add(name, LongType())
+    inner = StructType().add("x y", LongType()).add("K", StringType())
+    schema = schema.add("k", StringType()).add("s", inner)
+    values = tuple(range(9))
+    return spark.createDataFrame([(*values, "A", (1, "u")), (*values, "a", (2, "v"))], schema)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["K"], {"'A'", "'a'"}),
+        (["`order id`", "a.b"], {"Row(order id=0, a.b=3)"}),
+        (["s.k"], {"'u'", "'v'"}),
+        (
+            lambda: [F.lower("k").alias("low"), "s.`x y`"],
+            {"Row(low='a', x y=1)", "Row(low='a', x y=2)"},
+        ),
+    ],
+)
+def test_rows_and_keys_of_any_names(rows, job_conf, keys, expected):
+    """Columns are there by their names; keys are what Spark takes them for, and no columns more."""
+    job_conf(state_backend="heap", parallelism=2)
+    schema = "key string, row string, x bigint, s string"
+    keys = keys() if callable(keys) else keys
+    told = key_by(rows, *keys).process(Told(), output=schema, uid="told").collect()
+    assert {row.key for row in told} == expected
+    assert sorted((row.row, row.x, row.s) for row in told) == [
+        ("[0, 1, 2, 3, 4, 5, 6, 7, 8, 'A']", 1, "{'x y': 1, 'K': 'u'}"),
+        ("[0, 1, 2, 3, 4, 5, 6, 7, 8, 'a']", 2, "{'x y': 2, 'K': 'v'}"),
+    ]
+
+
+@contextmanager
+def case_sensitive(spark, value):
+    """The session's setting, for a while."""
+    spark.conf.set("spark.sql.caseSensitive", value)
+    try:
+        yield
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_names_are_resolved_as_spark_does(spark, rows):
+    """Case by the session's setting; back-quotes, fields of structs; positions where there are."""
+    quoted = {"`a.b`": "a.b", "```q```": "`q`", "`order id`": "order id"}
+    for given, name in {
+        **{name: name for name in ODD},
+        **quoted,
+        "K": "k",
+        "COUNT": "count",
+    }.items():
+        (choice,) = choose(rows, "keys", given, "key_by")
+        assert (choice.field.name, choice.position) == (name, rows.columns.index(name))
+    for given in ["s.K", "S.k", F.col("k"), F.lower("k"), F.lit(1)]:
+        (choice,) = choose(rows, "keys", given, "key_by")
+        assert choice.position is None
+    with case_sensitive(spark, "true"), pytest.raises(errors.ConfigError, match="mean 'k'"):
+        choose(rows, "keys", "K", "key_by")
+    both = spark.range(1).selectExpr("'a' AS k", "'b' AS K")
+    with pytest.raises(errors.ConfigError, match="K: is ambiguous, .* the columns k, K"):
+        key_by(both, "K")
+    with case_sensitive(spark, "true"):
+        assert choose(both, "keys", "K", "key_by")[0].position == 1
+
+
+NAMES = ["k", "K", "a", "b", "x y", "a.b", "`q`", "1", "é", "É", "σ", "ς", "Σ"]
+
+
+def drawn_frame(spark, draw):
+    """A row of columns of odd names, some of them structs; each value stands once in it."""
+    columns, values = [], iter(range(100))
+    for _ in range(draw.randint(1, 5)):
+        fields = [f"{next(values)}L AS {quoted(name)}" for name in draw.sample(NAMES, 3)]
+        value = f"struct({', '.join(fields)})" if draw.random() < 0.4 else f"{next(values)}L"
+        columns.append(f"{value} AS {quoted(draw.choice(NAMES))}")
+    return spark.sql(f"SELECT {', '.join(columns)}")
+
+
+def drawn_name(draw):
+    """A name of one part or several, some of them in back-quotes."""
+    parts = [draw.choice(NAMES) for _ in range(draw.choice([1, 1, 2, 3]))]
+    return ".".join(quoted(part) if draw.random() < 0.5 else part for part in parts)
+
+
+def value_of(df, column):
+    """The value of a column in the only row; None where Spark finds no such column."""
+    try:
+        return repr(df.select(column).collect()[0][0])
+    except PySparkException:
+        return None
+
+
+def resolve_any(spark, seed, frames, names):
+    """Choose generated names in generated rows, with and without regard to case."""
+    draw = random.Random(seed)
+    for number in range(frames):
+        with case_sensitive(spark, str(number % 2 == 0).lower()):
+            df = drawn_frame(spark, draw)
+            for name in [drawn_name(draw) for _ in range(names)]:
+                expected = value_of(df, F.col(name))
+                if expected is None:
+                    expected = value_of(df, F.col(quoted(name)))
+                try:
+                    (choice,) = choose(df, "keys", name, "key_by")
+                    found = value_of(df, choice.column)
+                    assert found is not None
+                except errors.ConfigError:
+                    found = None
+                assert found == expected, (df.schema.simpleString(), name)
+
+
+def test_any_name_is_resolved_as_spark_does(spark):
+    """Generated names in generated rows: what Spark finds is found, what it refuses refused."""
+    resolve_any(spark, seed=1, frames=4, names=10)
+
+
+@pytest.mark.soak
+def test_any_name_is_resolved_as_spark_does_at_length(spark):
+    """The same over many more."""
+    resolve_any(spark, seed=2, frames=40, names=20)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("ordr id", "no such column.* Did you mean 'order id'"),
+        ("s.z", "s.z: there is no such column"),
+        ("a`b", "no such column"),
+        ("s.", "no such column"),
+        ("", "no such column"),
+        ("*", "no such column"),
+        (lambda: F.col("zz"), "not a column of these rows: .*zz"),
+        (lambda: F.col("s.*"), "expected one column, got 2"),
+        (lambda: F.sum("count"), "not a column of these rows"),
+        (7, "expected a column's name or a Column, got int 7"),
+        (["k"], "expected a column's name or a Column, got list"),
+        ("s", "a struct.* column cannot be a key"),
+    ],
+)
+def test_what_cannot_be_a_key(rows, given, message):
+    """Our error names it and says what is wrong, whatever it is."""
+    with pytest.raises(errors.ConfigError, match=message):
+        key_by(rows, given() if callable(given) else given)
+
+
+def test_two_keys_of_one_name(rows):
+    """A key has its names: they tell its parts apart in state and savepoints."""
+    with pytest.raises(errors.ConfigError, match="K: two keys have this name: give one another"):
+        key_by(rows, "s.K", F.upper("k").alias("K"))
+
+
+class Order(mp.KeyedProcessFunction):
+    """Yields the rows' names in the order they come, with their event time."""
+
+    def process_element(self, row, context):
+        yield row.k, context.timestamp
+
+
+def test_order_and_event_time_by_columns(spark, job_conf):
+    """What orders and dates rows may be an expression or a field of a struct."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = spark.createDataFrame(
+        [("a", 1, (5,)), ("b", 3, (6,)), ("c", 2, (7,))], "k string, n int, s struct<ms: bigint>"
+    )
+    out = key_by(df, F.lit(1).alias("one")).process(
+        Order(),
+        output="k string, at bigint",
+        uid="order",
+        order_by=[-F.col("n"), "s.ms"],
+        event_time=F.timestamp_millis("s.ms"),
+    )
+    assert list(map(tuple, out.collect())) == [("b", 6), ("c", 7), ("a", 5)]
+    with pytest.raises(errors.ConfigError, match="is not a timestamp column"):
+        key_by(df, "k").process(Order(), output="k string", uid="order", event_time="s.ms")
+
+
+def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
+    """A further column costs six calls or so in all; thirty each way took seconds for a thousand."""
+    job_conf(state_backend="heap", parallelism=1)
+    client = spark.sparkContext._gateway._gateway_client
+    send, calls = client.send_command, []
+    monkeypatch.setattr(client, "send_command", lambda *a, **k: calls.append(1) or send(*a, **k))
+
+    def cost(width):
+        columns = [(f"c{at}", ("bigint", "double", "string")[at % 3]) for at in range(width)]
+        df = spark.range(1).selectExpr(*(f"cast(id as {kind}) {name}" for name, kind in columns))
+        schema = ", ".join(f"{name} {kind}" for name, kind in columns)
+        keyed = key_by(df, "c0")
+        calls.clear()
+        keyed.process(Told(), output=schema, uid="wide")
+        return len(calls)
+
+    cost(10)
+    assert cost(130) - cost(30) < 100 * 8
+
+
+def test_rows_of_plain_names_take_few_steps(spark):
+    """Beside the user's own, one before the function and one after it: each is analysed anew."""
+
+    def steps(df):
+        out = key_by(df, df.columns[0]).process(Told(), output=df.schema, uid="steps")
+        return out._jdf.queryExecution().analyzed().toString().count("Project [")
+
+    assert steps(spark.range(1).selectExpr("id AS `a.b`", "'x' AS `class`")) == 3
+    assert steps(spark.range(1).selectExpr("id AS a", "'x' AS `é`")) == 4
+
+
+NEW_YORK = ZoneInfo("America/New_York")
+MOMENTS = [
+    dt.datetime(2024, 3, 10, 6, 59, 59, 999999, dt.UTC),  # the clock is put forward after it
+    dt.datetime(2024, 3, 10, 7, 0, tzinfo=dt.UTC),
+    dt.datetime(2024, 11, 3, 5, 30, tzinfo=dt.UTC),  # half past one, the first time
+    dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),  # and the second
+]
+WALLS = [
+    dt.datetime(2024, 3, 10, 2, 30),  # New York has no such time
+    dt.datetime(2024, 11, 3, 1, 30),  # New York has it twice
+]
+
+
+class Moments(mp.KeyedProcessFunction):
+    """Yields the moments in all forms that there are, and what came."""
+
+    def process_element(self, row, context):
+        t, wall = row.t, row.wall
+        yield t, wall, f"{t!r} {wall!r} {context.current_key!r}"
+        yield t.astimezone(NEW_YORK), wall, "in New York"
+        yield t.replace(tzinfo=None), wall, "naive"
+
+
+def test_moments_in_a_session_of_new_york(spark, job_conf):
+    """A timestamp comes in UTC, a naive one that is yielded means UTC; wall clocks stay as read."""
+    assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    job_conf(state_backend="heap", parallelism=2)
+    pairs = [(moment, wall) for moment in MOMENTS for wall in WALLS]
+    df = spark.range(len(pairs)).select(
+        F.element_at(
+            F.array(*(F.timestamp_micros(F.lit(micros(m)).cast("bigint")) for m, _ in pairs)),
+            (F.col("id") + 1).cast("int"),
+        ).alias("t"),
+        F.element_at(
+            F.array(*(F.expr(f"timestamp_ntz'{w}'") for _, w in pairs)),
+            (F.col("id") + 1).cast("int"),
+        ).alias("wall"),
+    )
+    schema = "t timestamp, wall timestamp_ntz, told string"
+    out = key_by(df, "t").process(Moments(), output=schema, uid="moments")
+    read = out.select(F.unix_micros("t"), F.col("wall").cast("string"), "told").collect()
+    forms = ["in New York", "naive"]
+    expected = [
+        (micros(moment), str(wall), told)
+        for moment, wall in pairs
+        for told in (f"{moment!r} {wall!r} {moment!r}", *forms)
+    ]
+    assert sorted(map(tuple, read)) == sorted(expected)
+
+
+ZONES = ["UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "Africa/Monrovia", "+13:45"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("zone", ZONES)
+def test_moments_in_sessions_of_any_zone(spark, zone):
+    """Generated moments and clocks of all years come as they are, and go back so."""
+    draw = random.Random(zone)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        spans = [(-62_135_596_800, 253_402_300_799), (1_690_000_000, 1_750_000_000)]
+        given = [draw.randint(*spans[at % 2]) * 10**6 + draw.randrange(10**6) for at in range(200)]
+        pairs = [(n, dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=n)) for n in given]
+        rows = [f"(timestamp_micros({number}), timestamp_ntz'{clock}')" for number, clock in pairs]
+        df = spark.sql(f"SELECT * FROM VALUES {', '.join(rows)} AS rows(t, wall)")
+        codec = RowCodec.of(df.schema)
+        found = list(codec.rows(codec.decode(codec.encoded(df).toPandas())))
+        assert [(micros(row.t), row.wall) for row in found] == pairs
+        packed = spark.createDataFrame(codec.pack(found, "op"), codec.output_schema())
+        back = codec.restored(packed).select(F.unix_micros("t"), F.col("wall").cast("string"))
+        expected = [(number, spark_s_text(clock)) for number, clock in pairs]
+        assert list(map(tuple, back.collect())) == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def spark_s_text(clock):
+    """A time as Spark's cast writes it: without zeros at the end of its fraction."""
+    whole, _, fraction = clock.isoformat(" ", "microseconds").partition(".")
+    return f"{whole}.{fraction.rstrip('0')}".rstrip(".")
+
+
+def micros(moment):
+    """Microseconds since 1970."""
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)

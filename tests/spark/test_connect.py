@@ -1,0 +1,257 @@
+"""Spark Connect: what users do in a classic session, by a client of a real server on loopback."""
+
+import json
+import re
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import connect_jobs as jobs
+import pytest
+from failing import mark
+from millpond import errors
+from retail_runs import PATIENCE_S
+
+pytestmark = pytest.mark.spark
+KEYS = [f"k{number}" for number in range(12)]
+
+
+def process(begin, *args):
+    """A process of its own that runs jobs: pyspark is of one kind in each."""
+    return ProcessPoolExecutor(1, get_context("spawn"), begin, args)
+
+
+def ask(pool, job, *args, **named):
+    """The result of a job in such a process."""
+    return pool.submit(jobs.run, job, *args, **named).result(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Runs jobs in the server's own classic session."""
+    with process(jobs.serve, str(tmp_path_factory.mktemp("warehouse"))) as pool:
+        yield partial(ask, pool)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """Runs jobs over Spark Connect."""
+    with process(jobs.connect, f"sc://127.0.0.1:{server(jobs.port)}") as pool:
+        yield partial(ask, pool)
+
+
+def give(folder, number):
+    """A row for each key, which makes a batch."""
+    jobs.add(folder, *({"k": key, "n": number} for key in KEYS))
+
+
+@pytest.fixture(scope="module")
+def stopped(client, tmp_path_factory):
+    """The folder of a query that has run one batch; what is left of a test does not harm others."""
+    folder = tmp_path_factory.mktemp("stopped")
+    give(folder, 1)
+    assert client(jobs.stream, folder, 2) == sums(1)
+    return folder
+
+
+def sums(rounds):
+    """The running sums after so many such batches."""
+    return sorted((key, n, n * (n + 1) // 2) for key in KEYS for n in range(1, rounds + 1))
+
+
+def test_the_server_listens_on_loopback_alone(server, client):
+    """With the binding address of the docs nobody else reaches the server."""
+    found = server(jobs.listening)
+    assert server(jobs.port) in {number for _, number in found}
+    assert {address for address, _ in found} <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+        "00000000000000000000000001000000",
+    }
+
+
+def test_everyday_use(server, client, tmp_path):
+    """The blocks of the page of everyday use that are for Spark Connect run as they stand."""
+    client(jobs.page, f"sc://127.0.0.1:{server(jobs.port)}", tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_rows_that_are_not_streaming(client, mode):
+    """A DataFrame is processed by a function that only the client knows."""
+    assert client(jobs.batch, mode) == [("a", 1), ("a", 3), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (jobs.unshippable, "Locked cannot be pickled for the workers"),
+        (jobs.unnumbered, "spark.millpond.parallelism"),
+        (jobs.listen, "subtask_metrics(spark, checkpoint)"),
+    ],
+)
+def test_what_is_refused_in_the_client(client, job, said):
+    """It is refused by the call itself, with a reason."""
+    error, text = client(job)
+    assert error is errors.ConfigError
+    assert said in text
+
+
+def test_restarts_and_rescales(client, server, tmp_path):
+    """A query goes on where it stopped; another division wants the command that it names.
+
+    A classic session takes the query over without a command, and gives it back.
+    """
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    give(tmp_path, 1)
+    assert client(jobs.stream, tmp_path, 2) == sums(1)
+    give(tmp_path, 2)
+    assert client(jobs.stream, tmp_path, 2) == sums(2)
+    give(tmp_path, 3)
+    name, text = client(jobs.stream, tmp_path, 3)
+    assert name == "StreamingQueryException"
+    command = re.search(r"run: millpond (.*--parallelism 3)", text)[1].split()
+    command[command.index("CHECKPOINT_LOCATION")] = checkpoint
+    millpond = Path(sys.executable).with_name("millpond")
+    said = subprocess.run([millpond, *command, "--json"], check=True, capture_output=True)
+    (row,) = json.loads(said.stdout)
+    assert row == {"operator": "running", "subtasks": 3, "after_batch": 1, "sources": 2}
+    assert client(jobs.stream, tmp_path, 3) == sums(3)
+    assert {row[:2] for row in client(jobs.figures, tmp_path)} == {(3, 0), (3, 43), (3, 86)}
+    give(tmp_path, 4)
+    assert server(jobs.stream, tmp_path, 2) == sums(4)
+    give(tmp_path, 5)
+    assert client(jobs.stream, tmp_path, 2) == sums(5)
+
+
+def test_divisions(client, tmp_path):
+    """State follows its key groups up and down, each time after a call of ``rescale``."""
+    for rounds, parallelism in enumerate((2, 4, 1), start=1):
+        give(tmp_path, rounds)
+        if rounds > 1:
+            assert client(jobs.divide, tmp_path, parallelism) is None
+        assert client(jobs.stream, tmp_path, parallelism, state_backend="rocksdb") == sums(rounds)
+
+
+def test_operators_keep_their_uids(client, stopped):
+    """State of another uid is refused, with what to do."""
+    give(stopped, 2)
+    _, text = client(jobs.stream, stopped, 2, uid="other")
+    assert "state of 'running', but the query's operators are 'other'" in text
+
+
+def test_savepoints(client, stopped, tmp_path):
+    """A savepoint is written and read over Spark Connect, and another query starts from it."""
+    expected = [(key, 1) for key in sorted(KEYS)]
+    savepoint = str(tmp_path / "savepoint")
+    assert client(jobs.save, stopped, savepoint) == [expected, expected]
+    give(tmp_path, 2)
+    rows = client(jobs.start_from, tmp_path, 3, savepoint, "second")
+    assert rows == [(key, 2, 3) for key in sorted(KEYS)]
+
+
+def test_metrics(client, stopped):
+    """Subtasks' metrics are read over Spark Connect."""
+    assert [row[:2] for row in client(jobs.figures, stopped)] == [(1, 0), (1, 64)]
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_timers(client, tmp_path, by_clock):
+    """Timers fire in the batches that follow, and the query ends."""
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
+    jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:01:00"})
+    jobs.add(tmp_path, {"k": "c", "at": "2024-01-01 00:02:00"})
+    fired = client(jobs.alarms, tmp_path, by_clock)
+    assert {("a",), ("b",)} <= set(fired)
+
+
+def test_a_query_that_might_not_end(client, tmp_path):
+    """With processing-time timers the log says what ``availableNow`` needs; else it says nothing."""
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
+    said = client(jobs.warned, tmp_path, "processing-time")
+    assert (
+        "ends only where the session has spark.sql.streaming.noDataMicroBatches.enabled=false"
+        in said
+    )
+    assert client(jobs.warned, tmp_path, "event-time") == ""
+
+
+def test_windows(client, tmp_path):
+    """Windows fire when the watermark has passed them."""
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:01"})
+    jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:02:00"})
+    assert client(jobs.windowed, tmp_path) == [("a", 2)]
+
+
+def test_broadcast_in_foreach_batch(client, tmp_path):
+    """A function that gets batches as DataFrames may key them, and connect others."""
+    give(tmp_path, 1)
+    assert client(jobs.broadcast, tmp_path) == [(key, 7) for key in sorted(KEYS)]
+
+
+def test_two_operators_in_a_query(client, tmp_path):
+    """Spark's refusal of two operators is told as ours, and says that it cannot be lifted here."""
+    give(tmp_path, 1)
+    kind, said = client(jobs.two_operators, tmp_path)
+    assert kind is errors.SeveralOperatorsError
+    assert "Over Spark Connect this cannot be allowed" in said
+
+
+ROW = r"Operator 'totals', subtask \d, key 'a', row Row\(k='a', n=1\): "
+FAILURES = {
+    "batch": (jobs.failing_batch, jobs.Misspelling(), "misspelt"),
+    "a type": (jobs.failing_batch, jobs.Mistyping(), "type"),
+    "a stream": (jobs.failing_stream, jobs.Misspelling(), "misspelt"),
+}
+SAID = {
+    "misspelt": r"Misspelling.process_element failed \(PLACE\): AttributeError: .* no column 'm'",
+    "type": r"Mistyping.process_element failed \(PLACE\): output column 'rows' is declared int, "
+    "the function yielded str 'one'",
+}
+
+
+def pattern(said, name):
+    """What is to be said, with the place of a mark among the jobs."""
+    place = f"{jobs.__file__}, line {mark(name, jobs.__file__)}"
+    return said.replace("PLACE", re.escape(place))
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_failures_are_told_in_the_client(client, tmp_path, case):
+    """Operator, key, row, the user's error and its line come first, then the user's frames."""
+    job, function, name = FAILURES[case]
+    jobs.add(tmp_path, {"k": "a", "n": 1})
+    _, said = client(job, *((tmp_path,) if job is not jobs.failing_batch else ()), function)
+    head = said.partition("Traceback (most recent call last):")[0].splitlines()
+    # Of a DataFrame Spark's client puts an empty line and a heading of its own before.
+    assert len(head) <= (1 if case == "a stream" else 4), said
+    assert re.search(ROW + pattern(SAID[name], name), head[-1]), said
+    users = said.partition("\nBehind it, in Millpond:\n")[0]
+    assert f'File "{jobs.__file__}", line {mark(name, jobs.__file__)}, in process_element' in users
+    assert "/millpond/" not in users
+
+
+def test_failures_in_foreach_batch_are_told_in_the_client(client, tmp_path):
+    """Spark's client tells the way to the action that failed, and the sentence at its end."""
+    jobs.add(tmp_path, {"k": "a", "n": 1})
+    _, said = client(jobs.failing_each, tmp_path, jobs.Mistyping())
+    way, _, rest = said.partition("millpond.errors.functions.UserFunctionError: ")
+    assert "Found error inside foreachBatch Python process" in way.splitlines()[0], said
+    assert f'File "{jobs.__file__}", line {mark("each", jobs.__file__)}, in each' in way, said
+    assert re.match(ROW + pattern(SAID["type"], "type"), rest), said
+    assert "/millpond/" not in way
+
+
+def test_a_null_key_and_no_directory_name_the_operators_line(client, tmp_path):
+    """Where no line of the function's has failed, that of the ``process`` call is told."""
+    _, said = client(jobs.without_keys)
+    at = pattern(r"\(the operator is made at PLACE\)", "null key")
+    assert re.search(r"the key \(k\) of this row is null: .*" + at, said), said
+    jobs.add(tmp_path, {"k": "a", "n": 1})
+    _, said = client(jobs.nowhere, tmp_path)
+    at = pattern(r"\(the operator is made at PLACE\)", "nowhere")
+    first = said.splitlines()[0]
+    assert re.search(r"spark\.millpond\.checkpoint\.dir: .*/proc/nowhere.*" + at, first), said

@@ -1,0 +1,41 @@
+"""Where local copies lie: in all directories that Spark, YARN or Kubernetes give an executor."""
+
+import json
+
+import pytest
+from millpond_conformance.processes import in_a_child
+
+SESSION = """
+import json, sys
+from millpond.spark.worker.copy_directories import place_of_copy
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for key, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(key, value)
+session = builder.getOrCreate()
+
+def places(_):
+    return [str(place_of_copy(f"query/uid/copy-{number}")) for number in range(20)]
+
+print(json.dumps(session.sparkContext.parallelize([0], 1).map(places).first()))
+session.stop()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.parametrize("given_by", ["spark.local.dir", "SPARK_LOCAL_DIRS", "LOCAL_DIRS"])
+def test_all_directories_of_an_executor_are_used(tmp_path, given_by):
+    """By configuration, by the environment as on Kubernetes and standalone workers, and by YARN."""
+    both = [tmp_path / "one", tmp_path / "two"]
+    named = ",".join(map(str, both))
+    variables = {"LOCAL_DIRS": {"CONTAINER_ID": "container_1"}}.get(given_by, {})
+    configured = {given_by: named} if given_by == "spark.local.dir" else {}
+    variables = variables if configured else {**variables, given_by: named}
+    child = in_a_child(SESSION, json.dumps(configured), variables=variables, timeout=200)
+    assert child.returncode == 0, child.stderr
+    places = json.loads(child.stdout.splitlines()[-1])
+    found = [sum(place.startswith(f"{root}/") for place in places) for root in both]
+    assert sum(found) == len(places)
+    assert min(found) > 0

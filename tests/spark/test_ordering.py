@@ -1,0 +1,213 @@
+"""``order_by`` on the worker: in order, without loss, in memory that the batch does not decide."""
+
+import random
+
+import attrs
+import millpond as mp
+import numpy as np
+import pandas as pd
+import pytest
+from millpond.runtime import SubtaskInfo
+from millpond.spark.carriers.frames import nulls_first
+from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.worker import ordering
+from millpond.spark.worker.ordering import in_order
+from millpond.spark.worker.runner import SubtaskRunner
+from millpond_conformance.processes import in_a_child
+from operator_plans import plan_of
+from pyspark.sql.types import LongType, StringType, StructType
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Runs of 100 rows, chunks of 7, frames of 11."""
+    monkeypatch.setattr(ordering, "_RUN_ROWS", 100)
+    monkeypatch.setattr(ordering, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(ordering, "_FRAME_ROWS", 11)
+
+
+def made(rows):
+    """A frame as Spark hands one over: numbers, and objects that may be null."""
+    names = ["number", "text", "raw", "flag", "real"]
+    frame = pd.DataFrame(rows, columns=names)
+    return frame.astype({"text": object, "raw": object})
+
+
+def some_rows(count, seed):
+    randoms = random.Random(seed)
+    return [
+        (
+            randoms.choice([2**53 + 1, -(2**63), place]),
+            randoms.choice([None, "", "\0é", f"t{place}"]),
+            randoms.choice([None, b"", b"\xff\0"]),
+            randoms.random() < 0.5,
+            randoms.choice([0.5, NAN, float("inf")]),
+        )
+        for place in range(count)
+    ]
+
+
+def by_number(frame):
+    return [number // 10 for number in frame["number"].tolist()]
+
+
+@pytest.mark.parametrize("counts", [[], [0], [5], [0, 60, 40], [99, 2], [130, 0, 1, 250, 100]])
+def test_rows_are_sorted_and_stay_as_they_are(small, counts):
+    """However many rows come in however many frames, it is Python's own stable sort of them."""
+    frames = [made(some_rows(count, seed)) for seed, count in enumerate(counts)]
+    found = list(in_order(iter(frames), by_number))
+    assert all(0 < len(frame) <= 11 for frame in found)
+    rows = [row for frame in frames for row in frame.to_dict("records")]
+    rows.sort(key=lambda row: row["number"] // 10)
+    assert [repr(row) for frame in found for row in frame.to_dict("records")] == list(
+        map(repr, rows)
+    )
+
+
+def test_a_column_of_nulls_alone(small):
+    """A run in which a column has no value is read back as it was."""
+    frames = [made([(n, text, None, True, 1.0) for n in range(100)]) for text in (None, "x")]
+    found = [row for frame in in_order(iter(frames), by_number) for row in frame["text"].tolist()]
+    assert (found.count(None), found.count("x"), len(found)) == (100, 100, 200)
+
+
+class Live:
+    """A key that counts how many of its kind are in memory."""
+
+    now = most = 0
+
+    def __init__(self, number):
+        self.number = number
+        Live.now += 1
+        Live.most = max(Live.most, Live.now)
+
+    def __del__(self):
+        Live.now -= 1
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+
+def test_memory_follows_the_run_not_the_batch(small):
+    """Of a batch of 2,000 rows those of a run, or a chunk of each, are in memory at a time."""
+    mixed = [(n * 7919 % 2_000, None, None, True, 0.0) for n in range(2_000)]
+    frames = (made(mixed[start : start + 50]) for start in range(0, 2_000, 50))
+    ordered = in_order(frames, lambda frame: list(map(Live, frame["number"].tolist())))
+    numbers = [number for frame in ordered for number in frame["number"].tolist()]
+    assert numbers == list(range(2_000))
+    runs = 20
+    assert Live.most <= max(100, runs * (7 + 2) + 11)
+
+
+def test_nulls_come_first_and_nan_last():
+    """As Spark sorts; NaN, which no comparison knows, does not spoil the order of the others."""
+    assert sorted([2.0, NAN, None, 1.0, NAN, 0.5], key=nulls_first)[:4] == [None, 0.5, 1.0, 2.0]
+
+
+class Seen(mp.KeyedProcessFunction):
+    """Yields each row as it comes."""
+
+    def process_element(self, row, context):
+        yield tuple(row)
+
+
+@pytest.mark.parametrize("count", [30, 450])
+def test_a_subtask_hands_out_rows_in_their_order(small, count):
+    """In one run or in several: by number, nulls first, then by text; all values as they came."""
+    schema = StructType().add("k", StringType()).add("n", LongType()).add("s", StringType())
+    plan = plan_of("seen", Seen(), schema, mp.Config({}), "heap")
+    plan = attrs.evolve(plan, order_by=(1, 2), output=plan.rows)
+    randoms = random.Random(count)
+    rows = [
+        (f"k{at % 3}", randoms.choice([None, 1, 2**60 + at % 5]), randoms.choice("abc"))
+        for at in range(count)
+    ]
+    frames = (carried(rows[start : start + 40]) for start in range(0, count, 40))
+    with (
+        mp.open_keyed_backend("heap", key_type=str, max_parallelism=1) as backend,
+        mp.open_operator_backend() as operator_state,
+    ):
+        runner = SubtaskRunner(plan, SubtaskInfo("seen", 0, 1, 1), backend, operator_state)
+        packed = pd.concat(runner.run(frames, None))
+    found = list(zip(*plan.rows.decode(packed), strict=True))
+    assert found == sorted(rows, key=lambda row: (nulls_first(row[1]), row[2]))
+
+
+def carried(rows):
+    """Rows as they reach a worker: the number's nulls are in the mask."""
+    frame = pd.DataFrame(rows, columns=["c0", "c1", "c2"])
+    nulls = frame["c1"].isna()
+    numbers = [0 if row[1] is None else row[1] for row in rows]
+    return pd.DataFrame(
+        {
+            "c0": frame["c0"],
+            "c1": np.array(numbers, dtype=np.int64),
+            "c2": frame["c2"],
+            "nulls0": np.where(nulls, 2, 0).astype(np.int64),
+            GROUP_COLUMN: np.zeros(len(rows), dtype=np.int32),
+        }
+    )
+
+
+MEASURED = """
+import resource, sys
+import attrs
+import millpond as mp
+import numpy as np
+import pandas as pd
+from millpond.runtime import SubtaskInfo
+from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.worker.runner import SubtaskRunner, collector_paused
+from operator_plans import plan_of
+from pyspark.sql.types import LongType, StringType, StructType
+
+ROWS, FRAME_ROWS = 2_000_000, 50_000
+
+class Number(mp.KeyedProcessFunction):
+    def process_element(self, row, context):
+        yield row.n, row.n, None
+
+def frames():
+    draw = np.random.default_rng(1)
+    fixed = {"nulls0": np.zeros(FRAME_ROWS, int), GROUP_COLUMN: np.zeros(FRAME_ROWS, np.int32)}
+    for _ in range(ROWS // FRAME_ROWS):
+        numbers = draw.integers(0, 1 << 60, FRAME_ROWS)
+        texts = np.array([f"text {number:030d}" for number in numbers.tolist()], object)
+        yield pd.DataFrame({"c0": numbers % 1000, "c1": numbers, "c2": texts, **fixed})
+
+schema = StructType().add("k", LongType()).add("n", LongType()).add("s", StringType())
+plan = plan_of("number", Number(), schema, mp.Config({}), "heap")
+plan = attrs.evolve(plan, order_by=tuple(map(int, sys.argv[1:])))
+rows, last, in_order = 0, -1, True
+with (
+    collector_paused(),
+    mp.open_keyed_backend("heap", key_type=int, max_parallelism=1) as backend,
+    mp.open_operator_backend() as operator_state,
+):
+    runner = SubtaskRunner(plan, SubtaskInfo("number", 0, 1, 1), backend, operator_state)
+    for frame in runner.run(frames(), None):
+        numbers = frame["c0"]
+        in_order &= numbers.is_monotonic_increasing and int(numbers.iloc[0]) >= last
+        rows, last = rows + len(frame), int(numbers.iloc[-1])
+assert rows == ROWS
+print(in_order, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def measured(*positions):
+    """Whether a subtask's two million rows come in order, and its process's peak memory in MB."""
+    child = in_a_child(MEASURED, *map(str, positions), timeout=600)
+    assert child.returncode == 0, child.stderr
+    told, peak = child.stdout.split()
+    return told == "True", int(peak)
+
+
+@pytest.mark.soak
+def test_two_million_rows_in_one_batch():
+    """To order them takes 100 MB at most beyond what the same batch takes unordered."""
+    unordered, plain = measured()
+    ordered, peak = measured(1, 2)
+    assert (unordered, ordered) == (False, True)
+    assert peak - plain < 100, (plain, peak)

@@ -1,0 +1,173 @@
+"""Queries that are stopped, fail beside others, share directories, or are started twice."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from millpond.spark import key_by
+from pyspark.errors import StreamingQueryException
+from streaming import RUNNING, Files, Running, output
+
+
+class Waiting(Running):
+    """Waits in the middle of a batch for as long as a file is not there."""
+
+    def __init__(self, reached, gate):
+        self.reached, self.gate = reached, gate
+
+    def process_element(self, row, context):
+        yield from super().process_element(row, context)
+        if row.n == 3:
+            Path(self.reached).touch()
+            while not Path(self.gate).exists():
+                os.sched_yield()
+
+
+class Failing(Running):
+    def process_element(self, row, context):
+        raise ValueError("a bad row")
+
+
+def start(df, function, tmp_path, name="query", trigger=None):
+    """Start a query that goes on until it is stopped; without a trigger it ends with its input."""
+    job = key_by(df, "k").process(function, output=RUNNING, uid="totals")
+    writer = job.writeStream.trigger(**(trigger or {"availableNow": True}))
+    writer = writer.option("checkpointLocation", str(tmp_path / name / "checkpoint"))
+    return writer.format("parquet").option("path", str(tmp_path / name / "output")).start()
+
+
+ON = {"processingTime": "0 seconds"}
+
+
+def reached(query, path):
+    """Wait until a query has come to a file's making."""
+    while not path.exists():
+        assert not query.awaitTermination(0.1), "the query has ended"
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb"])
+def test_a_query_stopped_in_the_middle_of_a_batch(spark, job_conf, files, tmp_path, backend):
+    """The batch counts as never begun: run again, each row counts once."""
+    job_conf(state_backend=backend)
+    files.add(("a", 1), ("b", 2))
+    files.add(("a", 3), ("b", 4), ("a", 5))
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    query = start(files.stream(), Waiting(str(mark), str(gate)), tmp_path, trigger=ON)
+    reached(query, mark)
+    query.stop()
+    assert query.exception() is None
+    assert output(spark, tmp_path) == [("a", 1, 1), ("b", 1, 2)]
+    gate.touch()
+    start(files.stream(), Waiting(str(mark), str(gate)), tmp_path).awaitTermination()
+    assert {key: total for key, _, total in output(spark, tmp_path)} == {"a": 9, "b": 6}
+    assert len(output(spark, tmp_path)) == 5
+
+
+def test_a_query_started_again_while_it_runs(spark, job_conf, files, tmp_path):
+    """The run before is stopped, as Spark has it, and no row counts twice or is lost."""
+    files.add(("a", 1))
+    first = start(files.stream(), Running(), tmp_path, trigger=ON)
+    first.processAllAvailable()
+    files.add(("a", 2))
+    second = start(files.stream(), Running(), tmp_path, trigger=ON)
+    second.processAllAvailable()
+    assert not first.isActive
+    files.add(("a", 3))
+    second.processAllAvailable()
+    second.stop()
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3), ("a", 3, 6)]
+
+
+def test_queries_that_share_a_directory_and_a_failure_among_them(spark, job_conf, files, tmp_path):
+    """Operators of one uid keep apart by query; awaitAnyTermination tells the failure's point."""
+    files.add(("a", 1))
+    others = Files(spark, tmp_path / "others")
+    others.add(("a", 10))
+    good = start(files.stream(), Running(), tmp_path, "good", ON)
+    better = start(others.stream(), Running(), tmp_path, "better", ON)
+    good.processAllAvailable()
+    better.processAllAvailable()
+    spark.streams.resetTerminated()
+    bad = start(others.stream(), Failing(), tmp_path, "bad")
+    with pytest.raises(StreamingQueryException) as caught:
+        spark.streams.awaitAnyTermination()
+    said = str(caught.value).splitlines()[0]
+    assert "Operator 'totals', subtask " in said
+    assert "Failing.process_element failed (" + __file__ in said
+    assert not bad.isActive
+    files.add(("a", 2))
+    others.add(("a", 20))
+    good.processAllAvailable()
+    better.processAllAvailable()
+    good.stop()
+    better.stop()
+    assert output(spark, tmp_path, "good") == [("a", 1, 1), ("a", 2, 3)]
+    assert output(spark, tmp_path, "better") == [("a", 1, 10), ("a", 2, 30)]
+
+
+def test_a_checkpoint_directory_lost_in_the_middle(spark, job_conf, files, tmp_path):
+    """A running query fails with directory and cure, and goes on exactly where it is back."""
+    files.add(("a", 1))
+    query = start(files.stream(), Running(), tmp_path, trigger=ON)
+    query.processAllAvailable()
+    snapshots, aside = tmp_path / "snapshots", tmp_path / "aside"
+    snapshots.rename(aside)
+    snapshots.write_text("a file where the directory was")
+    files.add(("a", 2))
+    with pytest.raises(StreamingQueryException) as caught:
+        query.processAllAvailable()
+    said = "".join(str(caught.value).splitlines()[:3])
+    assert str(snapshots) in said
+    assert "Not a directory" in said
+    assert f"(the operator is made at {__file__}, line " in said
+    snapshots.unlink()
+    aside.rename(snapshots)
+    start(files.stream(), Running(), tmp_path).awaitTermination()
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
+
+
+def test_a_checkpoint_directory_moved_away_in_the_middle(spark, job_conf, files, tmp_path):
+    """No query begins without it; where it is back, with what came since, all goes on exactly."""
+    files.add(("a", 1), ("b", 1))
+    query = start(files.stream(), Running(), tmp_path, trigger=ON)
+    query.processAllAvailable()
+    snapshots, aside = tmp_path / "snapshots", tmp_path / "aside"
+    snapshots.rename(aside)
+    files.add(("a", 2))
+    with suppress(StreamingQueryException):  # a worker that knows its layout goes on
+        query.processAllAvailable()
+    query.stop()
+    with pytest.raises(StreamingQueryException, match=r"nothing is in spark\.millpond\.checkpoint"):
+        start(files.stream(), Running(), tmp_path).awaitTermination()
+    if snapshots.exists():
+        shutil.copytree(snapshots, aside, dirs_exist_ok=True)
+        shutil.rmtree(snapshots)
+    aside.rename(snapshots)
+    files.add(("b", 4))
+    start(files.stream(), Running(), tmp_path).awaitTermination()
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3), ("b", 1, 1), ("b", 2, 5)]
+
+
+def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
+    """Of two processes one commits a batch, the other fails and says why; no row counts twice."""
+    job_conf(state_backend="heap")
+    files.add(("a", 1))
+    files.add(("a", 3))
+    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    first = start(files.stream(), Waiting(str(mark), str(gate)), tmp_path, trigger=ON)
+    reached(first, mark)
+    script = Path(__file__).with_name("second_driver.py")
+    command = [sys.executable, str(script), str(tmp_path), str(files.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    gate.touch()
+    with pytest.raises(StreamingQueryException, match="(?i)concurren"):
+        first.processAllAvailable()
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 4)]
+    files.add(("a", 5))
+    start(files.stream(), Running(), tmp_path).awaitTermination()
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 4), ("a", 3, 9)]

@@ -1,0 +1,276 @@
+"""Spark's own checks stay on, and no setting of Spark's is needed for a right result."""
+
+import json
+from collections import Counter
+
+import millpond as mp
+import pandas as pd
+import pytest
+from millpond import errors
+from millpond.spark import key_by, several_operators, subtask_metrics
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.driver.timing import (
+    TIMEOUTS,
+    BatchTime,
+    own_rows,
+    sleeps_on,
+    with_wake_ups,
+)
+from millpond.spark.session import recommended_settings
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import Row
+from pyspark.sql.streaming.state import GroupState
+from streaming import RUNNING, Running, output, run
+
+FOLDING = "org.apache.spark.sql.catalyst.optimizer.OptimizeOneRowRelationSubquery"
+LABELS = (70, 80, 90)
+
+
+def test_what_configure_sets_is_known():
+    """Of Spark's settings it sets two, which only make things faster."""
+    ours = {name for name in recommended_settings(2) if name.startswith("spark.millpond.")}
+    assert set(recommended_settings(2)) - ours == {
+        "spark.sql.shuffle.partitions",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("excluded", [False, True])
+def test_the_first_row_of_each_partition_wakes_all(spark, excluded):
+    """Its copies go to all subtasks; if Spark's optimizer does not see the trick, each row's do."""
+    before = spark.conf.get("spark.sql.optimizer.excludedRules", None)
+    rows = spark.range(0, 9, 1, 3).selectExpr(
+        "id", f"1 {GROUP_COLUMN}", f"70 {LABEL_COLUMN}", "spark_partition_id() part"
+    )
+    if excluded:
+        spark.conf.set("spark.sql.optimizer.excludedRules", FOLDING)
+    try:
+        found = with_wake_ups(rows, LABELS).collect()
+    finally:
+        spark.conf.unset("spark.sql.optimizer.excludedRules")
+    assert before is None
+    own = [row for row in found if row[GROUP_COLUMN] == 1]
+    assert sorted((row.id, row[LABEL_COLUMN]) for row in own) == [(n, 70) for n in range(9)]
+    woken = Counter((row.id, row[LABEL_COLUMN]) for row in found if row[GROUP_COLUMN] != 1)
+    wakers = range(9) if excluded else (0, 3, 6)
+    assert woken == {(n, label): 1 for n in wakers for label in LABELS}
+
+
+CHECK = "spark.sql.streaming.unsupportedOperationCheck"
+
+
+@pytest.fixture
+def operators(job_conf, files):
+    """Makes an operator of each uid, beside the others over one source."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    rows = files.stream()
+
+    def make(*uids, **options):
+        return [
+            key_by(rows, "k").process(Running(), output=RUNNING, uid=uid, **options) for uid in uids
+        ]
+
+    return make
+
+
+def chained(first, uid="second", **options):
+    """An operator over the output of another."""
+    rows = first.selectExpr("k", "sum n")
+    return key_by(rows, "k").process(Running(), output=RUNNING, uid=uid, **options)
+
+
+@pytest.mark.spark
+def test_several_operators_are_refused_in_our_words(spark, operators, tmp_path):
+    """Chained or side by side: before anything runs, one error names the operators and the cure."""
+    first, other = operators("first", "other")
+    for query in (chained(first), first.union(other)):
+        with pytest.raises(errors.SeveralOperatorsError, match=r"several_operators\(\)") as caught:
+            run(query, tmp_path)
+        assert "first" in caught.value.uids
+        assert len(caught.value.uids) == 2
+        assert isinstance(caught.value.__cause__, AnalysisException)
+    assert spark.conf.get(CHECK) == "true"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("explicit", [None, "true"])
+def test_the_check_is_off_for_such_a_query_alone(spark, operators, tmp_path, explicit):
+    """In the block too Spark refuses others; the session's setting is as before afterwards."""
+    first, other = operators("first", "other")
+    if explicit is not None:
+        spark.conf.set(CHECK, explicit)
+    try:
+        with several_operators():
+            with pytest.raises(AnalysisException, match="Sorting is not supported"):
+                run(first.sort("k"), tmp_path, name="sorted")
+            run(first.union(other), tmp_path)
+            assert spark.conf.getAll.get(CHECK) == explicit
+        with pytest.raises(errors.SeveralOperatorsError):
+            run(first.union(other), tmp_path)
+    finally:
+        spark.conf.unset(CHECK)
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 1, 1)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("make", "mode", "reason"),
+    [
+        (
+            lambda first, other: first.union(other),
+            "complete",
+            "Invalid streaming output mode: complete",
+        ),
+        (lambda first, other: first.union(other), "update", "in append mode is not supported"),
+        (lambda first, other: first.union(other).sort("k"), "append", "Sorting"),
+        (lambda first, other: first.sort("k").union(other), "append", "Sorting"),
+        (lambda first, _: chained(first.sort("k")), "append", "Sorting"),
+        (
+            lambda first, _: chained(first, output_mode="update"),
+            "update",
+            "in append mode is not supported",
+        ),
+    ],
+)
+def test_what_is_refused_beside_one_operator_is_refused_beside_two(
+    operators, tmp_path, make, mode, reason
+):
+    """Above the operators, between them or in one of them: before the first batch."""
+    query = make(*operators("first", "other"))
+    with (
+        several_operators(),
+        pytest.raises(StreamingQueryException, match=f"not support.*{reason}"),
+    ):
+        sink(query, tmp_path, mode)
+
+
+def sink(df, tmp_path, mode):
+    """Run a query in any output mode."""
+    writer = df.writeStream.format("noop").outputMode(mode).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "noop")).start().awaitTermination()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_a_check_that_the_user_has_switched_off(spark, operators, tmp_path, mode):
+    """An append operator in another mode is refused by us where Spark is told not to look."""
+    (first,) = operators("first")
+    spark.conf.set(CHECK, "false")
+    try:
+        with pytest.raises(StreamingQueryException, match="Its check of streaming queries was off"):
+            sink(first, tmp_path, mode)
+    finally:
+        spark.conf.unset(CHECK)
+
+
+@pytest.mark.spark
+def test_spark_s_own_settings(spark, operators, tmp_path, caplog):
+    """With more state partitions than subtasks a job is right; of many it warns, once a query."""
+    (first,) = operators("first")
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        with caplog.at_level("WARNING", "millpond.spark"):
+            run(first, tmp_path)
+            run(first, tmp_path)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert output(spark, tmp_path) == [("a", 1, 1)]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "5 state partitions for 2 subtasks" in said
+    assert "configure(spark, parallelism=2)" in said
+
+
+@pytest.mark.soak
+def test_a_job_with_spark_s_defaults(spark, operators, files, tmp_path, caplog):
+    """200 state partitions and frames of Spark's size lead to the same rows, slowly; it says so."""
+    defaults = {
+        "spark.sql.shuffle.partitions": "200",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    }
+    before = {name: spark.conf.get(name) for name in defaults}
+    (first,) = operators("first")
+    files.add(("a", 2), ("b", 5))
+    try:
+        for name, value in defaults.items():
+            spark.conf.set(name, value)
+        with caplog.at_level("WARNING", "millpond.spark"):
+            run(first, tmp_path)
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3), ("b", 1, 5)]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "200 state partitions for 2 subtasks" in said
+
+
+@pytest.mark.spark
+def test_subtasks_are_woken_when_their_layout_is_new(spark, job_conf, files, tmp_path):
+    """Of three subtasks after a rescale all run in the first batch, then the one that gets rows."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(*((f"k{number}", 1) for number in range(20)))
+    run(alarms(files), tmp_path)
+    job_conf(parallelism=3)
+    for number in (2, 3, 4):
+        files.add(("k0", number))
+    query = run(alarms(files), tmp_path)
+    last = query.lastProgress["batchId"] + 1
+    checkpoint = str(tmp_path / "query" / "checkpoint")
+    found = {
+        each.first_group: (each.checkpoint_id, each.metrics["rows_in"])
+        for each in subtask_metrics(spark, checkpoint)
+        if each.checkpoint_id > 1
+    }
+    assert sorted(found.values()) == [(last - 2, 0), (last - 2, 0), (last, 1)]
+
+
+class Alarm(mp.KeyedProcessFunction):
+    """Sets a timer a day after each row."""
+
+    def process_element(self, row, context):
+        service = context.timer_service()
+        now = service.current_processing_time()
+        service.register_processing_time_timer(now + 86_400_000)
+
+    def on_timer(self, timestamp, context):
+        yield (context.current_key,)
+
+
+def alarms(files):
+    return key_by(files.stream(), "k").process(Alarm(), output="k string", uid="alarms")
+
+
+@pytest.mark.parametrize(
+    ("mode", "timers", "timeout"),
+    [
+        (None, (None, None), -1),
+        ("event-time", (None, None), -1),
+        ("event-time", (500, None), None),
+        ("event-time", (501, None), 500),
+        ("event-time", (9_000, 100), 8_999),
+        ("event-time", (9_000, 99), None),
+        ("processing-time", (None, 100), 101),
+        ("processing-time", (None, 700), 700),
+        ("processing-time", (None, 99), None),
+        ("processing-time", (9_000, 700), 101),
+    ],
+)
+def test_who_was_woken_and_sleeps_on(mode, timers, timeout):
+    """Whoever has no timer due; the timeout, which the call has cleared, is set as it was."""
+    state = GroupState(
+        Row("pointer"), 100, 500, TIMEOUTS[mode], False, True, True, False, False, -1, b"", None
+    )
+    time = BatchTime.of(state, watermarked=True)
+    assert sleeps_on(state, mode, time, timers) is (timeout is not None)
+    assert json.loads(state.json())["timeoutTimestamp"] == (timeout or -1)
+    assert not json.loads(state.json())["updated"]
+
+
+def test_wake_ups_are_no_rows():
+    """Frames are handed on without them, and not at all where they hold nothing else."""
+    groups = [[-1, -1], [5, -1, -2], [6]]
+    frames = [pd.DataFrame({GROUP_COLUMN: each, "n": 1}) for each in groups]
+    found = [frame[GROUP_COLUMN].tolist() for frame in own_rows(iter(frames))]
+    assert found == [[5, -2], [6]]

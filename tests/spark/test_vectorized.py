@@ -1,0 +1,121 @@
+"""Vectorized functions on Spark: every type, streams with timers and restarts, wrong output."""
+
+import millpond as mp
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from every_type import NESTED, SCALARS, TIMES, as_text, table
+from millpond import errors
+from millpond.spark import key_by
+from streaming import RUNNING, Files, Running, output, run
+
+pytestmark = pytest.mark.spark
+
+
+class EchoFrames(mp.VectorizedProcessFunction):
+    """Returns each frame as it came, in two parts."""
+
+    def process_batch(self, rows, context):
+        yield rows.slice(0, 1)
+        yield pa.Table.from_batches([rows.slice(1)])
+
+
+class RunningFrames(mp.VectorizedProcessFunction):
+    """Yields key, running count and running sum per row, as ``Running`` does."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+        self.sum = context.get_state(mp.ValueStateDescriptor("sum", int, default=0))
+
+    def process_batch(self, rows, context):
+        counts, sums = self.count.get_many(context.keys), self.sum.get_many(context.keys)
+        ends = []
+        for at, (_, mine) in enumerate(context.groups()):
+            n = pc.add(pc.cumulative_sum(mine["n"]), sums[at])
+            first = counts[at].as_py()
+            ends.append((first + len(mine), n[-1].as_py()))
+            order = pa.array(range(first + 1, ends[-1][0] + 1), pa.int64())
+            yield pa.table({"sum": n, "k": mine["k"], "rows": order})
+        self.count.update_many(context.keys, [count for count, _ in ends])
+        self.sum.update_many(context.keys, [total for _, total in ends])
+
+
+@pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
+def test_every_type_passes_unchanged(spark, job_conf, columns):
+    """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
+    job_conf(state_backend="heap")
+    df = table(spark, columns)
+    fields = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in df.schema)
+    out = key_by(df, "id").process(EchoFrames(), output=fields, uid="echo-frames")
+    assert as_text(out) == as_text(df)
+
+
+def test_a_stream_as_row_by_row(spark, job_conf, tmp_path):
+    """Frames and rows give the same in the order asked for, and each takes over the other's state."""
+    job_conf(state_backend="lmdb", parallelism=2)
+    files = Files(spark, tmp_path / "input")
+    files.add(*[(f"k{n % 5}", n) for n in range(30)])
+
+    def job(function):
+        return key_by(files.stream(), "k").process(
+            function, output=RUNNING, uid="running", order_by="n"
+        )
+
+    run(job(RunningFrames()), tmp_path)
+    files.add(*[(f"k{n % 7}", n) for n in range(30, 60)])
+    run(job(Running()), tmp_path)
+    files.add(*[(f"k{n % 6}", n) for n in range(60, 80)])
+    run(job(RunningFrames()), tmp_path)
+    rows = [
+        *[(f"k{n % 5}", n) for n in range(30)],
+        *[(f"k{n % 7}", n) for n in range(30, 60)],
+        *[(f"k{n % 6}", n) for n in range(60, 80)],
+    ]
+    named = [{"k": key, "n": n} for key, n in rows]
+    assert output(spark, tmp_path) == sorted(mp.local.run(Running(), named, key="k"))
+
+
+class Wrong(mp.VectorizedProcessFunction):
+    """Returns what the test makes of its rows."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def process_batch(self, rows, context):
+        return self.make(rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda rows: pa.table({"k": rows["k"]}), "missing: rows"),
+        (lambda rows: pa.table({"k": rows["k"], "row": rows["n"]}), "did you mean rows by row"),
+        (lambda rows: pa.table({"k": rows["n"], "rows": rows["n"]}), "'k' is declared str"),
+        (
+            lambda rows: pa.table({"k": rows["k"], "rows": [1 << 40] * len(rows)}),
+            "'rows' is declared int, the function yielded int 1099511627776",
+        ),
+        (lambda rows: rows["k"], "expected: return a RecordBatch"),
+    ],
+)
+def test_wrong_tables_are_refused(spark, job_conf, make, told):
+    """The error names operator, column and value."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = spark.createDataFrame([("a", 1), ("b", 2)], "k string, n long")
+    out = key_by(df, "k").process(Wrong(make), output="k string, rows int", uid="wrong-tables")
+    with pytest.raises(Exception, match="wrong-tables") as failed:
+        out.collect()
+    assert told in str(failed.value)
+
+
+def test_null_keys_and_batch_execution_are_refused(spark, job_conf):
+    """A null key fails as it does row by row; batch execution is refused when it is asked for."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = spark.createDataFrame([("a", 1), (None, 2)], "k string, n long")
+    call = {"output": "k string, n long", "uid": "echo-frames"}
+    with pytest.raises(Exception, match="of this row is null"):
+        key_by(df, "k").process(EchoFrames(), **call).collect()
+    found = key_by(df, "k", null_keys="drop").process(EchoFrames(), **call).collect()
+    assert list(map(tuple, found)) == [("a", 1)]
+    with pytest.raises(errors.ConfigError, match="leave it at streaming"):
+        key_by(df, "k").process(EchoFrames(), **call, execution_mode="batch")

@@ -1,0 +1,71 @@
+"""Moments at changes of clocks: what comes, and what a yielded one means, wherever the process is."""
+
+import datetime as dt
+import time
+from zoneinfo import ZoneInfo
+
+import pytest
+from millpond import errors
+from millpond.spark.carriers.frames import RowCodec
+from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
+
+NEW_YORK = ZoneInfo("America/New_York")
+MOMENTS = [
+    dt.datetime(2024, 3, 10, 6, 59, 59, 999999, dt.UTC),  # then New York puts its clocks forward
+    dt.datetime(2024, 3, 10, 7, 0, tzinfo=dt.UTC),
+    dt.datetime(2024, 11, 3, 5, 30, tzinfo=dt.UTC),  # half past one, the first time
+    dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),  # and the second
+]
+WALLS = [
+    dt.datetime(2024, 3, 10, 2, 30),  # New York has no such time
+    dt.datetime(2024, 11, 3, 1, 30),  # it has this one twice
+    dt.datetime(2024, 11, 3, 1, 30, fold=1),
+]
+CODEC = RowCodec.of(StructType().add("t", TimestampType()).add("wall", TimestampNTZType()))
+
+
+@pytest.fixture(autouse=True, params=["UTC", "America/New_York"])
+def zone(request, monkeypatch):
+    """A process in a zone."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def there_and_back(*rows):
+    """The rows as they come in again from the columns that they were yielded into."""
+    frame = CODEC.pack(rows, "op")
+    return list(CODEC.rows(CODEC.decode(frame)))
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_timestamp_is_a_moment_in_utc(moment):
+    """However it was yielded: in UTC, in a zone whose clocks change, or naive, which means UTC."""
+    forms = [moment, moment.astimezone(NEW_YORK), moment.replace(tzinfo=None)]
+    for row in there_and_back(*((form, None) for form in forms)):
+        assert (row.t, row.t.tzinfo) == (moment, dt.UTC)
+
+
+def test_hours_between_moments_are_hours():
+    """The hour that New York has twice is two hours."""
+    first, second = there_and_back((MOMENTS[2], None), (MOMENTS[3].astimezone(NEW_YORK), None))
+    assert second.t - first.t == dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize("wall", WALLS)
+def test_a_wall_clock_stays_as_it_was_read(wall):
+    """A time that a zone has never or twice is a time like others; one with a zone is refused."""
+    ((_, kept),) = there_and_back((None, wall))
+    assert (kept, kept.tzinfo) == (wall, None)
+    with pytest.raises(errors.OutputTypeError, match="output column 'wall'"):
+        CODEC.pack([(None, wall.replace(tzinfo=NEW_YORK))], "op")
+
+
+def test_moments_within_arrays_are_moments():
+    """At any depth."""
+    codec = RowCodec.of(StructType().add("ts", ArrayType(TimestampType())))
+    forms = [(MOMENTS,), ([m.astimezone(NEW_YORK) for m in MOMENTS],)]
+    packed = [codec.pack([row], "op")["c0"][0] for row in forms]
+    assert packed[0] == packed[1]

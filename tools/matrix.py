@@ -1,0 +1,200 @@
+"""The Spark tests on every version of pyspark, and all on the lowest declared versions.
+
+Each environment is made by uv under `.matrix/`, and kept for as long as what it is made from is
+the same. The newest version is the one to develop with, whose environment is `.venv`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / ".matrix"
+DISTRIBUTIONS = ("core", "plugins/heap", "plugins/lmdb", "plugins/rocksdb", "conformance")
+
+LOWEST = "lowest"
+NEWEST = "4.3"
+PYSPARK = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1"}
+"""The versions beside the newest; the lowest that is declared is in the lowest environment."""
+ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST)
+
+PARALLEL = ("-n", "2", "--dist", "loadgroup")
+WITH_SPARK = ("-m", "spark and not soak", *PARALLEL, "tests")
+ALL = ("-m", "not soak and (spark or not slow)", *PARALLEL)
+SHORT = (
+    # First what reads pointers, as it must in a session that has started no query.
+    "tests/arguments/test_spark_arguments.py::test_good_arguments[subtask_metrics]",
+    "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
+    "tests/spark/test_spark_checks.py",
+    "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream",
+    "tests/spark/test_uids.py",
+    "tests/tools/test_cli.py",
+)
+"""What tells the most of a version in about a minute."""
+
+
+# ---------------------------------------------------------------- environments
+
+
+def workspace() -> dict[str, Any]:
+    """What the workspace's pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def name_of(requirement: str) -> str:
+    """The name of what a requirement asks for, in the form in which names are compared."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+
+
+def project_of(distribution: str) -> dict[str, Any]:
+    """What one of our distributions declares."""
+    path = ROOT / distribution / "pyproject.toml"
+    project: dict[str, Any] = tomllib.loads(path.read_text())["project"]
+    return project
+
+
+def extras_of(distribution: str) -> dict[str, list[str]]:
+    """The requirements of its extras, by name."""
+    extras: dict[str, list[str]] = project_of(distribution).get("optional-dependencies", {})
+    return extras
+
+
+def declared(distribution: str) -> list[str]:
+    """The requirements of one of our distributions, those of its extras too."""
+    extras = extras_of(distribution).values()
+    return [
+        *project_of(distribution)["dependencies"],
+        *(each for extra in extras for each in extra),
+    ]
+
+
+def pins(environment: str) -> list[str]:
+    """The exact versions of an environment: those to develop with, but for pyspark.
+
+    The lowest has only those of the tests' tools, and uv finds the lowest that ours declare.
+    """
+    exact = workspace()["tool"]["uv"]["constraint-dependencies"]
+    ours = {name_of(each) for distribution in DISTRIBUTIONS for each in declared(distribution)}
+    if environment == LOWEST:
+        return [each for each in exact if name_of(each) not in ours]
+    others = [each for each in exact if name_of(each) != "pyspark"]
+    return [*others, f"pyspark=={PYSPARK[environment]}"]
+
+
+def python_of(environment: str) -> Path:
+    """The interpreter of an environment."""
+    place = ROOT / ".venv" if environment == NEWEST else FOLDER / environment
+    return place / "bin" / "python"
+
+
+def build(environment: str) -> None:
+    """Make an environment, unless it was made from what it would be made from now."""
+    if environment == NEWEST:
+        return
+    projects = [(ROOT / each / "pyproject.toml").read_text() for each in DISTRIBUTIONS]
+    source = repr([pins(environment), workspace()["dependency-groups"]["tests"], projects])
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    stamp = FOLDER / environment / "made-from"
+    if stamp.is_file() and stamp.read_text() == digest:
+        return
+    constraints = FOLDER / f"{environment}.txt"
+    FOLDER.mkdir(exist_ok=True)
+    constraints.write_text("\n".join(pins(environment)) + "\n")
+    uv("venv", "--quiet", "--clear", f"--python={python_of(NEWEST)}", str(FOLDER / environment))
+    uv(
+        *("pip", "install", "--quiet", f"--python={python_of(environment)}"),
+        f"--resolution={'lowest-direct' if environment == LOWEST else 'highest'}",
+        f"--constraint={constraints}",
+        f"--group={ROOT / 'pyproject.toml'}:tests",
+        *(f"--editable={ROOT / each}[{','.join(extras_of(each))}]" for each in DISTRIBUTIONS),
+    )
+    stamp.write_text(digest)
+
+
+def uv(*words: str) -> None:
+    """Run uv outside of the workspace, whose pins it would obey."""
+    subprocess.run([ROOT / "tools" / "uv", *words], cwd=ROOT.anchor, check=True)  # noqa: S603 - ours
+
+
+# ---------------------------------------------------------------- tests
+
+
+def run(environment: str, tests: tuple[str, ...]) -> dict[str, str]:
+    """Run tests in an environment; a row of the table."""
+    python, report = str(python_of(environment)), ROOT / "out" / "matrix" / f"{environment}.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    options = ("-q", "-p", "no:cacheprovider", f"--junitxml={report}")
+    subprocess.run(  # noqa: S603 - ours
+        [python, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+        check=False,
+    )
+    row = {"environment": environment, "pyspark": version_of("pyspark", python)}
+    return row | counts(report) | {"minutes": f"{(time.monotonic() - began) / 60:.1f}"}
+
+
+def counts(report: Path) -> dict[str, str]:
+    """How many tests there were, by outcome; a run without a report has failed."""
+    if not report.is_file():
+        return {"passed": "0", "failed": "all", "skipped": "0"}
+    suite = next(ET.parse(report).iter("testsuite"))  # noqa: S314 - pytest wrote it
+    failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    skipped = int(suite.attrib["skipped"])
+    passed = int(suite.attrib["tests"]) - failed - skipped
+    return {"passed": str(passed), "failed": str(failed), "skipped": str(skipped)}
+
+
+def version_of(distribution: str, python: str) -> str:
+    """The version that is installed in an environment."""
+    program = f"from importlib.metadata import version; print(version({distribution!r}))"
+    asked = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    return asked.stdout.strip()
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Rows under their names, aligned."""
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def main() -> int:
+    """Build and run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help="all by default")
+    parser.add_argument("--short", action="store_true", help="a few telling tests alone")
+    parser.add_argument("--build", action="store_true", help="build the environments, run nothing")
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.environments) - set(ENVIRONMENTS)):
+        parser.error(f"{unknown[0]} is not one of {', '.join(ENVIRONMENTS)}")
+    rows = []
+    for environment in asked.environments or ENVIRONMENTS:
+        print(f"== {environment}: building", flush=True)
+        build(environment)
+        if not asked.build:
+            print(f"== {environment}: testing", flush=True)
+            full = ALL if environment == LOWEST else WITH_SPARK
+            rows.append(run(environment, SHORT if asked.short else full))
+    if rows:
+        print(table(rows))
+    return int(any(row["failed"] != "0" or row["passed"] == "0" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
