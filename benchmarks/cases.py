@@ -15,11 +15,22 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-__all__ = ["CASES", "INPUT_SCHEMA"]
+__all__ = ["CASES", "INPUT_SCHEMA", "input_schema", "session"]
 
-INPUT_SCHEMA = "customer string, amount double"
-OUTPUT_SCHEMA = "customer string, total double"
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def input_schema(key: str) -> str:
+    """The columns of the input, whose customers are of a type."""
+    return f"customer {key}, amount double"
+
+
+INPUT_SCHEMA = input_schema("string")
+
+
+def output_schema(rows: DataFrame) -> str:
+    """The columns of the output; customers are of their type in the input."""
+    return f"customer {rows.schema['customer'].dataType.simpleString()}, total double"
 
 
 class Totals(mp.KeyedProcessFunction):
@@ -53,18 +64,20 @@ class VectorizedTotals(mp.VectorizedProcessFunction):
 
 def millpond_job(rows: DataFrame) -> DataFrame:
     """Millpond, with the backend that the session names."""
-    return key_by(rows, "customer").process(Totals(), output=OUTPUT_SCHEMA, uid="totals")
+    return key_by(rows, "customer").process(Totals(), output=output_schema(rows), uid="totals")
 
 
 def vectorized_job(rows: DataFrame) -> DataFrame:
     """The same by frames."""
-    return key_by(rows, "customer").process(VectorizedTotals(), output=OUTPUT_SCHEMA, uid="totals")
+    return key_by(rows, "customer").process(
+        VectorizedTotals(), output=output_schema(rows), uid="totals"
+    )
 
 
 def repartition(rows: DataFrame) -> DataFrame:
     """A bare shuffle with a pass through Python, the floor of every Python job."""
     count = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 2)
-    return rows.repartition(count, "customer").mapInPandas(lambda frames: frames, INPUT_SCHEMA)
+    return rows.repartition(count, "customer").mapInPandas(lambda frames: frames, rows.schema)
 
 
 def jvm_aggregation(rows: DataFrame) -> DataFrame:
@@ -112,14 +125,14 @@ class _PandasProcessor(_RowProcessor):
 def transform_with_state(rows: DataFrame) -> DataFrame:
     """Spark's ``transformWithState`` with rows."""
     return rows.groupBy("customer").transformWithState(
-        _RowProcessor(), OUTPUT_SCHEMA, "Update", "None"
+        _RowProcessor(), output_schema(rows), "Update", "None"
     )
 
 
 def transform_with_state_in_pandas(rows: DataFrame) -> DataFrame:
     """Spark's ``transformWithStateInPandas``."""
     return rows.groupBy("customer").transformWithStateInPandas(
-        _PandasProcessor(), OUTPUT_SCHEMA, "Update", "None"
+        _PandasProcessor(), output_schema(rows), "Update", "None"
     )
 
 
@@ -135,7 +148,7 @@ def apply_in_pandas_with_state(rows: DataFrame) -> DataFrame:
         state.update((total,))
 
     return rows.groupBy("customer").applyInPandasWithState(
-        add, OUTPUT_SCHEMA, "total double", "update", "NoTimeout"
+        add, output_schema(rows), "total double", "update", "NoTimeout"
     )
 
 

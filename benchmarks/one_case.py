@@ -6,19 +6,27 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import cases
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cases import CASES, INPUT_SCHEMA, session
+from cases import CASES, input_schema, session
 from millpond.spark import subtask_metrics
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 
-def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, count: int) -> None:
+def customers(numbers: Any, key: str) -> pa.Array:
+    """Customers by their numbers: as they are, or as text."""
+    return pa.array([f"customer-{each:08d}" for each in numbers] if key == "string" else numbers)
+
+
+def write_batches(
+    folder: Path, grow: int, keys: int, rows: int, touched: int, count: int, key: str = "string"
+) -> None:
     """Parquet files, a file a micro-batch: first those that grow the state, then the measured.
 
     The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``.
@@ -32,7 +40,7 @@ def write_batches(folder: Path, grow: int, keys: int, rows: int, touched: int, c
     for index, part in enumerate(parts):
         table = pa.table(
             {
-                "customer": pa.array([f"customer-{number:08d}" for number in part]),
+                "customer": customers(part, key),
                 "amount": pa.array(random.integers(1, 1000, len(part)) / 4),
             }
         )
@@ -43,6 +51,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)
+    parser.add_argument("--key", choices=("string", "bigint"), default="string")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--touched", type=int, default=43_000)
     parser.add_argument("--keys", type=int, default=100_000)
@@ -53,14 +62,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_query(spark: SparkSession, case: str, root: Path) -> StreamingQuery:
+def run_query(spark: SparkSession, case: str, key: str, root: Path) -> StreamingQuery:
     """Run the case's job over all files, a file a micro-batch, into a sink that drops rows."""
     stream = (
-        spark.readStream.schema(INPUT_SCHEMA)
+        spark.readStream.schema(input_schema(key))
         .option("maxFilesPerTrigger", 1)
         .parquet(str(root / "input"))
     )
-    mode = "append" if case.startswith(("millpond", "repartition")) else "update"
+    mode = "append" if case.startswith(("millpond", "vectorized", "repartition")) else "update"
     query = (
         CASES[case][0](stream)
         .writeStream.format("noop")
@@ -75,7 +84,7 @@ def run_query(spark: SparkSession, case: str, root: Path) -> StreamingQuery:
 
 def last_figures(spark: SparkSession, case: str, root: Path) -> list[dict[str, object]]:
     """What Millpond's subtasks say of their last batch."""
-    if not case.startswith("millpond"):
+    if not case.startswith(("millpond", "vectorized")):
         return []
     return [subtask.metrics for subtask in subtask_metrics(spark, str(root / "checkpoint"))]
 
@@ -88,9 +97,9 @@ def main() -> None:
         root = Path(name)
         (root / "input").mkdir()
         sizes = (options.grow, options.keys, options.rows, options.touched, options.batches)
-        write_batches(root / "input", *sizes)
+        write_batches(root / "input", *sizes, options.key)
         spark = session(options.case, root / "snapshots", options.conf)
-        query = run_query(spark, options.case, root)
+        query = run_query(spark, options.case, options.key, root)
         progress = [entry for entry in query.recentProgress if entry.numInputRows]
         measured = progress[len(progress) - options.batches + options.warm_up :]
         seconds = [entry.durationMs["triggerExecution"] / 1000 for entry in measured]

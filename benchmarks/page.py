@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,17 +53,24 @@ def ttl_row(name: str, samples: list[dict[str, Any]], fresh: int) -> str:
     return f"| {name} | {entries:.2f} | {size} |"
 
 
+def spread(report: dict[str, Any]) -> float:
+    """Half the distance of the quartiles of a case's batches, in seconds."""
+    low, _, high = statistics.quantiles(report["seconds"], n=4)
+    return (high - low) / 2
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """The rows of the first table."""
-    cases = {report["case"]: report for report in reports}
-    jvm, tws = cases["spark-jvm-agg"], cases["spark-tws-row"]
+    cases = {(report["key"], report["case"]): report for report in reports}
+    tws = cases["string", "spark-tws-row"]
     lines = []
     for r in reports:
+        jvm = cases[r["key"], "spark-jvm-agg"]
         times = f"{r['median'] / jvm['median']:.2f}" if r["rows"] == jvm["rows"] else "–"
         speed = f"{r['rows_per_s'] / tws['rows_per_s']:.1f}"
         lines.append(
-            f"| {r['case']} | {r['rows']:,} | {r['median']:.2f} | {r['rows_per_s']:,.0f} "
-            f"| {times} | {speed} |"
+            f"| {r['key']} | {r['case']} | {r['rows']:,} | {r['median']:.2f} ± {spread(r):.2f} "
+            f"| {r['rows_per_s']:,.0f} | {times} | {speed} |"
         )
     return lines
 

@@ -35,12 +35,15 @@ CASES = [
     "spark-tws-row",
     *SLOW_ROWS,
 ]
+TIMED = [case for case in CASES if case not in (*SLOW_ROWS, "spark-tws-row")]
+"""The cases with numbers for keys; how slow Spark's Python APIs are, the text tells."""
+
 GROWN = [50_000, 500_000, 2_000_000]
 BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
 CONSOLE = Console(width=110)
 
 
-def run_case(case: str, **options: int) -> dict[str, Any]:
+def run_case(case: str, **options: int | str) -> dict[str, Any]:
     """Run one case and return its report."""
     command = [sys.executable, str(HERE / "one_case.py"), case]
     for name, value in options.items():
@@ -66,19 +69,21 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
     The cases take turns, round by round, so that a machine whose speed drifts treats them alike;
     a case's figure is the median over the batches of all rounds.
     """
-    reports: dict[str, dict[str, Any]] = {}
+    reports: dict[tuple[str, str], dict[str, Any]] = {}
+    cases = [("string", case) for case in CASES] + [("bigint", case) for case in TIMED]
     for _ in range(rounds):
-        for case in CASES:
+        for key, case in cases:
             rows = SLOW_ROWS.get(case, 100_000)
-            few = case in SLOW_ROWS or case == "spark-tws-row"
+            few = case not in TIMED
             report = run_case(
                 case,
+                key=key,
                 rows=rows,
                 touched=43_000 * rows // 100_000,
                 batches=8 if few else batches,
                 warm_up=3 if few else warm_up,
             )
-            known = reports.setdefault(case, {**report, "seconds": []})
+            known = reports.setdefault((key, case), {**report, "seconds": []})
             known["seconds"] += report["seconds"]
     return [summed(report) for report in reports.values()]
 
@@ -94,12 +99,14 @@ def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
 
 def print_comparison(reports: list[dict[str, Any]]) -> None:
     """The table, with what is asked for beside it."""
-    by_case = {report["case"]: report for report in reports}
-    jvm, tws = by_case["spark-jvm-agg"]["median"], by_case["spark-tws-row"]["rows_per_s"]
-    table = Table("case", "rows", "median s", "rows/s", "x JVM time", "x TWS (Row) rows/s")
+    found = {(report["key"], report["case"]): report for report in reports}
+    tws = found["string", "spark-tws-row"]["rows_per_s"]
+    table = Table("key", "case", "rows", "median s", "rows/s", "x JVM time", "x TWS (Row) rows/s")
     for report in reports:
-        same = report["rows"] == by_case["spark-jvm-agg"]["rows"]
+        aggregation = found[report["key"], "spark-jvm-agg"]
+        same, jvm = report["rows"] == aggregation["rows"], aggregation["median"]
         table.add_row(
+            report["key"],
             report["case"],
             f"{report['rows']:,}",
             f"{report['median']:.2f}",
@@ -121,7 +128,8 @@ def print_growth(reports: list[dict[str, Any]]) -> None:
 
 
 def plot_comparison(reports: list[dict[str, Any]], path: Path) -> None:
-    """Rows a second as bars."""
+    """Rows a second as bars, with text for keys."""
+    reports = [report for report in reports if report["key"] == "string"]
     figure, axes = plt.subplots(figsize=(9, 4.5))
     names = [report["case"] for report in reports]
     rates = [report["rows_per_s"] for report in reports]
@@ -157,9 +165,9 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--batches", type=int, default=15)
-    parser.add_argument("--warm-up", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--warm-up", type=int, default=6)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     CONSOLE.print("Side by side:")
