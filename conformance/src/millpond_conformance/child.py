@@ -14,8 +14,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 import attrs
 import pytest
@@ -26,8 +27,9 @@ from millpond_conformance.audit import audit
 from millpond_conformance.errors import HarnessError
 from millpond_conformance.judging import Case, Judge, case_of
 from millpond_conformance.report import Environment, Verdict
+from millpond_conformance.specification import modules_of
 
-__all__ = ["Order", "judged_by_a_child"]
+__all__ = ["Child", "Order", "child_variables", "judged_by_a_child", "obey"]
 
 
 @attrs.frozen
@@ -45,24 +47,47 @@ class Order:
 # -------------------------------------------------------------------- in the engine's process
 
 
-def judged_by_a_child(order: Order, judge: Judge) -> Environment:
+class Child(Protocol):
+    """A process that obeys an order."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def wait(self) -> int:
+        """Wait for its end, and give its status."""
+
+
+def _begun(order: Order, descriptor: int, output: IO[bytes]) -> Child:
+    """A fresh interpreter: nothing that this process has imported or changed is in it."""
+    code = "from millpond_conformance.child import main; main()"
+    return subprocess.Popen(  # noqa: S603 - the kit's own code
+        [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
+        env=child_variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=[descriptor],
+    )
+
+
+def judged_by_a_child(
+    order: Order, judge: Judge, begin: Callable[[Order, int, IO[bytes]], Child] = _begun
+) -> Environment:
     """Have a child run the clauses; the judge learns of each case, and the versions come back.
+
+    Args:
+        order: what the child is to do.
+        judge: what is told of each case.
+        begin: begins the child; it is given the descriptor that the child tells by, and the file
+            that takes its output.
 
     Raises:
         MillpondError: what the child has raised before the first clause.
         HarnessError: it has ended in another way before the first clause.
     """
     reading, writing = os.pipe()
-    code = "from millpond_conformance.child import main; main()"
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S603 - the kit's own code
-            [sys.executable, "-c", code, str(writing), json.dumps(attrs.asdict(order))],
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[writing],
-        )
+        process = begin(order, writing, output)
         os.close(writing)
         listener = _Listener(order, judge)
         try:
@@ -78,7 +103,7 @@ def judged_by_a_child(order: Order, judge: Judge) -> Environment:
     return listener.ended(status, said)
 
 
-def _environment() -> dict[str, str]:
+def child_variables() -> dict[str, str]:
     """The child's variables: those of this process, without any that would change the tests."""
     dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -167,12 +192,16 @@ class _Teller:
 
 
 def main() -> None:
-    """Run the clauses that the arguments ask for: a pipe's descriptor, and an order."""
-    sys.path[:] = [entry for entry in sys.path if entry]
-    order = Order(**json.loads(sys.argv[2]))
-    judge = Judge(frozenset(order.only))
-    teller = _Teller(int(sys.argv[1]), judge)
+    """Do what the arguments ask for: a pipe's descriptor, and an order."""
     os.set_inheritable(int(sys.argv[1]), False)
+    obey(Order(**json.loads(sys.argv[2])), int(sys.argv[1]))
+
+
+def obey(order: Order, descriptor: int) -> None:
+    """Run the clauses that are asked for, and tell of each case by a pipe."""
+    sys.path[:] = [entry for entry in sys.path if entry]
+    judge = Judge(frozenset(order.only))
+    teller = _Teller(descriptor, judge)
     try:
         get_registry().load(get_registry().resolve(order.backend))
         audit(order.backend)
@@ -193,7 +222,7 @@ def _arguments(order: Order, folder: Path) -> list[str]:
     words = [f"profile={order.profile}", f"wrapped={order.wrapped}", f"seed={order.seed}"]
     return [
         "--pyargs",
-        "millpond_conformance.clauses",
+        *modules_of(order.only),
         "-q",
         *(["-x"] if order.until_failure else []),
         "-c",

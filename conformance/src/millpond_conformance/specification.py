@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,7 @@ __all__ = [
     "all_clauses",
     "changed_files",
     "manifest",
+    "modules_of",
     "page",
     "seal",
     "unsealed",
@@ -64,12 +65,14 @@ class Clause:
     Attributes:
         number: a chapter's letter and a number.
         promise: what a backend promises.
+        module: the name of the module that the test stands in.
         digest: SHA-256 of the source file that the test stands in.
         provisional: whether the clause is new: it is told, but does not count yet.
     """
 
     number: str
     promise: str
+    module: str
     digest: str
     provisional: bool = False
 
@@ -87,14 +90,16 @@ def _number_of(test: ast.FunctionDef) -> tuple[str, bool]:
     return str(ast.literal_eval(marks[0].args[0])), bool(named.get("provisional"))
 
 
-def _clauses_of(source: bytes) -> Iterator[Clause]:
+def _clauses_of(path: Path) -> Iterator[Clause]:
     """The clauses of a file, which is not imported: whoever asks has no use for its tests."""
+    source = path.read_bytes()
+    module = f"millpond_conformance.clauses.{path.stem}"
     digest = hashlib.sha256(source).hexdigest()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             number, provisional = _number_of(node)
             promise = " ".join((ast.get_docstring(node) or "").split())
-            yield Clause(number, promise, digest, provisional)
+            yield Clause(number, promise, module, digest, provisional)
 
 
 @cache
@@ -106,7 +111,7 @@ def all_clauses() -> tuple[Clause, ...]:
     """
     found: dict[str, Clause] = {}
     for path in sorted(_CLAUSES.glob("*.py")):
-        for clause in _clauses_of(path.read_bytes()):
+        for clause in _clauses_of(path):
             if clause.number in found:
                 raise LookupError(f"clause {clause.number} has two tests")
             found[clause.number] = clause
@@ -114,6 +119,12 @@ def all_clauses() -> tuple[Clause, ...]:
     return tuple(
         sorted(found.values(), key=lambda c: (order.index(c.number[0]), int(c.number[1:])))
     )
+
+
+def modules_of(numbers: Collection[str]) -> list[str]:
+    """The modules that some clauses stand in; the package with all of them where none is named."""
+    found = {clause.module for clause in all_clauses() if clause.number in numbers}
+    return sorted(found) or ["millpond_conformance.clauses"]
 
 
 def _digests() -> dict[str, str]:

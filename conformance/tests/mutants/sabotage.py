@@ -9,11 +9,14 @@ Usage: sabotage.py [--markdown FILE] [--all-clauses] [NAME …]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
+import os
+import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import attrs
 import mutants_failures
@@ -24,7 +27,13 @@ import mutants_semantics
 import mutants_snapshots
 import mutants_time
 import mutants_values
+import pytest
 from millpond.errors import MillpondError
+from millpond_conformance import Verdict
+from millpond_conformance.child import Order, child_variables, judged_by_a_child, obey
+from millpond_conformance.elsewhere import prepare
+from millpond_conformance.judging import Judge
+from millpond_conformance.specification import all_clauses, modules_of
 from sabotage_tools import GALLERY
 
 __all__ = ["GALLERY", "Kill", "judge", "markdown"]
@@ -60,22 +69,63 @@ class Kill:
 
 def judge(name: str, *, everything: bool) -> Kill:
     """Run the kit against a mutant: the clauses that should catch it, or all."""
-    from millpond_conformance import Verdict, run
-    from millpond_conformance.specification import all_clauses
-
     chosen = GALLERY[name]
     # Generated programs catch most of them, but shrink each failure first, which takes its time.
     wanted = [c.number for c in all_clauses() if c.number[0] != "G"] if everything else []
-    report = run(f"sabotage:m_{name}", "quick", sorted({*wanted, *chosen.clauses}))
+    backend = f"sabotage:m_{name}"
+    found = Judge(frozenset({*wanted, *chosen.clauses}))
+    judged_by_a_child(Order(backend, "quick", "none", 0, sorted(found.only)), found, Fork)
     bad = (Verdict.FAIL, Verdict.ERROR)
-    caught = tuple(result.number for result in report.results if result.verdict in bad)
+    caught = tuple(result.number for result in found.results(backend) if result.verdict in bad)
     return Kill(name, chosen.wrong, caught)
+
+
+class Fork:
+    """The kit's child, forked from this process: importing the kit is most of what a mutant takes."""
+
+    def __init__(self, order: Order, descriptor: int, output: IO[bytes]) -> None:
+        self._pid = os.fork()
+        if self._pid == 0:
+            status = 1
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                obey(order, descriptor)
+                status = 0
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+
+    def kill(self) -> None:
+        """End it at once."""
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def load_the_kit() -> None:
+    """Import what each child would, the clauses by pytest with its asserts."""
+    os.environ.update(child_variables())
+    pytest.register_assert_rewrite("millpond_conformance.clauses")
+    plugins = ("no:cacheprovider", "_hypothesis_pytestplugin", "millpond_conformance.plugin")
+    chosen = [word for name in plugins for word in ("-p", name)]
+    words = [*modules_of(()), *chosen, "--import-mode=importlib", "--noconftest", "-c", os.devnull]
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        status = pytest.main(["--pyargs", "--collect-only", "-q", *words])
+    if status is not pytest.ExitCode.OK:
+        raise RuntimeError(f"the clauses were not collected: pytest has ended with {status!r}")
+    # The first snapshot imports pandas where that is installed, which takes a second.
+    prepare("heap")
+    # Pytest looks for garbage at the end of each run: half the time that a mutant takes.
+    gc.collect()
+    gc.freeze()
 
 
 def markdown(kills: list[Kill]) -> str:
     """The matrix as a page."""
-    from millpond_conformance.specification import all_clauses
-
     caught = {number for kill in kills for number in kill.killed_by}
     without = [clause.number for clause in all_clauses() if clause.number not in caught]
     dead = sum(bool(kill.killed_by) for kill in kills)
@@ -103,8 +153,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path)
     given = parser.parse_args()
     kills = []
-    # Pytest looks for garbage at the end of each run: half the time that a mutant takes.
-    gc.freeze()
+    load_the_kit()
     for name in given.names or GALLERY:
         try:
             kills.append(judge(name, everything=given.all_clauses))
