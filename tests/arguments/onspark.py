@@ -9,6 +9,7 @@ from millpond.spark import (
     configure,
     create_savepoint,
     key_by,
+    operator,
     rescale,
     subtask_metrics,
 )
@@ -50,6 +51,13 @@ def keyed():
 def connected():
     """The same with rules."""
     return keyed().connect(rows())
+
+
+class Plain(mp.ProcessFunction):
+    """A function without keys."""
+
+    def process_element(self, row, context):
+        yield row
 
 
 def outputs():
@@ -145,6 +153,16 @@ TARGETS = {
     ),
     "KeyedStream.connect [keyed]": (
         call(keyed, "connect"), {"other": keyed, "order_by": lambda: "n"},
+    ),
+    "operator": (operator, {"df": rows}),
+    "OperatorStream.connect": (
+        call(lambda: operator(rows()), "connect"),
+        {"other": rows, "order_by": lambda: "n", "event_time": lambda: None},
+    ),
+    "OperatorStream.process": (
+        call(lambda: operator(rows()), "process"),
+        {"function": Plain, **OUT, "output_mode": lambda: "append", "event_time": lambda: None,
+         "order_by": tuple},
     ),
     "KeyedStream.process": (call(keyed, "process"), PROCESS),
     "KeyedStream.process [columns]": (

@@ -329,6 +329,17 @@ class Ruled(mp.KeyedBroadcastProcessFunction[str, Order, tuple[str, float], Poin
         return []
 
 
+class Dealt(mp.BroadcastProcessFunction[Order, tuple[str, float], Point]):
+    def process_element(self, row: Order, context: mp.ProcessContext) -> list[Point]:
+        str(context.current_key)  # E: attr-defined reportAttributeAccessIssue
+        return [Point(1, 2)]
+
+    def process_broadcast_element(
+        self, row: tuple[str, float], context: mp.BroadcastContext
+    ) -> list[Point]:
+        return []
+
+
 class Sum(mp.windows.ProcessWindowFunction[list[float], tuple[str, float], str]):
     def process(
         self, key: str, context: WindowContext, elements: list[float]

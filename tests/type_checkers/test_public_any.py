@@ -68,13 +68,11 @@ RETURNS = {
 SINGLE = {
     "BroadcastContext.apply_to_keyed_state function": "it takes users' keys",
     "KeyedStateBackend.apply_to_all_keys function": "it takes users' keys",
-    "KeyedStates.apply_to_all_keys function": "it takes users' keys",
-    "KeyedOperatorHarness.__init__ function": "of any key and rows, which come as they are",
+    "StatesOfKeys.apply_to_all_keys function": "it takes users' keys",
     **dict.fromkeys(
         (f"ShortForms.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
         "of any rows, which come as they are",
     ),
-    "run function": "of any key and rows, which come as they are",
     "SnapshotResult.__init__ handle": "handles belong to a layer above the backend",
     "TableSource.make_state return": "plugins may wrap it in anything",
     "KeyedStateBackend.make_state return": "plugins may wrap it in anything",

@@ -17,12 +17,35 @@ from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import DeclaredKeyType
 
-__all__ = ["KeyedStates"]
+__all__ = ["KeyedStates", "StatesOfKeys"]
 
 S = TypeVar("S", bound=State, default=Any)
 
 
-class KeyedStates(Protocol):
+class StatesOfKeys(Protocol):
+    """What functions reach by their contexts."""
+
+    def get_partitioned_state(
+        self,
+        descriptor: StateDescriptor[S],
+        namespace: Any = ...,
+        namespace_type: DeclaredKeyType[Any] | None = None,
+    ) -> S:
+        """The state of a descriptor, set to a namespace; made at the first request."""
+
+    def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any] = ...) -> TimerQueue:
+        """The timers of a time domain, made at the first request."""
+
+    def has_timers(self, domain: str) -> bool:
+        """Whether there is a queue of a domain, requested or restored."""
+
+    def apply_to_all_keys(
+        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
+    ) -> None:
+        """Call ``function(key, state)``, which may change it, for every key."""
+
+
+class KeyedStates(StatesOfKeys, Protocol):
     """States and timers of the current key, however long they live.
 
     A ``KeyedStateBackend`` adds snapshots and restores; a ``SingleKeyBackend``, for input that is
@@ -61,20 +84,6 @@ class KeyedStates(Protocol):
     def set_current_key(self, key: Any, /) -> None:
         """Choose the key that all states work on."""
 
-    def get_partitioned_state(
-        self,
-        descriptor: StateDescriptor[S],
-        namespace: Any = ...,
-        namespace_type: DeclaredKeyType[Any] | None = None,
-    ) -> S:
-        """The state of a descriptor, set to a namespace; made at the first request."""
-
-    def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any] = ...) -> TimerQueue:
-        """The timers of a time domain, made at the first request."""
-
-    def has_timers(self, domain: str) -> bool:
-        """Whether there is a queue of a domain, requested or restored."""
-
     def table_of(self, name: str) -> Any:
         """The table of a state under registration; for ``millpond_create_state``."""
 
@@ -83,11 +92,6 @@ class KeyedStates(Protocol):
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
         """All pairs of key and namespace that hold something in a state, each once."""
-
-    def apply_to_all_keys(
-        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
-    ) -> None:
-        """Call ``function(key, state)``, which may change it, for every key."""
 
     def num_state_entries(self) -> int:
         """How many entries are stored: one per state, key and namespace; map entries singly."""

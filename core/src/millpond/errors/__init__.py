@@ -11,6 +11,7 @@ from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
     FunctionResultError,
     HarnessNotOpenError,
+    NoKeysError,
     OutputTypeError,
     SeveralOperatorsError,
     UnknownColumnError,
@@ -84,6 +85,7 @@ __all__ = [
     "MaxParallelismError",
     "MillpondError",
     "NoCurrentKeyError",
+    "NoKeysError",
     "NullKeyError",
     "NullValueError",
     "OutputTypeError",

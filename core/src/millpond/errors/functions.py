@@ -10,6 +10,7 @@ from millpond.errors.base import MillpondError
 __all__ = [
     "FunctionResultError",
     "HarnessNotOpenError",
+    "NoKeysError",
     "OutputTypeError",
     "SeveralOperatorsError",
     "UnknownColumnError",
@@ -95,6 +96,26 @@ class HarnessNotOpenError(MillpondError):
         return (
             f"{self.method}() needs the function to be open: use the harness as a context manager, "
             "with KeyedOperatorHarness(...) as harness, and inside of that block."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class NoKeysError(MillpondError):
+    """A function over rows without keys asked for what belongs to a key.
+
+    Attributes:
+        what: the state or the timers.
+    """
+
+    operator_uid: str
+    what: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Operator {self.operator_uid!r} has no {self.what}, for its rows have no keys: key "
+            "them, as key_by(...) does, for a KeyedProcessFunction; or keep operator state, by "
+            "CheckpointedFunction or ListCheckpointed."
         )
 
 

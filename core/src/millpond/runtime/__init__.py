@@ -13,6 +13,8 @@ from millpond.runtime.functions import (
     Context,
     KeyedFunction,
     KeyedProcessFunction,
+    OperatorFunction,
+    ProcessContext,
     RuntimeContext,
 )
 from millpond.runtime.keyed_operator import KeyedOperator, SubtaskInfo
@@ -22,6 +24,8 @@ from millpond.runtime.opening import (
     open_keyed_backend,
     open_operator_backend,
 )
+from millpond.runtime.operators import operator_of
+from millpond.runtime.process_function import BroadcastProcessFunction, ProcessFunction
 from millpond.runtime.queryable import QueryableStateClient
 from millpond.runtime.side_outputs import Output, OutputTag
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
@@ -32,6 +36,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "MIN_TIMESTAMP",
     "BroadcastContext",
+    "BroadcastProcessFunction",
     "CheckpointListener",
     "CheckpointedFunction",
     "Context",
@@ -44,8 +49,11 @@ __all__ = [
     "KeyedProcessFunction",
     "ListCheckpointed",
     "MetricGroup",
+    "OperatorFunction",
     "Output",
     "OutputTag",
+    "ProcessContext",
+    "ProcessFunction",
     "QueryableStateClient",
     "RuntimeContext",
     "SnapshotContext",
@@ -59,4 +67,5 @@ __all__ = [
     "open_batch_backend",
     "open_keyed_backend",
     "open_operator_backend",
+    "operator_of",
 ]

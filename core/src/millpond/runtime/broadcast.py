@@ -9,7 +9,7 @@ from typing import Any, Generic
 import attrs
 from typing_extensions import TypeVar
 
-from millpond.backend.keyed_states import KeyedStates
+from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.functions import KeyedProcessFunction
 from millpond.runtime.timer_service import TimerService
@@ -34,7 +34,7 @@ class BroadcastContext:
         timestamp: the row's event time in ms, where it has one.
     """
 
-    _backend: KeyedStates
+    _backend: StatesOfKeys
     _operator_state: OperatorStateBackend
     _timers: TimerService
     timestamp: int | None

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.errors import FunctionResultError, OutputTypeError, UserFunctionError, shown
 from millpond.runtime.co_process import INPUTS
-from millpond.runtime.functions import KeyedFunction, SubtaskInfo
+from millpond.runtime.functions import KeyedFunction, OperatorFunction, SubtaskInfo
 from millpond.runtime.hints import hint_for
 from millpond.runtime.user_code import Place, gives_rows, place_of_method
 from millpond.runtime.user_frames import place_of, users_method
@@ -20,7 +20,7 @@ _LONGEST_ROW = 300
 
 
 def failure_of(
-    function: KeyedFunction,
+    function: OperatorFunction,
     method: str,
     info: SubtaskInfo,
     error: BaseException,
@@ -47,7 +47,7 @@ def failure_of(
     )
 
 
-def _beginning(function: KeyedFunction, method: str) -> tuple[str, int]:
+def _beginning(function: OperatorFunction, method: str) -> tuple[str, int]:
     """Where the user's method begins; empty and 0 where it is not one of the user's."""
     users = getattr(function, method, None)
     code = None if isinstance(function, WindowOperator) else getattr(users, "__code__", None)
@@ -55,7 +55,7 @@ def _beginning(function: KeyedFunction, method: str) -> tuple[str, int]:
 
 
 def misfit_of(
-    function: KeyedFunction, info: SubtaskInfo, error: OutputTypeError
+    function: OperatorFunction, info: SubtaskInfo, error: OutputTypeError
 ) -> UserFunctionError:
     """The error to raise for an output row of which nobody knows any more what has led to it."""
     places = yielding_places(function)
@@ -65,12 +65,12 @@ def misfit_of(
     return failure_of(function, methods, info, error)
 
 
-def yielding_places(function: KeyedFunction) -> list[Place]:
+def yielding_places(function: OperatorFunction) -> list[Place]:
     """Where a function's methods yield rows."""
     return [place for place in map(place_of_method, _yielding(function).values()) if place]
 
 
-def users_method_of(function: KeyedFunction, method: str) -> Callable[..., Any] | None:
+def users_method_of(function: OperatorFunction, method: str) -> Callable[..., Any] | None:
     """The user's own method behind one of a function's; None where all is ours."""
     if isinstance(function, WindowOperator):
         return function.users_function
@@ -78,7 +78,7 @@ def users_method_of(function: KeyedFunction, method: str) -> Callable[..., Any] 
     return users
 
 
-def _yielding(function: KeyedFunction) -> dict[str, Callable[..., Any]]:
+def _yielding(function: OperatorFunction) -> dict[str, Callable[..., Any]]:
     """The user's methods that give rows, by name."""
     if isinstance(function, WindowOperator):
         users = function.users_function
@@ -94,7 +94,7 @@ def _yielding(function: KeyedFunction) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _method_name(function: KeyedFunction, method: str, error: BaseException) -> str:
+def _method_name(function: OperatorFunction, method: str, error: BaseException) -> str:
     """The method's name with its class; in windows that of the user's part that has failed."""
     if isinstance(function, WindowOperator):
         users = function.users_function

@@ -10,7 +10,7 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
-from millpond.backend.keyed_states import KeyedStates
+from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.metric_group import MetricGroup
 from millpond.runtime.timer_service import TimeDomain, TimerService
@@ -36,6 +36,8 @@ __all__ = [
     "Context",
     "KeyedFunction",
     "KeyedProcessFunction",
+    "OperatorFunction",
+    "ProcessContext",
     "ReadOnlyBroadcastState",
     "RuntimeContext",
     "SubtaskInfo",
@@ -73,7 +75,7 @@ class RuntimeContext:
     """What ``open`` gets: the states of this operator, and where it runs."""
 
     info: SubtaskInfo
-    _backend: KeyedStates
+    _backend: StatesOfKeys
     _metrics: MetricGroup = attrs.field(factory=MetricGroup)
 
     def get_metric_group(self) -> MetricGroup:
@@ -186,47 +188,67 @@ class ReadOnlyBroadcastState(Mapping[K, V]):
 
 
 @attrs.define
-class Context(Generic[K]):
-    """What ``process_element`` and ``on_timer`` get; one object, set anew for each call.
+class ProcessContext:
+    """What a function without keys gets with each row; one object, set anew for each call.
 
     Attributes:
-        current_key: the key of the row.
-        timestamp: the row's event time in ms, or None where it has none; in ``on_timer`` the
-            timer's own.
-        time_domain: in ``on_timer``, the time that the timer waited for.
-        namespace: in ``on_timer``, what the timer was set under; windows use it.
+        timestamp: the row's event time in ms, or None where it has none.
     """
 
-    current_key: K = attrs.field(default=None)
     timestamp: int | None = None
-    time_domain: TimeDomain | None = None
-    namespace: Any = VOID_NAMESPACE
     _timers: TimerService | None = None
     _operator_state: OperatorStateBackend | None = None
-
-    def get_current_key(self) -> K:
-        """PyFlink's alias of ``current_key``."""
-        return self.current_key
 
     def get_broadcast_state(
         self, descriptor: MapStateDescriptor[T, V]
     ) -> ReadOnlyBroadcastState[T, V]:
-        """A broadcast map, to read; see ``KeyedBroadcastProcessFunction``."""
+        """A broadcast map, to read: only broadcast rows change it."""
         check_type("descriptor", descriptor, MapStateDescriptor)
         assert self._operator_state is not None
         return ReadOnlyBroadcastState(self._operator_state.get_broadcast_state(descriptor))
 
     def timer_service(self) -> TimerService:
-        """Time, and the timers of the current key."""
+        """Time, and the timers of the current key, which a function without keys has none of."""
         assert self._timers is not None
         return self._timers
 
 
-class KeyedFunction(ABC, Generic[K, OUT]):
-    """What functions over the rows of a keyed stream share, one by one or many at once.
+@attrs.define
+class Context(ProcessContext, Generic[K]):
+    """What ``process_element`` and ``on_timer`` of a keyed function get; set anew for each call.
+
+    Attributes:
+        timestamp: in ``on_timer``, the timer's own.
+        current_key: the key of the row.
+        time_domain: in ``on_timer``, the time that the timer waited for.
+        namespace: in ``on_timer``, what the timer was set under; windows use it.
+    """
+
+    current_key: K = attrs.field(default=None)
+    time_domain: TimeDomain | None = None
+    namespace: Any = VOID_NAMESPACE
+
+    def get_current_key(self) -> K:
+        """PyFlink's alias of ``current_key``."""
+        return self.current_key
+
+
+class OperatorFunction(ABC, Generic[OUT]):
+    """What all functions share, with keys or without.
 
     On Spark an instance lives for one micro-batch of one subtask; what must last belongs into
     state, not into attributes.
+    """
+
+    def open(self, context: RuntimeContext) -> None:
+        """Get the states; called once per subtask, before the first row."""
+
+    def close(self) -> None:
+        """Release what ``open`` acquired; called after the last row, also after a failure."""
+
+
+class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
+    """What functions over the rows of a keyed stream share, one by one or many at once.
 
     Attributes:
         timer_namespace: the type of the namespaces that timers are set under; None for timers
@@ -235,15 +257,9 @@ class KeyedFunction(ABC, Generic[K, OUT]):
 
     timer_namespace: ClassVar[DeclaredKeyType[Any] | None] = None
 
-    def open(self, context: RuntimeContext) -> None:
-        """Get the states; called once per subtask, before the first row."""
-
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a timer that is due, with its key current; yield, or return as with rows."""
         return None
-
-    def close(self) -> None:
-        """Release what ``open`` acquired; called after the last row, also after a failure."""
 
 
 class KeyedProcessFunction(KeyedFunction[K, OUT], Generic[K, IN, OUT]):

@@ -1,4 +1,4 @@
-"""A harness for unit tests of keyed functions: rows in, output out, time by hand."""
+"""A harness for unit tests of functions: rows in, output out, time by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millpond.plugins import get_registry
 from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
 from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
 from millpond.runtime.frames import frame_of, record_batches
-from millpond.runtime.functions import KeyedFunction, KeyedProcessFunction, SubtaskInfo
+from millpond.runtime.functions import KeyedProcessFunction, OperatorFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import (
@@ -37,9 +37,12 @@ from millpond.runtime.opening import (
     open_operator_backend,
     restorable,
 )
+from millpond.runtime.operators import operator_of
+from millpond.runtime.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
 from millpond.runtime.vectorized import VectorizedProcessFunction
-from millpond.runtime.vectorized_operator import VectorizedOperator, operator_of
+from millpond.runtime.vectorized_operator import VectorizedOperator
 from millpond.storage.memory import MemoryStorage
 from millpond.types import DeclaredKeyType
 
@@ -50,11 +53,11 @@ OUT = TypeVar("OUT", default=Any)
 
 
 class KeyedOperatorHarness(Closeable, Generic[OUT]):
-    """One subtask of a keyed function in this process; a context manager.
+    """One subtask of a function in this process; a context manager.
 
     Args:
         function: the function under test.
-        key: a field's name, or a function of the row.
+        key: a field's name, or a function of the row; none of a ``ProcessFunction``.
         second_key: the same of the second input's rows, where it differs.
         key_type: the type of the keys.
         backend: an installed backend's name.
@@ -75,10 +78,10 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     @checked
     def __init__(
         self,
-        function: KeyedFunction[Any, OUT],
+        function: OperatorFunction[OUT],
         *,
-        key: str | Callable[[Any], Any],
-        second_key: str | Callable[[Any], Any] | None = None,
+        key: KeyOfRow | None = None,
+        second_key: KeyOfRow | None = None,
         key_type: DeclaredKeyType[Any] = str,
         backend: str = "heap",
         max_parallelism: int = 128,
@@ -91,9 +94,9 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     ) -> None:
         self.output: Output[OUT] = Output()
         self.clock = ManualClock(clock_ms)
-        self._select = selector(key, "key")
-        second = key if second_key is None else second_key
-        self._second_select = selector(second, "second_key")
+        self._select = self._second_select = key_selector(function, key)
+        if second_key is not None:
+            self._second_select = selector(second_key, "second_key")
         self._function = function
         self._entered = False
         self._storage = MemoryStorage.private()
@@ -108,7 +111,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         restored = max((handle.checkpoint_id for handle in old), default=None)
         self._checkpoint_id = restored or 0
         groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
-        own = self._open(backend, key_type, groups, info, old, config)
+        kind = declared_key_type(function, key_type)
+        own = self._open(backend, kind, groups, info, old, config)
         self._operator = operator_of(function)(
             function,
             self._backend,
@@ -171,7 +175,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         if isinstance(operator, VectorizedOperator):
             self.process_batch([row], None if timestamp is None else [timestamp])
             return
-        check_type("function", self._function, KeyedProcessFunction)
+        check_type("function", self._function, KeyedProcessFunction | ProcessFunction)
         row = as_row(row)
         operator.process(self._select(row), row, timestamp, self.output)
 
@@ -217,9 +221,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             operator.process_rows(frame, self.output)
 
     def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one broadcast row of a ``KeyedBroadcastProcessFunction``, as ``process`` does."""
+        """Process one row of the broadcast stream, as ``process`` does."""
         operator = self._opened("process_broadcast")
-        check_type("function", self._function, KeyedBroadcastProcessFunction)
+        check_type(
+            "function", self._function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
+        )
         _check_time(timestamp)
         operator.process_broadcast(as_row(row), timestamp, self.output)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
-from millpond.backend.keyed_states import KeyedStates
+from millpond.backend.keyed_states import KeyedStates, StatesOfKeys
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
 from millpond.errors import OutputTypeError, UserFunctionError
-from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
+from millpond.runtime.broadcast import BroadcastContext
 from millpond.runtime.checkpointed import (
     CheckpointListener,
     RawKeyedOutput,
@@ -26,6 +26,8 @@ from millpond.runtime.failures import failure_of, misfit_of, users_method_of
 from millpond.runtime.functions import (
     Context,
     KeyedFunction,
+    OperatorFunction,
+    ProcessContext,
     RuntimeContext,
     SubtaskInfo,
 )
@@ -65,9 +67,11 @@ class KeyedOperator:
         metrics: the function's.
     """
 
+    context_class: ClassVar[type[ProcessContext]] = Context
+
     def __init__(
         self,
-        function: KeyedFunction,
+        function: OperatorFunction,
         backend: KeyedStates,
         info: SubtaskInfo,
         operator_state: OperatorStateBackend,
@@ -90,12 +94,18 @@ class KeyedOperator:
         self._function: Any = function
         self._backend = backend
         self._info = info
-        self.timers = TimerService(backend, backend.parameters.clock, function.timer_namespace)
-        self._context = Context(timers=self.timers, operator_state=operator_state)
+        self._states = self._reachable(backend)
+        namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
+        self.timers = TimerService(self._states, backend.parameters.clock, namespace)
+        self._context: Any = self.context_class(timers=self.timers, operator_state=operator_state)
+
+    def _reachable(self, backend: KeyedStates) -> StatesOfKeys:
+        """The states that the function reaches by its contexts."""
+        return backend
 
     def open(self) -> None:
         """Have the function take over its operator state, and call its ``open``."""
-        keyed = RuntimeContext(self._info, self._backend, self.metrics)
+        keyed = RuntimeContext(self._info, self._states, self.metrics)
         context = StateInitializationContext(
             is_restored=self._is_restored,
             restored_checkpoint_id=self._restored_checkpoint_id,
@@ -158,10 +168,9 @@ class KeyedOperator:
     ) -> None:
         """Process one row of a key that is not checked yet, by a method of the function."""
         process = getattr(self._function, method)
-        self._backend.set_current_key(key)
         context = self._context
-        context.current_key = self._backend.current_key
         context.timestamp = timestamp
+        self._select(key)
         try:
             result = process(row, context)
             if result is not None:
@@ -169,12 +178,20 @@ class KeyedOperator:
         except self._failures as error:
             raise self._failure(method, error, row) from error
 
-    def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
-        """Process one broadcast row; there is no current key meanwhile."""
-        assert isinstance(self._function, KeyedBroadcastProcessFunction)
-        context = BroadcastContext(self._backend, self._operator_state, self.timers, timestamp)
+    def _select(self, key: Any) -> None:
+        """Make a key that is not checked yet the current one."""
+        self._backend.set_current_key(key)
+        self._context.current_key = self._backend.current_key
+
+    def _forget(self) -> None:
+        """Have no current key."""
         self._backend.current.forget()
         self._context.current_key = None
+
+    def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
+        """Process one broadcast row; there is no current key meanwhile."""
+        context = BroadcastContext(self._states, self._operator_state, self.timers, timestamp)
+        self._forget()
         try:
             process = self._function.process_broadcast_element
             if self._to_watch["process_broadcast_element"]:
@@ -289,7 +306,7 @@ class KeyedOperator:
         return misfit_of(self._function, self._info, error)
 
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
-        key = self._context.current_key if method in _KEYED else None
+        key = getattr(self._context, "current_key", None) if method in _KEYED else None
         return failure_of(self._function, method, self._info, error, key=key, row=row)
 
     def close(self) -> None:

@@ -19,17 +19,19 @@ from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import CheckpointListener
 from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
 from millpond.runtime.frames import FRAME_ROWS, each_row, frame_of, record_batches
-from millpond.runtime.functions import KeyedFunction, SubtaskInfo
+from millpond.runtime.functions import OperatorFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import open_keyed_backend, open_operator_backend
+from millpond.runtime.operators import operator_of
+from millpond.runtime.process_function import BroadcastProcessFunction
+from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.runtime.vectorized import VectorizedProcessFunction
 from millpond.runtime.vectorized_operator import (
     RowFrame,
     VectorizedOperator,
-    operator_of,
     rows_of_table,
     table_of,
 )
@@ -42,10 +44,10 @@ OUT = TypeVar("OUT", default=Any)
 
 @checked
 def run(
-    function: KeyedFunction[Any, OUT],
+    function: OperatorFunction[OUT],
     rows: Iterable[Any] | pa.Table | pa.RecordBatch,
     *,
-    key: str | Callable[[Any], Any],
+    key: KeyOfRow | None = None,
     backend: str = "heap",
     key_type: DeclaredKeyType[Any] | None = None,
     config: Config | None = None,
@@ -59,7 +61,7 @@ def run(
     second_key: str | Callable[[Any], Any] | None = None,
     second_event_time: str | Callable[[Any], Any] | None = None,
 ) -> Output[OUT]:
-    """Run a keyed function over rows and return what it yielded.
+    """Run a function over rows and return what it yielded.
 
     That is a list, which has the rows of side outputs as ``.side_output(tag)``.
 
@@ -74,7 +76,7 @@ def run(
             anything else, which they see as it is; or a RecordBatch, a Table or a DataFrame. A
             vectorized function gets them in frames, after each of which the watermark moves, and
             what it returns comes out as rows with names.
-        key: a field's name, or a function of the row.
+        key: a field's name, or a function of the row; none of a function without keys.
         backend: an installed backend's name.
         key_type: the type of the keys; taken from the first row's key where it is None.
         config: further configuration.
@@ -83,7 +85,8 @@ def run(
         watermark_delay: by how many ms rows may be out of order: after each row the watermark is
             the highest event time so far less this delay less 1, as Flink has it. By default
             there is no watermark until the end.
-        broadcast: the rows for a ``KeyedBroadcastProcessFunction``; they come first.
+        broadcast: the rows for a ``KeyedBroadcastProcessFunction`` or a
+            ``BroadcastProcessFunction``; they come first.
         frame_rows: how many rows a frame of a vectorized function has at most.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
         second: the rows of the second input of a ``KeyedCoProcessFunction``. Where both inputs
@@ -95,12 +98,12 @@ def run(
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
     check_within("frame_rows", frame_rows, 1, 1 << 31)
-    select = selector(key, "key")
+    select = key_selector(function, key)
     event_time_of = _times(event_time, "event_time")
     sent_at = _times(broadcast_event_time, "broadcast_event_time")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
-    kind, given = _key_type(key_type, select, given)
+    kind, given = _key_type(declared_key_type(function, key_type), select, given)
     output: Output[OUT] = Output()
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
@@ -112,7 +115,9 @@ def run(
         operator = operator_of(function)(function, opened, SubtaskInfo("local"), operator_state)
         with operator.opened():
             for row in map(as_row, broadcast):
-                check_type("function", function, KeyedBroadcastProcessFunction)
+                check_type(
+                    "function", function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
+                )
                 operator.process_broadcast(row, sent_at(row), output)
             if second is not None or isinstance(function, KeyedCoProcessFunction):
                 check_type("function", function, KeyedCoProcessFunction)

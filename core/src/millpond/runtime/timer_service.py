@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millpond.arguments import check_type
-from millpond.backend.keyed_states import KeyedStates
+from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.timer_queue import Timer, TimerQueue
 from millpond.clock import Clock
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, VoidNamespace
@@ -39,7 +39,7 @@ class TimerService:
 
     def __init__(
         self,
-        backend: KeyedStates,
+        backend: StatesOfKeys,
         clock: Clock,
         namespace_type: DeclaredKeyType[Any] | None = None,
     ) -> None:

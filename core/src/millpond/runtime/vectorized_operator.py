@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from millpond.backend.chosen_keys import Frame
 from millpond.errors import FunctionResultError, brief
-from millpond.runtime.functions import KeyedFunction
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.user_code import place_of_method
 from millpond.runtime.vectorized import VectorizedContext, VectorizedProcessFunction
 from millpond.types.listed import listed
 from millpond.types.rows import row_maker, row_type
 
-__all__ = ["RowFrame", "VectorizedOperator", "operator_of", "rows_of_table", "table_of"]
+__all__ = ["RowFrame", "VectorizedOperator", "rows_of_table", "table_of"]
 
 
 @attrs.frozen
@@ -88,12 +87,6 @@ class VectorizedOperator(KeyedOperator):
                 if table is None:
                     raise _refused(method, each)
                 yield table
-
-
-def operator_of(function: KeyedFunction) -> type[KeyedOperator]:
-    """What runs a function."""
-    vectorized = isinstance(function, VectorizedProcessFunction)
-    return VectorizedOperator if vectorized else KeyedOperator
 
 
 def table_of(value: Any) -> pa.Table | None:

@@ -1,8 +1,9 @@
-"""Millpond on PySpark: ``key_by(df, …).process(function, …)``."""
+"""Millpond on PySpark: ``key_by(df, …).process(function, …)``, or ``operator(df)`` without keys."""
 
 from millpond.spark.driver.rescaling import rescale
 from millpond.spark.driver.savepoints import create_savepoint
 from millpond.spark.driver.several_operators import several_operators
+from millpond.spark.keyless import OperatorStream, operator
 from millpond.spark.metrics.batch_metrics import SubtaskMetrics, subtask_metrics
 from millpond.spark.metrics.listener import MetricsListener, OperatorMetrics
 from millpond.spark.operator_output import OperatorOutput
@@ -14,10 +15,12 @@ __all__ = [
     "MetricsListener",
     "OperatorMetrics",
     "OperatorOutput",
+    "OperatorStream",
     "SubtaskMetrics",
     "configure",
     "create_savepoint",
     "key_by",
+    "operator",
     "rescale",
     "several_operators",
     "subtask_metrics",

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.state import GroupState
 from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import plain_name
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.driver.dealing import dealt_group
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
@@ -34,10 +35,14 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
     broadcast rows once for each subtask.
     """
     labels = group_labels(plan.parallelism)
+    types = [field.dataType for field in df.schema] if plan.is_keyless else []
 
     def group_and_label(names: Sequence[str]) -> list[str]:
-        keys = [names[position] for position in plan.key_positions]
-        group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
+        if plan.is_keyless:
+            group = dealt_group(names, types, plan.max_parallelism)
+        else:
+            keys = [names[position] for position in plan.key_positions]
+            group = key_group_column(keys, plan.key_fields, plan.max_parallelism)
         owner = f"CAST({group} * {plan.parallelism} div {plan.max_parallelism} AS INT)"
         label = f"get(array({', '.join(map(str, labels))}), {owner})"
         return [f"{group} AS {GROUP_COLUMN}", f"{label} AS {LABEL_COLUMN}"]

@@ -13,22 +13,16 @@ from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, brief
-from millpond.runtime import KeyedFunction, OutputTag, VectorizedProcessFunction
+from millpond.runtime import KeyedFunction, OperatorFunction, VectorizedProcessFunction
 from millpond.runtime.windows import WindowAssigner, count_window, window
 from millpond.spark.broadcast import BroadcastCodec
-from millpond.spark.carriers.side_rows import SideRows
 from millpond.spark.choosing import Choice, ColumnOrName, choose
-from millpond.spark.driver.plan import OperatorPlan, key_codec_of
+from millpond.spark.driver.plan import key_codec_of
 from millpond.spark.driver.planning import ProcessCall
-from millpond.spark.driver.query_start import warn_of_no_end, watch_operator
-from millpond.spark.driver.several_operators import watch_starts
 from millpond.spark.driver.timing import TimeMode
-from millpond.spark.driver.workers_python import check_workers_python
-from millpond.spark.operator_frame import bounded_output, carried_rows, streaming_output
-from millpond.spark.operator_output import Build, OperatorOutput, operator_output
-from millpond.spark.schemas import output_schema
+from millpond.spark.operator_output import OperatorOutput
+from millpond.spark.processing import OutputMode, output_of
 from millpond.spark.second_input import SecondInput, check_keys
-from millpond.spark.session import spark_configuration
 from millpond.spark.short_forms import ShortForms
 from millpond.spark.text_rows import TextRows
 from millpond.spark.windowed import WindowedStream
@@ -36,7 +30,6 @@ from millpond.spark.windowed import WindowedStream
 __all__ = ["KeyedStream", "key_by"]
 
 NullKeys = Literal["refuse", "drop", "aside"]
-OutputMode = Literal["append", "update"]
 ExecutionMode = Literal["streaming", "batch"]
 
 
@@ -217,36 +210,13 @@ class KeyedStream(ShortForms):
             order_by=order_by,
             time_mode=time_mode,
         )
-        return operator_output(self._build(call, output_mode, execution_mode))
+        other, _ = self._broadcast or (None, None)
+        if self._second is not None:
+            other = self._second[0]._with_keys()  # noqa: SLF001 - our own
+        batch = self._is_batch(execution_mode, call.function)
+        return output_of(call, self._rows(), other, output_mode, batch=batch)
 
-    def _build(self, call: ProcessCall, output_mode: str, execution_mode: str) -> Build:
-        """What makes the output of a call; errors in the call are raised at once."""
-        check_workers_python(self._df.sparkSession)
-        config = spark_configuration(self._df.sparkSession)
-        with config.placed():
-            plan, extension = call.plan(config)
-            plan = attrs.evolve(plan, batch=self._is_batch(execution_mode, call.function))
-            df = self._rows()
-            other, _ = self._broadcast or (None, None)
-            if self._second is not None:
-                other = self._second[0]._with_keys()  # noqa: SLF001 - our own
-            carried = carried_rows(extension.applied(df), plan, other)
-            if df.isStreaming and config.checkpoint.dir is None:
-                reason = "a streaming query needs it: name a directory that all executors reach"
-                raise ConfigError("checkpoint.dir", reason)
-
-        def build(tags: Sequence[OutputTag]) -> DataFrame:
-            schema = output_schema(call.output)
-            sides = SideRows.of(schema, tags, self.row_schema) if tags else None
-            with config.placed():
-                made = attrs.evolve(plan, sides=sides)
-                if not df.isStreaming:
-                    return bounded_output(carried, made)
-                return streaming_output(carried, made, output_mode, _watched(df, made))
-
-        return build
-
-    def _is_batch(self, execution_mode: str, function: KeyedFunction) -> bool:
+    def _is_batch(self, execution_mode: str, function: OperatorFunction) -> bool:
         if execution_mode not in ("streaming", "batch"):
             reason = f"expected one of streaming, batch, got {brief(execution_mode)}"
             raise ConfigError("execution_mode", reason, "process(...)")
@@ -258,12 +228,3 @@ class KeyedStream(ShortForms):
             reason += "many at once: leave it at streaming"
             raise ConfigError("execution_mode", reason, "process(...)")
         return execution_mode == "batch"
-
-
-def _watched(df: DataFrame, plan: OperatorPlan) -> str:
-    """Have the operator's layout settled when a query starts; returns its function's name."""
-    watch_starts(df)
-    if not plan.settles:
-        return watch_operator(df.sparkSession, plan)
-    warn_of_no_end(df.sparkSession, plan)
-    return f"millpond[{plan.uid}]"

@@ -30,7 +30,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
-from millpond.runtime import CheckpointListener, KeyedFunction, SubtaskInfo
+from millpond.runtime import CheckpointListener, OperatorFunction, SubtaskInfo
 from millpond.runtime.side_outputs import is_side_row
 from millpond.runtime.user_code import Place
 from millpond.spark.broadcast import BroadcastCodec
@@ -41,7 +41,7 @@ from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TimeMode
 from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
-from millpond.types.keys import TupleKeyCodec
+from millpond.types.keys import TupleKeyCodec, VoidKeyCodec
 from millpond.types.rows import row_type
 
 __all__ = ["OperatorPlan", "check_uid", "key_codec_of", "key_group_column"]
@@ -60,7 +60,7 @@ class OperatorPlan:
         rows: the codec of the input rows.
         output: the codec of the output rows.
         sides: the codec of these and of those of side outputs, where such are taken.
-        key_positions: which columns are the key.
+        key_positions: which columns are the key; none of rows without keys.
         event_time: the position of the event-time column, or None.
         order_by: the positions of the columns that order each key's rows.
         resolution: the backend as the driver resolved it.
@@ -78,7 +78,7 @@ class OperatorPlan:
     """
 
     uid: str
-    function: KeyedFunction
+    function: OperatorFunction
     rows: RowCodec
     output: RowCodec
     key_positions: tuple[int, ...]
@@ -105,6 +105,11 @@ class OperatorPlan:
     def key_names(self) -> tuple[str, ...]:
         """The names of the key columns."""
         return tuple(self.rows.names[position] for position in self.key_positions)
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether the rows have no keys."""
+        return not self.key_positions
 
     @property
     def listens(self) -> bool:
@@ -210,11 +215,13 @@ _KEY_TABLE = _key_table()
 
 
 def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
-    """The codec of key columns: of one column its type's, of several a row's.
+    """The codec of key columns: of one column its type's, of several a row's; that of no key.
 
     Raises:
         ConfigError: a column cannot be a key.
     """
+    if not names:
+        return VoidKeyCodec()
     parts = [
         key_codec_for(_python_key_type(name, declared))
         for name, declared in zip(names, types, strict=True)

@@ -12,10 +12,13 @@ from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.origins import SPARK_PREFIX
 from millpond.runtime import (
+    BroadcastProcessFunction,
     CheckpointListener,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedFunction,
+    OperatorFunction,
+    ProcessFunction,
 )
 from millpond.runtime.opening import configured_backend
 from millpond.runtime.user_code import notebook_cells
@@ -34,12 +37,21 @@ from millpond.spark.session import is_connect
 
 __all__ = ["ProcessCall"]
 
+_KINDS: dict[bool, tuple[type[OperatorFunction], str]] = {
+    True: (KeyedFunction, "a KeyedProcessFunction or a VectorizedProcessFunction"),
+    False: (ProcessFunction, "a ProcessFunction or a BroadcastProcessFunction"),
+}
+"""What functions run over, rows with keys or without, and what they are called."""
+
+_WITH_BROADCAST = (KeyedBroadcastProcessFunction, BroadcastProcessFunction)
+
 
 @attrs.frozen
 class ProcessCall:
-    """What ``key_by(df, *keys).process(...)`` was given; see ``KeyedStream.process``.
+    """What ``process(...)`` was given; see ``KeyedStream.process`` and ``OperatorStream.process``.
 
     Attributes:
+        keys: the columns of the key; none of rows without keys.
         broadcast: the codec of the broadcast rows that were connected, or None.
         second: the codec of the second keyed input that was connected, or None.
     """
@@ -48,7 +60,7 @@ class ProcessCall:
     keys: Sequence[Choice]
     broadcast: BroadcastCodec | None
     second: SecondInput | None
-    function: KeyedFunction
+    function: OperatorFunction
     output: str | StructType
     uid: str
     event_time: ColumnOrName | None
@@ -115,15 +127,18 @@ class ProcessCall:
                 "savepoint of it, as with `millpond savepoint create`, and name that"
             )
             raise ConfigError("checkpoint.restore", reason)
-        if not isinstance(self.function, KeyedFunction):
+        wanted, kinds = _KINDS[bool(self.keys)]
+        if not isinstance(self.function, wanted):
             given = type(self.function).__name__
             if isinstance(self.function, type):
                 given = f"the class {self.function.__name__}: pass an instance of it"
-            reason = f"expected a KeyedProcessFunction or a VectorizedProcessFunction, got {given}"
-            raise ConfigError("function", reason, f"process(uid={self.uid!r})")
-        takes_broadcast = isinstance(self.function, KeyedBroadcastProcessFunction)
+            raise ConfigError(
+                "function", f"expected {kinds}, got {given}", f"process(uid={self.uid!r})"
+            )
+        takes_broadcast = isinstance(self.function, _WITH_BROADCAST)
         if takes_broadcast != (self.broadcast is not None):
-            reason = "connect(...) and a KeyedBroadcastProcessFunction belong together"
+            kind = _WITH_BROADCAST[not self.keys].__name__
+            reason = f"connect(...) and a {kind} belong together"
             raise ConfigError("function", reason, f"process(uid={self.uid!r})")
         takes_two = isinstance(self.function, KeyedCoProcessFunction)
         if takes_two != (self.second is not None):
@@ -174,7 +189,10 @@ class ProcessCall:
         if self.time_mode not in (None, *TIMEOUTS):
             reason = f"expected one of event-time, processing-time, got {brief(self.time_mode)}"
             raise ConfigError("time_mode", reason, "process(...)")
-        if type(self.function).on_timer is KeyedFunction.on_timer:
+        function = self.function
+        if not isinstance(function, KeyedFunction):
+            return None
+        if type(function).on_timer is KeyedFunction.on_timer:
             return None
         watermarked = self._is_watermarked()
         if self.time_mode is None:

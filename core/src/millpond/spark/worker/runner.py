@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import NullKeyError, OutputTypeError, brief
-from millpond.runtime import MAX_TIMESTAMP, KeyedOperator, SubtaskInfo
+from millpond.runtime import MAX_TIMESTAMP, SubtaskInfo, operator_of
 from millpond.runtime.keyed_operator import FAILURES, WATCHED
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import nothing, nulls_first
@@ -71,8 +71,6 @@ class SubtaskRunner:
         rows_in, rows_out: how many so far.
     """
 
-    operator_class: ClassVar[type[KeyedOperator]] = KeyedOperator
-
     def __init__(
         self,
         plan: OperatorPlan,
@@ -84,7 +82,7 @@ class SubtaskRunner:
         again: bool = False,
     ) -> None:
         self._plan = plan
-        self.operator = self.operator_class(
+        self.operator = operator_of(plan.function)(
             plan.function,
             backend,
             info,
@@ -218,6 +216,8 @@ class SubtaskRunner:
     def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
+        if self._plan.is_keyless:
+            return self._decoded(frames)
         keys = self._plan.rows.carried_names(self._plan.key_positions)
         return self._decoded(in_key_order(frame, keys, GROUP_COLUMN) for frame in frames)
 
@@ -236,6 +236,8 @@ class SubtaskRunner:
         return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
 
     def _keys(self, columns: list[list[Any]]) -> list[Any]:
+        if self._plan.is_keyless:
+            return [None] * len(columns[0])
         parts = [columns[position] for position in self._plan.key_positions]
         for part in parts:
             if None in part:

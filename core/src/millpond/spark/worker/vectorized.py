@@ -26,7 +26,6 @@ __all__ = ["VectorizedRunner", "runner_of"]
 class VectorizedRunner(SubtaskRunner):
     """Feeds frames to a vectorized function, and packs the tables that it returns."""
 
-    operator_class = VectorizedOperator
     operator: VectorizedOperator
 
     @override
