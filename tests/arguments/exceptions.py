@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "KeyedProcessFunction.*": USERS,
     "KeyedBroadcastProcessFunction.*": USERS,
     "KeyedFunction.*": USERS,
+    "OperatorFunction.*": USERS,
     "ProcessFunction.*": USERS,
     "BroadcastProcessFunction.*": USERS,
     "VectorizedProcessFunction.*": USERS,

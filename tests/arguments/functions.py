@@ -107,6 +107,20 @@ def given(name):
     return make
 
 
+class KeepPlain(mp.ProcessFunction):
+    """Keeps the context of a row without a key."""
+
+    def process_element(self, row, context):
+        self.context = context
+
+
+def plain_context():
+    """What a function without keys is given."""
+    function = KeepPlain()
+    kept(mp.testing.KeyedOperatorHarness(function)).__enter__().process({"k": "a"})
+    return function.context
+
+
 def readable():
     """A broadcast map as keyed rows see it."""
     return ReadOnlyBroadcastState(mp.open_operator_backend().get_broadcast_state(MAP))
@@ -174,7 +188,11 @@ TARGETS = {
            for kind, each in (("", VALUE), ("list_", LIST), ("map_", MAP), ("reducing_", REDUCING),
                               ("aggregating_", AGGREGATING), ("folding_", FOLDING))},
         "get_namespaced_state": NAMESPACED,
+        "get_job_parameter": {"key": lambda: "rate", "default_value": lambda: 1},
     }),
+    "ProcessContext.get_broadcast_state": (
+        call(plain_context, "get_broadcast_state"), {"descriptor": lambda: MAP},
+    ),
     **of("Context", {"get_broadcast_state": {"descriptor": lambda: MAP}}),
     **of("BroadcastContext", {
         "get_broadcast_state": {"descriptor": lambda: MAP},

@@ -12,7 +12,7 @@ from arguments.odd import ODD, random_value
 TARGETS.update(onspark.TARGETS)
 PARAMETERS = [(name, each) for name, (_, good) in onspark.TARGETS.items() for each in good]
 # Calls of these make plans in Spark, some 40 ms each: a few odd values a push, all in the soak.
-PLANS = ("KeyedStream.process", "WindowedStream")
+PLANS = ("KeyedStream.process", "OperatorStream", "WindowedStream")
 TELLING = ("None", "surrogate", "deep", "object")
 STRIDE = 13
 

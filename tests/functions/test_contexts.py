@@ -57,6 +57,34 @@ def test_a_snapshot_may_end_a_list():
         assert operator.output == [[]]
 
 
+class Where(mp.KeyedProcessFunction):
+    """Yields what ``open`` was told."""
+
+    def open(self, context):
+        self.told = [
+            context.get_task_name_with_subtasks(),
+            context.get_attempt_number(),
+            context.get_job_parameter("my_rate", 1),
+            context.get_job_parameter("limits.low", 0),
+            context.get_job_parameter("limits.high", "none"),
+            context.get_job_parameter("my_rate.of", "none"),
+        ]
+
+    def process_element(self, row, context):
+        return self.told
+
+
+def test_where_a_function_runs_and_the_parameters_of_its_job():
+    """PyFlink's names; parameters stand in the configuration, and have a default each."""
+    config = mp.Config({"parameters.my-rate": 0.5}, parameters={"limits": {"low": 3}})
+    with harness(Where(), config=config, subtask=1, parallelism=2) as operator:
+        key = next(k for k in "abcdef" if mp.assign_to_key_group(k, 128) >= 64)
+        operator.process({"k": key, "n": 1})
+        assert operator.output == ["harness (2/2)", 0, 0.5, 3, "none", "none"]
+    by_default = ["local (1/1)", 0, 1, 0, "none", "none"]
+    assert mp.local.run(Where(), [ROW], key="k") == by_default
+
+
 HISTORY = mp.ListStateDescriptor("history", tuple[int, int])
 COUNTRIES = mp.MapStateDescriptor("countries", str, int)
 

@@ -200,19 +200,21 @@ def test_a_plain_batch(spark, job_conf):
     class Numbered(mp.ProcessFunction):
         def open(self, context):
             self.subtask, self.number = context.get_index_of_this_subtask(), 0
+            self.factor = int(context.get_job_parameter("factor", 1))
+            assert context.get_attempt_number() == 0
 
         def process_element(self, row, context):
             self.number += 1
-            yield self.subtask, self.number, row.n, row.m["x"], row.s and row.s.a
+            yield self.subtask, self.number, row.n, self.factor * row.m["x"], row.s and row.s.a
 
-    job_conf(state_backend="lmdb", parallelism=2)
+    job_conf(state_backend="lmdb", parallelism=2, parameters_factor=3)
     given = [(n, {"x": n}, (n, [n]) if n % 2 else None) for n in range(40)]
     df = spark.createDataFrame(given, "n int, m map<string, int>, s struct<a: int, b: array<int>>")
     out = operator(df).process(
         Numbered(), output="subtask int, number int, n int, m int, s int", uid="x", order_by="n"
     )
     found = sorted(map(tuple, out.collect()))
-    assert sorted(row[2:] for row in found) == [(n, n, n if n % 2 else None) for n in range(40)]
+    assert sorted(row[2:] for row in found) == [(n, 3 * n, n if n % 2 else None) for n in range(40)]
     for subtask in range(2):
         own = [row for row in found if row[0] == subtask]
         assert [row[1] for row in own] == list(range(1, len(own) + 1))

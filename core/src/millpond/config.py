@@ -228,6 +228,7 @@ class Config:
     plugins: PluginsConfig = PluginsConfig()
     metrics: MetricsConfig = MetricsConfig()
     backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
     origins: Origins = attrs.field(
         default=Origins("Config(...)"), eq=False, repr=False, metadata=NO_KEY
     )

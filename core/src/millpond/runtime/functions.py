@@ -62,12 +62,14 @@ class SubtaskInfo:
         index: the subtask, from 0.
         parallelism: how many subtasks there are.
         max_parallelism: the number of key groups.
+        attempt: how often the task has failed before; always 0 without Spark.
     """
 
     operator_uid: str
     index: int = 0
     parallelism: int = 1
     max_parallelism: int = 128
+    attempt: int = 0
 
 
 @attrs.frozen
@@ -77,6 +79,20 @@ class RuntimeContext:
     info: SubtaskInfo
     _backend: StatesOfKeys
     _metrics: MetricGroup = attrs.field(factory=MetricGroup)
+    _parameters: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def get_job_parameter(self, key: str, default_value: T) -> Any | T:
+        """A parameter of the job: what stands in the configuration under ``parameters.<key>``.
+
+        Args:
+            key: the name; with dots, one of a section. ``_`` and ``-`` are the same in it.
+            default_value: what to return where the job has no such parameter.
+        """
+        check_type("key", key, str)
+        found: Any = self._parameters
+        for part in key.replace("_", "-").split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return default_value if found is None else found
 
     def get_metric_group(self) -> MetricGroup:
         """The function's own metrics, which are reported as ``user.…`` beside Millpond's."""
@@ -101,6 +117,14 @@ class RuntimeContext:
     def get_max_number_of_parallel_subtasks(self) -> int:
         """PyFlink's alias of ``info.max_parallelism``."""
         return self.info.max_parallelism
+
+    def get_attempt_number(self) -> int:
+        """PyFlink's alias of ``info.attempt``."""
+        return self.info.attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        """Uid, number of the subtask from 1, and number of subtasks: ``totals (2/4)``."""
+        return f"{self.info.operator_uid} ({self.info.index + 1}/{self.info.parallelism})"
 
     def get_state(self, descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         """The value state of a descriptor."""

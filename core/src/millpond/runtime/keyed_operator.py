@@ -105,7 +105,8 @@ class KeyedOperator:
 
     def open(self) -> None:
         """Have the function take over its operator state, and call its ``open``."""
-        keyed = RuntimeContext(self._info, self._states, self.metrics)
+        parameters = self._backend.parameters.config.parameters
+        keyed = RuntimeContext(self._info, self._states, self.metrics, parameters)
         context = StateInitializationContext(
             is_restored=self._is_restored,
             restored_checkpoint_id=self._restored_checkpoint_id,

@@ -165,10 +165,13 @@ class OperatorPlan:
         """Whether a group label belongs to one of the subtasks."""
         return label in group_labels(self.parallelism)
 
-    def subtask(self, label: int) -> SubtaskInfo:
-        """The subtask of a group label."""
-        index = group_labels(self.parallelism).index(label)
-        return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism)
+    def subtask(self, index: int, attempt: int) -> SubtaskInfo:
+        """A subtask, whose task has failed so many times before."""
+        return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
+
+    def subtask_of(self, label: int) -> int:
+        """The index of the subtask of a group label."""
+        return group_labels(self.parallelism).index(label)
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""

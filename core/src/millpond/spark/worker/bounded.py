@@ -11,14 +11,13 @@ from pyspark import TaskContext
 from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.runtime import (
-    SubtaskInfo,
     open_batch_backend,
     open_keyed_backend,
     open_operator_backend,
 )
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.runner import collector_paused
-from millpond.spark.worker.telling import runs_again, told_readably
+from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
 
 __all__ = ["run_partition"]
@@ -28,7 +27,7 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
     """Run all keys of a partition: the function behind ``mapInPandas``."""
     context = TaskContext.get()
     index = context.partitionId() if context else 0
-    info = SubtaskInfo(plan.uid, index, plan.parallelism, plan.max_parallelism)
+    info = plan.subtask(index, failed_before())
     with (
         told_readably(plan),
         collector_paused(),
@@ -36,7 +35,7 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
         _bounded_backend(plan, directory) as backend,
         open_operator_backend(config=plan.config) as operator_state,
     ):
-        runner = runner_of(plan)(plan, info, backend, operator_state, again=runs_again())
+        runner = runner_of(plan)(plan, info, backend, operator_state, again=bool(info.attempt))
         yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
 
 

@@ -28,7 +28,7 @@ from millpond.spark.worker.backend_source import Acquired, acquire_backend
 from millpond.spark.worker.committed_state import CommittedState, committed_state, own_pointer
 from millpond.spark.worker.layout_in_force import layout_in_force
 from millpond.spark.worker.runner import SubtaskRunner, collector_paused
-from millpond.spark.worker.telling import runs_again, told_readably
+from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
 
 __all__ = ["run_subtask"]
@@ -56,7 +56,7 @@ def _run_subtask(
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
         return
-    info = plan.subtask(label)
+    info = plan.subtask(plan.subtask_of(label), failed_before())
     if plan.wakes:
         frames = own_rows(frames)
         if pointer is not None and not state.hasTimedOut:
@@ -118,7 +118,7 @@ class _Task:
             metrics.begin(acquired.backend)
             last = self.committed.checkpoint_id
             runner = runner_of(plan)(
-                plan, self.info, acquired.backend, own, last, again=runs_again()
+                plan, self.info, acquired.backend, own, last, again=bool(self.info.attempt)
             )
             yield from runner.run(frames, time)
             metrics.lap("process_ms")

@@ -27,17 +27,17 @@ from millpond.runtime.user_code import Place
 from millpond.runtime.user_frames import describe, raised_by_us
 from millpond.spark.driver.plan import OperatorPlan
 
-__all__ = ["runs_again", "told_readably"]
+__all__ = ["failed_before", "told_readably"]
 
 _HEADING = "Traceback (most recent call last):"
 _HIDE = "SPARK_HIDE_TRACEBACK"
 """What ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets in a worker."""
 
 
-def runs_again() -> bool:
-    """Whether this task has failed before, and Spark has it run once more."""
+def failed_before() -> int:
+    """How often this task has failed before, and Spark has had it run once more."""
     context = TaskContext.get()
-    return context is not None and bool(context.attemptNumber())
+    return 0 if context is None else context.attemptNumber()
 
 
 @contextmanager
