@@ -35,6 +35,7 @@ ARGUMENTS = {
     "type_info": "DDL, or a StructType of Spark, which the core does not know",
     "namespace_type": "declares namespaces of any type",
     "options": "a tree as TOML has it",
+    "parameters": "a tree as TOML has it",
     "payload": "plain JSON",
 }
 RETURNS = {
@@ -61,6 +62,7 @@ RETURNS = {
     "place": "a namespace as its table keeps it",
     "prepare_key": "a key as its table keeps it",
     "backend_options": "a tree as TOML has it",
+    "get_job_parameter": "as it was configured, in a tree as TOML has it",
     "process_element": "what users' functions yield",
     "side_output": "what users' functions yield",
     "on_timer": "what users' functions yield",
