@@ -42,6 +42,7 @@ class Order:
     seed: int
     only: list[str]
     until_failure: bool = False
+    shadow: bool = False
 
 
 # -------------------------------------------------------------------- in the engine's process
@@ -220,6 +221,7 @@ def obey(order: Order, descriptor: int) -> None:
 def _arguments(order: Order, folder: Path) -> list[str]:
     """What pytest is called with; no configuration and no conftest of the caller's is read."""
     words = [f"profile={order.profile}", f"wrapped={order.wrapped}", f"seed={order.seed}"]
+    words += ["shadow=yes"] if order.shadow else []
     return [
         "--pyargs",
         *modules_of(order.only),

@@ -50,6 +50,7 @@ def conformance() -> None:
 @click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
 @click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
 @click.option("--seed", type=int, help="Of the generated programs; in each report.")
+@click.option("--shadow", is_flag=True, help="Play G4 where nothing gives the kit away.")
 @as_json_option
 def run_kit(
     backend: str,
@@ -60,6 +61,7 @@ def run_kit(
     wrapped: str,
     seed: int | None,
     *,
+    shadow: bool,
     as_json: bool,
 ) -> None:
     """Run all clauses against BACKEND; status 1 unless every one has passed or is known to fail."""
@@ -75,7 +77,7 @@ def run_kit(
             advance(now - shown)
             shown = now
 
-        found = run(backend, profile, clauses, progress, known, wrapped, seed)
+        found = run(backend, profile, clauses, progress, known, wrapped, seed, shadow=shadow)
     if report is not None:
         _write(report, found.to_json())
     if not found.partial and wrapped == "none":

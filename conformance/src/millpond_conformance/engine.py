@@ -29,6 +29,7 @@ def run(
     seed: int | None = None,
     *,
     until_failure: bool = False,
+    shadow: bool = False,
 ) -> Report:
     """Run the specification's clauses against a backend, in a process of its own.
 
@@ -45,6 +46,8 @@ def run(
         seed: of the generated programs, to run those of another report; a random one by default.
             The profile ``quick`` always runs the same ones.
         until_failure: whether to stop at the first failure; the rest is INCOMPLETE then.
+        shadow: whether the programs of clause G4 run in a process of their own whose modules and
+            stack do not give the kit away.
 
     Raises:
         PluginError: the backend cannot be used.
@@ -61,7 +64,7 @@ def run(
     chosen_seed = _seed(profile) if seed is None else seed
     judge = Judge(only, report)
     started = time.perf_counter()
-    order = Order(backend, profile, wrapped, chosen_seed, sorted(only), until_failure)
+    order = Order(backend, profile, wrapped, chosen_seed, sorted(only), until_failure, shadow)
     place = judged_by_a_child(order, judge)
     seconds = time.perf_counter() - started
     results = tuple(judged(result, ledger or {}) for result in judge.results(backend))
@@ -77,6 +80,7 @@ def run(
         seal(),
         coverage=judge.coverage,
         changed_files=changed_files(),
+        shadow=shadow,
     )
 
 

@@ -32,10 +32,11 @@ BackendOpener = Callable[..., KeyedStateBackend]
 def _settings(config: pytest.Config) -> dict[str, str]:
     """The words of the ini key, ``profile=quick`` and so on."""
     found = dict(word.partition("=")[::2] for word in config.getini(INI))
-    allowed = {"profile": PROFILES, "wrapped": WRAPPERS}
+    allowed = {"profile": PROFILES, "wrapped": WRAPPERS, "shadow": ("yes", "no")}
     for key, value in found.items():
-        if key not in ("profile", "wrapped", "seed") or value not in allowed.get(key, (value,)):
-            choices = "profile=quick, standard or soak; wrapped=ttl, metrics or both; seed=NUMBER"
+        if key not in (*allowed, "seed") or value not in allowed.get(key, (value,)):
+            choices = "profile=quick, standard or soak; wrapped=ttl, metrics or both; "
+            choices += "shadow=yes; seed=NUMBER"
             raise pytest.UsageError(f"{INI}: expected {choices}, got {key}={value}")
     return found
 
@@ -87,6 +88,12 @@ def wrapped(request: pytest.FixtureRequest) -> str:
 def program_seed(pytestconfig: pytest.Config) -> int:
     """Where the seeds of generated programs begin."""
     return int(_settings(pytestconfig).get("seed", "0"))
+
+
+@pytest.fixture
+def shadow(pytestconfig: pytest.Config) -> bool:
+    """Whether wide programs run in a process that does not give the kit away."""
+    return _settings(pytestconfig).get("shadow") == "yes"
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
 _PROPERTY = "millpond-clause"
-_OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed")
+_OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
 COVERAGE = "millpond-coverage"
 """Under these names a test records its shrunk program, and what its programs have done."""

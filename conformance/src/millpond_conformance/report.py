@@ -117,6 +117,7 @@ class Report:
         seal: SHA-256 of the kit's manifest, which shows whether a changed kit made the report.
         coverage: what generated programs have done, and how often.
         changed_files: the kit's files that are not as its manifest says.
+        shadow: whether clause G4 ran where nothing gives the kit away.
     """
 
     backend: str
@@ -130,6 +131,7 @@ class Report:
     seal: str = ""
     coverage: dict[str, int] = attrs.field(factory=dict)
     changed_files: tuple[str, ...] = ()
+    shadow: bool = False
     format_version: int = FORMAT_VERSION
 
     @property
@@ -183,8 +185,9 @@ class Report:
         about = (
             f"{self.backend} ({environment.plugin}; {environment.native or 'no native library'})"
         )
+        profile = self.profile + (", G4 in the shadow" if self.shadow else "")
         lines.append(
-            f"{about}: {self.badge()} in {self.seconds:.0f} s, profile {self.profile}, "
+            f"{about}: {self.badge()} in {self.seconds:.0f} s, profile {profile}, "
             f"seed {self.seed}, seal {self.seal[:12]}"
         )
         if self.coverage:

@@ -1,19 +1,19 @@
 """Automatic mutants of the code that authors of backends write, against the kit.
 
-Usage: mutation.py [--target heap|bytestore|lmdb|sqlite] [--sample 75] [--seed 1] [--seconds 3600]
-                   [--report FILE]
+Usage: mutation.py [--target heap|bytestore|lmdb|sqlite] [--sample 90] [--seed 1] [--seconds 3600]
+                   [--report FILE] [--again]
 
 For each target a seeded sample of its places is changed, one at a time, and the standard profile
-runs in stages, those that kill most first, up to the first failure. The report has a row each.
+runs in stages, those that kill quickly first, up to the first failure. The report has a line each,
+written as it is found: a run goes on where the last one with the same report has ended. With
+--again the survivors of the report are judged once more, and their lines replaced.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -59,25 +59,12 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """By target the backend that is judged, and the modules that are changed."""
 
-STAGES = (("V", "K"), ("G4",), ("S", "M", "T", "C", "E", "D"), ())
-"""Chapters and clauses in the order of their kills; the last stage runs all."""
-
-CODE = """
-import json, sys
-from millpond.errors import MillpondError
-from millpond_conformance import Verdict, run
-backend, stages = sys.argv[1], json.loads(sys.argv[2])
-for stage in stages:
-    try:
-        found = run(backend, "standard", stage, until_failure=True, seed=1)
-    except MillpondError as error:
-        print(type(error).__name__)
-        break
-    bad = [r.number for r in found.results if r.verdict in (Verdict.FAIL, Verdict.ERROR)]
-    if bad:
-        print(bad[0])
-        break
-"""
+STAGES = (
+    ("V", "K", "S", "M", "T", "C", "E", "D", "P", "O", "X", "W", "A"),
+    ("G4",),
+    ("G", "B", "F", "R"),
+)
+"""All chapters, those that kill quickly first."""
 
 
 def places(target: str) -> list[tuple[str, Mutation]]:
@@ -97,62 +84,95 @@ def sample(target: str, count: int, seed: int) -> list[tuple[str, Mutation]]:
     return random.Random(f"{target} {seed}").sample(known, min(count, len(known)))
 
 
-def killed_by(target: str, module: str, mutation: Mutation) -> str:
-    """The clause that has killed a mutant, ``timeout``, or nothing."""
-    path = [str(HERE), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "MILLPOND_MUTANT": f"{module}:{mutation.place}",
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+def _row(target: str, module: str, mutation: Mutation) -> dict[str, Any]:
+    return {
+        "target": target,
+        "module": module,
+        "place": mutation.place,
+        "line": mutation.line,
+        "before": mutation.before,
+        "after": mutation.after,
+        "killed by": "",
+        "survived": 0,
+        "seconds": 0.0,
     }
-    command = [sys.executable, "-c", CODE, TARGETS[target][0], json.dumps(STAGES)]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=900
-        )
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    return done.stdout.strip() or ("" if done.returncode == 0 else "import")
 
 
-def judged(targets: list[str], count: int, seed: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """A row for each mutant, in turn over the targets, until the time is over."""
-    until = time.monotonic() + seconds
+def _in_turn(targets: list[str], count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """The samples' rows, without verdicts, in turn over the targets."""
     chosen = {target: sample(target, count, seed) for target in targets}
     for number in range(count):
         for target in targets:
-            if number < len(chosen[target]) and time.monotonic() < until:
-                module, mutation = chosen[target][number]
-                row = {"target": target, "module": module, "line": mutation.line}
-                row |= {"before": mutation.before, "after": mutation.after}
-                yield {**row, "killed by": killed_by(target, module, mutation)}
+            if number < len(chosen[target]):
+                yield _row(target, *chosen[target][number])
+
+
+def _judge(row: dict[str, Any]) -> None:
+    """Put a mutant through its next stage."""
+    from judge import killed_by  # what it imports takes seconds
+
+    started = time.monotonic()
+    backend, stage = TARGETS[row["target"]][0], STAGES[row["survived"]]
+    row["killed by"] = killed_by(backend, stage, row["module"], row["place"])
+    row["survived"] += not row["killed by"]
+    row["seconds"] = round(row["seconds"] + time.monotonic() - started, 1)
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["module"], row["place"], row["before"], row["after"]
+
+
+def _read(report: Path | None) -> list[dict[str, Any]]:
+    if report is None or not report.exists():
+        return []
+    return [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+
+
+def _told(row: dict[str, Any], report: Path | None) -> None:
+    line = json.dumps(row, ensure_ascii=False) + "\n"
+    sys.stdout.write(line)
+    sys.stdout.flush()
+    if report is not None:
+        with report.open("a", encoding="utf-8") as file:
+            file.write(line)
 
 
 def main() -> int:
     """Judge a sample and tell how many are killed."""
+    given = _arguments()
+    if str(EXAMPLE) not in sys.path:
+        sys.path.append(str(EXAMPLE))
+    targets = given.target or [*TARGETS]
+    until = time.monotonic() + given.seconds
+    rows = {_identity(row): row for row in _in_turn(targets, given.sample, given.seed)}
+    for row in _read(given.report):
+        if _identity(row) in rows:
+            rows[_identity(row)] |= row
+    for row in rows.values() if given.again else ():
+        row["survived"] %= len(STAGES)
+    for stage in range(len(STAGES)):
+        for row in rows.values():
+            if row["killed by"] or row["survived"] > stage or time.monotonic() > until:
+                continue
+            _judge(row)
+            _told(row, given.report)
+    for target in targets:
+        mine = [row for row in rows.values() if row["target"] == target]
+        killed = sum(bool(row["killed by"]) for row in mine)
+        survived = sum(row["survived"] == len(STAGES) for row in mine)
+        sys.stdout.write(f"{target}: of {len(mine)} {killed} killed, {survived} survived\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", action="append", choices=[*TARGETS])
-    parser.add_argument("--sample", type=int, default=75)
+    parser.add_argument("--sample", type=int, default=90)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--report", type=Path)
-    given = parser.parse_args()
-    if str(EXAMPLE) not in sys.path:
-        sys.path.append(str(EXAMPLE))
-    rows = []
-    for row in judged(given.target or [*TARGETS], given.sample, given.seed, given.seconds):
-        rows.append(row)
-        sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-        if given.report is not None:
-            given.report.write_text(
-                json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-    for target in given.target or TARGETS:
-        mine = [row for row in rows if row["target"] == target]
-        killed = sum(bool(row["killed by"]) for row in mine)
-        sys.stdout.write(f"{target}: {killed} of {len(mine)} killed\n")
-    return 0
+    parser.add_argument("--again", action="store_true")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The tool for automatic mutants: what it changes, and that a process runs what was changed."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -55,3 +56,29 @@ def test_a_process_imports_the_mutant(tmp_path):
             check=True,
         )
         assert done.stdout.strip() == expected
+
+
+def test_a_run_goes_on_where_the_last_one_has_ended(tmp_path, monkeypatch):
+    """What the report has is not judged again; where a mutant has two lines, the later one counts."""
+    report = tmp_path / "report.jsonl"
+    monkeypatch.syspath_prepend(mutation.EXAMPLE)
+    ((module, chosen),) = mutation.sample("sqlite", 1, 1)
+    row = {"module": module, "place": chosen.place, "before": chosen.before, "after": chosen.after}
+    lines = [{**row, "survived": 1, "killed by": ""}, {**row, "survived": 1, "killed by": "G4"}]
+    report.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = subprocess.run(
+        [
+            sys.executable,
+            mutation.__file__,
+            "--target",
+            "sqlite",
+            "--sample",
+            "1",
+            "--report",
+            report,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "sqlite: of 1 1 killed, 0 survived\n"

@@ -1,0 +1,83 @@
+"""Wide programs in a process whose modules and stack do not give the kit away.
+
+The process runs a plain script. What it needs of the kit is copied into a folder under a name of
+chance, so that neither ``millpond_conformance`` nor ``pytest`` is among its modules, on its stack,
+in its variables or its working directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from millpond_conformance.wide.running import Played
+
+__all__ = ["played_in_the_shadow"]
+
+_KIT = "millpond_conformance"
+_NEEDED = ("semantics.py", "wrapping.py", "opening.py", "wide")
+
+_SCRIPT = """
+import json, os, sys
+told = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+from NAME.wide.running import played
+backend, wrapped, first, count = sys.argv[1:]
+found = played(backend, range(int(first), int(first) + int(count)), wrapped)
+told.write(json.dumps([found.counts, found.told, found.program]))
+told.close()
+"""
+
+
+def played_in_the_shadow(backend: str, seeds: range, wrapped: str = "none") -> Played:
+    """Play the programs of some seeds on a backend, where nothing gives the kit away.
+
+    A process that ends without having told how the programs went has failed them.
+    """
+    name = f"job{secrets.token_hex(4)}"
+    with tempfile.TemporaryDirectory(prefix=name) as folder:
+        script = _written(Path(folder), name)
+        arguments = [backend, wrapped, str(seeds.start), str(len(seeds))]
+        done = subprocess.run(  # noqa: S603 - the kit's own code
+            [sys.executable, str(script), *arguments],
+            env=_environment(),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if not done.stdout:
+        said = " ".join(done.stderr[-600:].split())
+        return Played({}, f"the process ended with status {done.returncode} in the middle: {said}")
+    counts, told, program = json.loads(done.stdout)
+    return Played(counts, told.replace(name, _KIT), program.replace(name, _KIT))
+
+
+def _written(folder: Path, name: str) -> Path:
+    """Write what is needed of the kit as a package of another name; the script's path."""
+    package = folder / name
+    package.mkdir()
+    (package / "__init__.py").touch()
+    here = Path(__file__).parent
+    for needed in _NEEDED:
+        for source in sorted([here / needed, *(here / needed).glob("*.py")]):
+            if source.is_file():
+                target = package / source.relative_to(here)
+                target.parent.mkdir(exist_ok=True)
+                text = source.read_text(encoding="utf-8")
+                text = text.replace(_KIT, name).replace("millpond-wide-", name)
+                target.write_text(text, encoding="utf-8")
+    script = folder / "main.py"
+    script.write_text(_SCRIPT.replace("NAME", name), encoding="utf-8")
+    return script
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "HYPOTHESIS_"))}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
