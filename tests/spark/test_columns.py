@@ -9,6 +9,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by
+from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.choosing import choose
 from millpond.spark.columns import quoted
@@ -239,6 +240,49 @@ def test_rows_of_plain_names_take_few_steps(spark):
 
     assert steps(spark.range(1).selectExpr("id AS `a.b`", "'x' AS `class`")) == 3
     assert steps(spark.range(1).selectExpr("id AS a", "'x' AS `é`")) == 4
+
+
+class Second(mp.KeyedProcessFunction):
+    """Yields each row with the number that its key has had so far."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int))
+
+    def process_element(self, row, context):
+        self.count.update((self.count.value() or 0) + 1)
+        yield (*row, self.count.value())
+
+
+def test_a_wide_row_keeps_its_values(spark, job_conf):
+    """Three hundred columns, with nulls here and there, by key and in order, come out as they are."""
+    job_conf(state_backend="heap", parallelism=2)
+    random_ = random.Random(5)
+    kinds = {
+        "bigint": lambda: random_.choice([2**63 - 1, -(2**63), 0]),
+        "double": lambda: random_.choice([float("nan"), -0.0, 1.5]),
+        "string": lambda: random_.choice(["", "é\0x", "text"]),
+        "date": lambda: dt.date(2024, 1, random_.randint(1, 31)),
+    }
+    makers = list(kinds.values()) * 75
+    schema = "k string, at bigint, " + ", ".join(
+        f"c{at} {kind}" for at, kind in enumerate(list(kinds) * 75)
+    )
+    rows = [
+        (f"k{at % 3}", at, *[make() if random_.random() < 0.9 else None for make in makers])
+        for at in range(40)
+    ]
+    df = spark.createDataFrame(rows, schema).repartition(4, "at")
+    codec = RowCodec.of(df.schema)
+    assert len(folds_of(df.schema.fields, codec.carriers, (0, 1))) == len(kinds)
+    out = key_by(df, "k").process(
+        Second(), output=f"{schema}, seen bigint", uid="wide", order_by="at"
+    )
+    found = sorted(map(tuple, out.collect()), key=lambda row: row[1])
+    assert repr(found) == repr([(*row, at // 3 + 1) for at, row in enumerate(rows)])
+    late = df.withColumn("c3", F.date_add(F.to_date(F.lit("9999-12-31")), 5))
+    failing = key_by(late, "k").process(Second(), output=f"{schema}, n int", uid="late")
+    with pytest.raises(PySparkException, match="c3.*cannot be a Python"):
+        failing.collect()
 
 
 NEW_YORK = ZoneInfo("America/New_York")

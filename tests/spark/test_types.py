@@ -9,6 +9,7 @@ import pytest
 from every_type import NESTED, SCALARS, TIMES, as_text, table
 from millpond import errors
 from millpond.spark import key_by
+from millpond.spark.carriers import folds
 from millpond.spark.carriers.carrier import TextCarrier
 from millpond.spark.driver.plan import key_codec_of, key_group_column
 from millpond.types import signed64
@@ -24,6 +25,16 @@ class Echo(mp.KeyedProcessFunction):
         yield (*row, repr(tuple(row)))
 
 
+@pytest.fixture(params=["narrow", "wide"])
+def width(request, monkeypatch):
+    """Columns that cross one by one, and in arrays, as those of wide rows do."""
+    if request.param == "wide":
+        monkeypatch.setattr(folds, "WIDE_ROW", 1)
+        monkeypatch.setattr(folds, "WIDE_FOLD", 1)
+    return request.param
+
+
+@pytest.mark.usefixtures("width")
 @pytest.mark.parametrize("columns", [SCALARS | TIMES, NESTED], ids=["scalars", "nested"])
 def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
     """Each type comes out as it went in: nulls, extremes, NaN, year 1 and 9999, nested."""
@@ -34,6 +45,7 @@ def test_every_type_passes_unchanged_in_a_batch(spark, job_conf, columns):
     assert as_text(out.drop("seen")) == as_text(df)
 
 
+@pytest.mark.usefixtures("width")
 def test_every_type_passes_unchanged_in_a_stream(spark, job_conf, tmp_path):
     """What holds for a batch holds for a stream, whose frames Spark makes another way."""
     job_conf(state_backend="heap")

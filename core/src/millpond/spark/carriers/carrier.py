@@ -38,6 +38,8 @@ __all__ = [
     "refuse",
 ]
 
+_FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
+
 
 class Carrier(ABC):
     """How one type is carried.
@@ -57,6 +59,18 @@ class Carrier(ABC):
     def encode(self, column: str) -> str:
         """In SQL, from the type to what is carried; null stays null."""
         return column
+
+    def filled(self, column: str) -> str:
+        """The same, with the filler for null."""
+        encoded = self.encode(column)
+        return encoded if self.filler is None else f"coalesce({encoded}, {self.nothing})"
+
+    @property
+    def nothing(self) -> str:
+        """In SQL, what is carried for null."""
+        if self.filler is None:
+            return f"CAST(NULL AS {self.carried.simpleString()})"
+        return _FILLERS[type(self.filler)]
 
     def decode(self, value: Any) -> Any:
         """In Python, from a carried value, not null, to the user's value."""

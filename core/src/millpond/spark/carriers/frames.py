@@ -18,6 +18,7 @@ from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.runtime.named_rows import is_value, reader_of
 from millpond.spark.carriers.arrow_columns import arrow_type_of_spark
 from millpond.spark.carriers.carrier import Carrier
+from millpond.spark.carriers.folds import Fold
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.numeric import DoubleCarrier
 from millpond.spark.columns import quoted, told_apart
@@ -27,9 +28,6 @@ __all__ = ["RowCodec", "nothing", "nulls_first", "plain_name"]
 
 _BITS = 62
 """Bits of one mask column: all that a bigint has, less the sign and one to spare."""
-
-_FILLERS: dict[type, str] = {bool: "false", int: "0L", float: "0D"}
-"""What fills a carried column where it is null, in SQL."""
 
 
 def _carried_name(index: int) -> str:
@@ -51,11 +49,13 @@ class RowCodec:
 
     The carrier frame has a column ``c<i>`` for each column, and mask columns: bit *i* of
     ``nulls`` says that column *i* is null where its carrier cannot, bit *i* of ``nans`` (output
-    only) that it is NaN, which pandas would take for null.
+    only) that it is NaN, which pandas would take for null. Of a wide row's columns many are in
+    arrays instead.
 
     Attributes:
         names, carriers, nullable, arrow_types: of the columns.
         width: how many of them are the rows'; what stands behind them are keys and the like.
+        folds: columns that come in arrays, for each type one.
     """
 
     names: tuple[str, ...]
@@ -63,6 +63,7 @@ class RowCodec:
     nullable: tuple[bool, ...]
     width: int
     arrow_types: tuple[Any, ...] = ()
+    folds: tuple[Fold, ...] = ()
 
     @classmethod
     def of(cls, schema: StructType, beyond: Sequence[StructField] = ()) -> RowCodec:
@@ -102,27 +103,32 @@ class RowCodec:
             for index, carrier in self._nested()
         }
         df = df.withColumns(by_position) if by_position else df
-        encoded = [self._encoded(index, name) for index, name in enumerate(names)]
-        return df.selectExpr(*encoded, *self._null_masks(names), *others(names))
+        alone = self._alone()
+        carried = [*self._encoded(alone, names), *self._null_masks(alone, names), *others(names)]
+        if not self.folds:
+            return df.selectExpr(*carried)
+        gathered = [fold.gathered(names) for fold in self.folds]
+        arrays = {name: column for fold in self.folds for name, column in fold.encoded().items()}
+        return df.selectExpr(*carried, *gathered).withColumns(arrays)
+
+    def _alone(self) -> list[int]:
+        """The positions of the columns that cross by themselves."""
+        folded = {position for fold in self.folds for position in fold.positions}
+        return [position for position in range(len(self.carriers)) if position not in folded]
 
     def _nested(self) -> list[tuple[int, NestedCarrier]]:
         pairs = enumerate(self.carriers)
         return [(index, each) for index, each in pairs if isinstance(each, NestedCarrier)]
 
-    def _encoded(self, index: int, name: str) -> str:
-        return f"{self._encoding(index, name)} AS {_carried_name(index)}"
+    def _encoded(self, positions: Iterable[int], names: Sequence[str]) -> list[str]:
+        return [f"{self.carriers[at].filled(names[at])} AS {_carried_name(at)}" for at in positions]
 
-    def _encoding(self, index: int, name: str) -> str:
-        carrier = self.carriers[index]
-        encoded = carrier.encode(name)
-        if carrier.filler is not None:
-            encoded = f"coalesce({encoded}, {_FILLERS[type(carrier.filler)]})"
-        return encoded
-
-    def _null_masks(self, names: Sequence[str]) -> list[str]:
+    def _null_masks(self, positions: Sequence[int], names: Sequence[str]) -> list[str]:
+        words = ((first, set(positions) & set(indices)) for first, indices in self._words())
         return [
-            f"{self._null_mask(first, indices, names)} AS {_mask_name('nulls', first)}"
-            for first, indices in self._words()
+            f"{self._null_mask(first, sorted(indices), names)} AS {_mask_name('nulls', first)}"
+            for first, indices in words
+            if indices
         ]
 
     def _null_mask(self, first: int, indices: Iterable[int], names: Sequence[str]) -> str:
@@ -151,10 +157,7 @@ class RowCodec:
         """What the carrier columns hold, in SQL, in a row that does not come from the user."""
         masks = {_mask_name("nulls", first): "0L" for first, _ in self._words()}
         return masks | {
-            _carried_name(index): _FILLERS[type(carrier.filler)]
-            if carrier.filler is not None
-            else f"CAST(NULL AS {carrier.carried.simpleString()})"
-            for index, carrier in enumerate(self.carriers)
+            _carried_name(index): carrier.nothing for index, carrier in enumerate(self.carriers)
         }
 
     def alone(self, positions: Sequence[int]) -> dict[str, str]:
@@ -163,7 +166,7 @@ class RowCodec:
         Column *i* is ``r<i>`` there.
         """
         names = list(map(plain_name, range(len(self.names))))
-        known = {_carried_name(at): self._encoding(at, names[at]) for at in positions}
+        known = {_carried_name(at): self.carriers[at].filled(names[at]) for at in positions}
         masks = {
             _mask_name("nulls", first): self._null_mask(first, set(positions) & set(indices), names)
             for first, indices in self._words()
@@ -217,32 +220,25 @@ class RowCodec:
         self, frame: pd.DataFrame, positions: Sequence[int] | None = None
     ) -> list[list[Any]]:
         """The user's values of a carrier frame, a list per column: all or those at positions."""
+        folds = self.folds if positions is None else ()
+        folded = {at: column for fold in folds for at, column in fold.columns(frame).items()}
         columns = []
         for index in range(len(self.carriers)) if positions is None else positions:
             carrier = self.carriers[index]
-            values = frame[_carried_name(index)].tolist()
+            values, missing = folded.get(index) or self._carried_column(frame, index)
             try:
-                columns.append(self._decode_column(frame, index, carrier, values))
+                columns.append(_decoded(carrier, values, missing))
             except (OverflowError, ValueError) as error:
                 name = self.names[index]
                 reason = f"a value cannot be a Python {carrier.python_name} ({error})"
                 raise UnsupportedColumnError(name, carrier.python_name, reason) from error
         return columns
 
-    def _decode_column(
-        self, frame: pd.DataFrame, index: int, carrier: Carrier, values: list[Any]
-    ) -> list[Any]:
-        if carrier.filler is None:
-            if carrier.identity:
-                return values
-            decode = carrier.decode
-            return [None if value is None else decode(value) for value in values]
-        if not carrier.identity:
-            values = list(map(carrier.decode, values))
-        nulls = self._nulls(frame, index)
-        for position in () if nulls is None else np.flatnonzero(nulls):
-            values[position] = None
-        return values
+    def _carried_column(self, frame: pd.DataFrame, index: int) -> tuple[list[Any], Iterable[int]]:
+        """A column as it is carried, and in which rows its filler stands for null."""
+        nulls = None if self.carriers[index].filler is None else self._nulls(frame, index)
+        values = frame[_carried_name(index)].tolist()
+        return values, () if nulls is None else np.flatnonzero(nulls)
 
     @staticmethod
     def _nulls(frame: pd.DataFrame, index: int) -> Any:
@@ -354,7 +350,7 @@ class RowCodec:
             try:
                 if kind not in readers:
                     alone = len(self.names) == 1 and is_value(kind)
-                    readers[kind] = _alone if alone else reader_of(kind, self.names)
+                    readers[kind] = _single if alone else reader_of(kind, self.names)
                 ordered.append(readers[kind](row))
             except (TypeError, ValueError) as error:
                 columns = ", ".join(self.names)
@@ -365,7 +361,21 @@ class RowCodec:
         return ordered
 
 
-def _alone(value: Any) -> Sequence[Any]:
+def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> list[Any]:
+    """The user's values of carried ones; the list may be used."""
+    if carrier.filler is None:
+        if carrier.identity:
+            return values
+        decode = carrier.decode
+        return [None if value is None else decode(value) for value in values]
+    if not carrier.identity:
+        values = list(map(carrier.decode, values))
+    for position in missing:
+        values[position] = None
+    return values
+
+
+def _single(value: Any) -> Sequence[Any]:
     """The row of a single column that has a value."""
     return (value,)
 

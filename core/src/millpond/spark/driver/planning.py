@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 from pyspark.sql import DataFrame
@@ -19,12 +19,14 @@ from millpond.runtime import (
     KeyedFunction,
     OperatorFunction,
     ProcessFunction,
+    VectorizedProcessFunction,
 )
 from millpond.runtime.opening import configured_backend
 from millpond.runtime.user_code import notebook_cells
 from millpond.runtime.user_frames import calling_place
 from millpond.runtime.windows import WindowOperator
 from millpond.spark.broadcast import BroadcastCodec
+from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, time_choice
 from millpond.spark.driver.past import Past
@@ -87,16 +89,17 @@ class ProcessCall:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
         key_positions = tuple(map(extension.position, self.keys))
-        order_by = map(extension.position, choose(self.df, "order_by", self.order_by, "process"))
+        ordered = choose(self.df, "order_by", self.order_by, "process")
+        order_by = tuple(map(extension.position, ordered))
         plan = OperatorPlan(
             uid=self.uid,
             function=self.function,
             output=RowCodec.of(output_schema(self.output)),
             key_positions=key_positions,
             key_fields=tuple(key.field.dataType for key in self.keys),
-            order_by=tuple(order_by),
+            order_by=order_by,
             event_time=event_time,
-            rows=RowCodec.of(schema, extension.fields),
+            rows=self._rows(extension, {*key_positions, *order_by}),
             watermarked=streaming and self._is_watermarked(),
             time_mode=mode,
             timed=mode is not None or past.timed(),
@@ -112,6 +115,19 @@ class ProcessCall:
             cells=notebook_cells(),
         )
         return plan, extension
+
+    def _rows(self, extension: Extension, alone: Collection[int]) -> RowCodec:
+        """The codec of the rows, whose columns at some positions are to cross by themselves.
+
+        So do all where another input's rows come among them, or a function takes whole columns.
+        """
+        schema = self.df.schema
+        codec = RowCodec.of(schema, extension.fields)
+        whole = isinstance(self.function, VectorizedProcessFunction)
+        if whole or self.broadcast is not None or self.second is not None:
+            return codec
+        fields = [*schema.fields, *extension.fields]
+        return attrs.evolve(codec, folds=folds_of(fields, codec.carriers, alone))
 
     def _check(self, config: Config) -> None:
         check_uid(self.uid)
