@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
-from millpond.runtime.named_rows import is_value, reader_of
 from millpond.spark.carriers.arrow_columns import arrow_type_of_spark
 from millpond.spark.carriers.carrier import Carrier
 from millpond.spark.carriers.folds import Fold
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.numeric import DoubleCarrier
+from millpond.spark.carriers.row_order import by_position
 from millpond.spark.columns import quoted, told_apart
 from millpond.types.rows import row_maker, row_type
 
@@ -264,7 +264,7 @@ class RowCodec:
                 or a value does not fit.
         """
         width = len(self.carriers)
-        rows = self._by_position(rows, operator_uid)
+        rows = by_position(rows, self.names, operator_uid)
         frame = self.blank_masks(len(rows))
         for index in range(width):
             # Column by column: zip(*rows) would make an iterator a row (0.03 µs a row instead of
@@ -276,18 +276,9 @@ class RowCodec:
 
     def check(self, row: Any, operator_uid: str) -> None:
         """Raise OutputTypeError where ``pack`` would, for a single row."""
-        (values,) = rows = self._by_position([row], operator_uid)
+        (values,) = rows = by_position([row], self.names, operator_uid)
         for index, value in enumerate(values):
             self._pack_each(index, (value,), rows, operator_uid)
-
-    def _by_position(self, rows: Sequence[Any], operator_uid: str) -> Sequence[Any]:
-        """Rows, of any kind that a function may yield, with their values as the columns stand."""
-        width = len(self.carriers)
-        if width == 1 and all(map(is_value, set(map(type, rows)))):
-            return list(zip(rows, strict=True))
-        if set(map(type, rows)) - {tuple} or set(map(len, rows)) != {width}:
-            return self._in_order(rows, operator_uid)
-        return rows
 
     def blank_masks(self, count: int) -> dict[str, Any]:
         """A carrier frame of so many rows, by column: no columns yet, nothing null."""
@@ -341,25 +332,6 @@ class RowCodec:
                 ) from None
         return packed
 
-    def _in_order(self, rows: Sequence[Any], operator_uid: str) -> list[Sequence[Any]]:
-        """Each row's values in the order of the columns."""
-        ordered = []
-        readers: dict[type, Callable[[Any], Sequence[Any]]] = {}
-        for row in rows:
-            kind = type(row)
-            try:
-                if kind not in readers:
-                    alone = len(self.names) == 1 and is_value(kind)
-                    readers[kind] = _single if alone else reader_of(kind, self.names)
-                ordered.append(readers[kind](row))
-            except (TypeError, ValueError) as error:
-                columns = ", ".join(self.names)
-                expected = f"a row of {len(self.names)}"
-                raise OutputTypeError(
-                    operator_uid, columns, expected, brief(row), str(error)
-                ) from None
-        return ordered
-
 
 def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> list[Any]:
     """The user's values of carried ones; the list may be used."""
@@ -373,11 +345,6 @@ def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> lis
     for position in missing:
         values[position] = None
     return values
-
-
-def _single(value: Any) -> Sequence[Any]:
-    """The row of a single column that has a value."""
-    return (value,)
 
 
 _DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
