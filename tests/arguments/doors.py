@@ -83,7 +83,7 @@ TARGETS = {
         mp.Config,
         {"parallelism": lambda: 2, "max_parallelism": lambda: 128, "state": dict, "plugins": dict,
          "backend": dict, "checkpoint": dict, "restore": dict, "serialization": dict,
-         "buffer": dict, "metrics": dict, "parameters": dict},
+         "buffer": dict, "metrics": dict, "parameters": dict, "local": dict},
     ),
     "Config.from_toml": (mp.Config.from_toml, {"path": toml}),
     "Config.from_spark_conf": (mp.Config.from_spark_conf, {"items": list}),

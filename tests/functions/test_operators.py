@@ -209,7 +209,8 @@ def test_a_plain_batch(spark, job_conf):
 
     job_conf(state_backend="lmdb", parallelism=2, parameters_factor=3)
     given = [(n, {"x": n}, (n, [n]) if n % 2 else None) for n in range(40)]
-    df = spark.createDataFrame(given, "n int, m map<string, int>, s struct<a: int, b: array<int>>")
+    schema = "n int, m map<string, int>, s struct<a: int, b: array<int>>"
+    df = spark.createDataFrame(given, schema).coalesce(1)
     out = operator(df).process(
         Numbered(), output="subtask int, number int, n int, m int, s int", uid="x", order_by="n"
     )

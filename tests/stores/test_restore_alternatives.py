@@ -35,8 +35,8 @@ def get(tmp_path, storage, monkeypatch):
     """Gets the backend for a committed handle, adds one to a total, and takes a snapshot."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
 
-    def run(backend, handle, checkpoint_id, *, max_deltas=100, run="run", declared=TOTAL):
-        config = mp.Config({"checkpoint.dir": storage.uri, "state.snapshot.max-deltas": max_deltas})
+    def run(backend, handle, checkpoint_id, *, run="run", declared=TOTAL, **more):
+        config = mp.Config({"checkpoint.dir": storage.uri, **more})
         plan = plan_of("totals", Nothing(), SCHEMA, config, backend)
         query = f"query-{tmp_path.name}"
         with acquire_backend(plan, query, run, WHOLE, CommittedState(0, handle), 0) as acquired:
@@ -88,6 +88,22 @@ def test_the_cheapest_way_comes_first(get, storage, tmp_path, backend, kept):
     source, replayed = get(backend, first, 2)
     assert source == "snapshot"
     assert total(storage, replayed) == 2
+
+
+@pytest.mark.parametrize("backend", ["lmdb", "rocksdb"])
+def test_local_copies_lie_where_configured_unless_they_are_switched_off(get, tmp_path, backend):
+    """In the directories of ``local.dir`` and not in the executor's; or no task goes on from one."""
+    named = {"local.dir": f"{tmp_path}/one, {tmp_path}/two"}
+    _, first = get(backend, None, 1, **named)
+    source, second = get(backend, first, 2, **named)
+    assert source == "local"
+    assert not (tmp_path / "local").exists()
+    assert any((tmp_path / name).exists() for name in ("one", "two"))
+    source, third = get(backend, second, 3, **named, **{"local.recovery": False})
+    assert source == "snapshot"
+    assert get(backend, third, 4, **named)[0] == "local"
+    with pytest.raises(errors.ConfigError, match=r"local\.dir: expected absolute paths"):
+        mp.Config({"local.dir": "here"})
 
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])

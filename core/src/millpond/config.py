@@ -39,6 +39,7 @@ __all__ = [
     "ByteSize",
     "CheckpointConfig",
     "Config",
+    "LocalConfig",
     "MetricsConfig",
     "PluginsConfig",
     "RestoreConfig",
@@ -135,6 +136,27 @@ class CheckpointConfig:
     retained: int = attrs.field(default=100, validator=attrs.validators.ge(1))
 
 
+def _absolute(_: Any, __: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not Path(name).is_absolute():
+            raise ValueError(f"expected absolute paths, got {brief(name)}")
+
+
+@attrs.frozen
+class LocalConfig:
+    """The copies of state on the workers' disks.
+
+    Attributes:
+        dir: the directories that they spread over, on every worker; by default those that Spark,
+            YARN or Kubernetes give the executor.
+        recovery: whether a task may go on from such a copy. Without it each task of a backend
+            that keeps its state on disk restores the snapshot.
+    """
+
+    dir: tuple[str, ...] = attrs.field(default=(), converter=names_in, validator=_absolute)
+    recovery: bool = True
+
+
 @attrs.frozen
 class RestoreConfig:
     """What the files of snapshots and savepoints may ask for; files are untrusted.
@@ -222,6 +244,7 @@ class Config:
     max_parallelism: int | None = attrs.field(default=None, validator=_KEY_GROUPS)
     state: StateConfig = StateConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    local: LocalConfig = LocalConfig()
     restore: RestoreConfig = RestoreConfig()
     serialization: SerializationConfig = SerializationConfig()
     buffer: BufferConfig = BufferConfig()

@@ -130,7 +130,7 @@ class _Source:
         """Where this machine's copy lies."""
         backend = self.plan.resolution.name.replace(":", "_")
         name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
-        return place_of_copy(f"{self.operator.folder}/{name}")
+        return place_of_copy(f"{self.operator.folder}/{name}", self.plan.config.local.dir)
 
     def from_worker(self) -> Acquired | None:
         """The backend that this worker has kept; None where it has none that can be used."""
@@ -178,8 +178,8 @@ class _Source:
 
     def _usable_versions(self, factory: StateBackend) -> frozenset[str]:
         """The versions from which the snapshot's deltas lead to it."""
-        handle = self.committed.handle
-        if handle is None or Capability.LOCAL_COPY not in factory.capabilities:
+        handle, recovers = self.committed.handle, self.plan.config.local.recovery
+        if handle is None or not recovers or Capability.LOCAL_COPY not in factory.capabilities:
             return frozenset()
         return handle.ancestors() | {handle.version}
 

@@ -1,8 +1,9 @@
 """The directories of local copies: which of the executor's a copy lies in, and whose they are.
 
 Spark names to its Python workers all directories that ``spark.local.dir``, ``SPARK_LOCAL_DIRS`` or
-YARN give the executor. Each copy lies in one of them, chosen by its name, so that copies spread and
-the next task finds them; a directory that is full or cannot be written is passed over.
+YARN give the executor; configuration may name others. Each copy lies in one of them, chosen by its
+name, so that copies spread and the next task finds them; a directory that is full or cannot be
+written is passed over.
 
 An executor that was lost leaves its copies. So each directory names its owner, and the first task
 of a worker removes those beside its own whose owner is dead.
@@ -18,6 +19,7 @@ import shutil
 import tempfile
 import uuid
 import zlib
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -42,14 +44,20 @@ _BESIDE = (
 )
 
 
-def place_of_copy(name: str) -> Path:
-    """Where the copy of that name lies, or will: a directory that exists, if any can be made."""
-    roots = _roots()
+def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
+    """Where the copy of that name lies, or will: a directory that exists, if any can be made.
+
+    Args:
+        name: a path below the directories of copies.
+        configured: directories to use in place of the executor's.
+    """
+    roots = _roots(configured)
     first = zlib.crc32(name.encode()) % len(roots)
     places = [root / name for root in (*roots[first:], *roots[:first])]
     # What is there stays in use, so that no copy is in two places.
     places.sort(key=lambda place: not place.exists())
-    chosen = next((place for place in places if _is_usable(place)), places[0])
+    usable = (place for place in places if _is_usable(place, place.parents[name.count("/")]))
+    chosen = next(usable, places[0])
     for other in places:
         # A full disk's copy is only worth its room where there is some.
         if other != chosen and other.exists():
@@ -72,19 +80,18 @@ def roomiest_directory() -> Path:
     return max(rooms, key=lambda place: rooms[place], default=Path(tempfile.gettempdir()))
 
 
-def _roots() -> list[Path]:
-    """One directory in each of the executor's.
+def _roots(configured: Sequence[str] = ()) -> list[Path]:
+    """One directory in each of those configured, or of the executor's.
 
     The boot id is part of it: stores are not synced to disk, so after a crash of the machine
     nothing there can be trusted.
     """
-    named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    named = configured or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     given = [part for part in named if part] or [tempfile.gettempdir()]
     return [Path(part) / f"millpond-{boot_id()[:8]}" for part in given]
 
 
-def _is_usable(place: Path) -> bool:
-    root = _root_of(place)
+def _is_usable(place: Path, root: Path) -> bool:
     try:
         _begin(root)
         found = os.statvfs(root)
@@ -96,10 +103,6 @@ def _is_usable(place: Path) -> bool:
     except OSError as error:
         _LOG.warning("%s cannot be used for local copies: %s", root, error)
     return False
-
-
-def _root_of(place: Path) -> Path:
-    return next(root for root in _roots() if place.is_relative_to(root))
 
 
 @cache
