@@ -29,6 +29,7 @@ from millpond.structuring import (
     known_keys,
     made,
     names_in,
+    share_of_memory,
     structure_fields,
     structure_options,
 )
@@ -82,11 +83,22 @@ class SnapshotConfig:
     base_ratio: float = attrs.field(default=4.0, validator=attrs.validators.gt(0))
 
 
+def _size_or_share(_: Any, __: Any, value: str | None) -> None:
+    if value is not None:
+        share_of_memory(value, 1)
+
+
 @attrs.frozen
 class StateConfig:
-    """Which backend holds the state, and what is measured about it."""
+    """Which backend holds the state, and what is measured about it.
+
+    Attributes:
+        memory: a budget for the memory of all backends in a worker process, in bytes or as a share
+            of what the process may use (``25%``); for backends that keep to one.
+    """
 
     backend: str = "heap"
+    memory: str | None = attrs.field(default=None, validator=_size_or_share)
     snapshot: SnapshotConfig = SnapshotConfig()
     latency_track: TrackConfig = TrackConfig()
     size_track: TrackConfig = TrackConfig()

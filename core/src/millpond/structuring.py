@@ -23,6 +23,7 @@ __all__ = [
     "known_keys",
     "made",
     "names_in",
+    "share_of_memory",
     "structure_fields",
     "structure_options",
 ]
@@ -199,6 +200,24 @@ def byte_count(value: Any) -> ByteSize:
     if isinstance(value, bool) or match is None or match[2] not in _UNITS:
         raise ValueError(value)
     return ByteSize(int(match[1]) * _UNITS[match[2]])
+
+
+def share_of_memory(given: str, whole: int) -> int:
+    """The bytes of a size like ``256mb``, or of a share of the whole like ``25%``, up to 100 %.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = given.strip()
+    try:
+        if not text.endswith("%"):
+            return byte_count(text)
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"expected bytes like 256mb or a share like 25%, got {given!r}")
+    return int(whole * share)
 
 
 def _to_text(value: Any, _: Any) -> str:

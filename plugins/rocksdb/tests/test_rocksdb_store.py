@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+from typing import ClassVar
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.memory_budget import arena_block_size
 from millpond_rocksdb.options import RocksDBOptions
+from millpond_rocksdb.options_factory import RocksDBOptionsFactory
 from millpond_rocksdb.store import RocksDBStore
 
 KILLED = """
@@ -114,6 +117,10 @@ def test_options_per_state():
         ({"memory": "0%"}, "256mb or a share like 25%"),
         ({"memory": "120%"}, "256mb or a share like 25%"),
         ({"memory": "64kb"}, "too few for memtables"),
+        ({"compaction-style": "fifo"}, "expected one of level, universal, got 'fifo'"),
+        ({"options-factory": "nowhere"}, "options-factory: expected module:attr"),
+        ({"options-factory": "nowhere:at_all"}, "nowhere:at_all: ModuleNotFoundError"),
+        ({"options-factory": "builtins:dict"}, "expected a RocksDBOptionsFactory, got dict"),
     ],
 )
 def test_wrong_options(tmp_path, options, message):
@@ -207,6 +214,71 @@ def test_the_arena_fits_the_budget(memory, arena):
     """Memtables grow in steps that leave room for several within the budget."""
     options = RocksDBOptions.from_mapping({} if memory is None else {"memory": memory})
     assert arena_block_size(options.write_buffer_size, options.budget) == arena
+
+
+class Few(RocksDBOptionsFactory):
+    """Makes memtables small, and notes what it is asked for."""
+
+    asked: ClassVar = []
+
+    def create_column_options(self, options, state):
+        self.asked.append(state)
+        options.set_write_buffer_size(64 << 10)
+        return options
+
+
+def opened(tmp_path, **options):
+    """A backend that keeps a thousand rows, and what it says of itself."""
+    config = mp.Config({f"backend.rocksdb.{name}": value for name, value in options.items()})
+    with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=config) as made:
+        state = made.get_partitioned_state(mp.ValueStateDescriptor("seen", bytes))
+        for number in range(1000):
+            made.set_current_key(f"k{number}")
+            state.update(os.urandom(1000))
+        made.flush("v1")
+        return made.native_metrics()
+
+
+def test_a_factory_has_the_last_word(tmp_path):
+    """It is loaded by its name, and gets each state's options with the state's name."""
+    Few.asked.clear()
+    chosen = {"compaction-style": "universal", "max-size-level-base": "1mb"}
+    opened(tmp_path, **chosen, **{"options-factory": f"{__name__}:Few"})
+    assert "seen" in Few.asked
+    written = [path.read_text() for path in tmp_path.rglob("OPTIONS-*")]
+    (families,) = {text.partition('[CFOptions "seen"]')[2] for text in written} - {""}
+    assert "write_buffer_size=65536" in families
+    assert "compaction_style=kCompactionStyleUniversal" in families
+    assert "max_bytes_for_level_base=1048576" in families
+
+
+def test_any_property_and_ticker_is_a_gauge(tmp_path):
+    """Those that are named, beside the usual ones; other names are refused."""
+    named = {"properties": "num-snapshots, num-entries-active-mem-table",
+             "tickers": "number.keys.written"}  # fmt: skip
+    found = opened(tmp_path / "a", **named)
+    assert found["num_snapshots"] == 0
+    assert found["num_entries_active_mem_table"] == found["number_keys_written"] > 1000
+    assert "estimated_keys" in found
+    for wrong in ({"properties": "stats"}, {"properties": "nothing"}, {"tickers": "nothing"}):
+        with pytest.raises(errors.ConfigError, match="RocksDB has no (property|ticker) '"):
+            opened(tmp_path / "b", **wrong)
+    assert opened(tmp_path / "b")
+
+
+def test_the_budget_of_all_backends(tmp_path):
+    """RocksDB keeps to ``state.memory`` unless it has a budget of its own."""
+    config = mp.Config({"state.memory": "32mb"})
+    with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=config) as made:
+        assert made.parameters.memory_budget == 32 << 20
+        assert made.native_metrics()["budget_bytes"] == 32 << 20
+        whole = mp.Config({"state.memory": "100%", "backend.rocksdb.memory": "16mb"})
+        shared = attrs.evolve(made.parameters, config=whole)
+        assert shared.memory_budget > 32 << 20
+    with mp.open_keyed_backend("rocksdb", key_type=str, directory=tmp_path, config=whole) as made:
+        assert made.native_metrics()["budget_bytes"] == 16 << 20
+    with pytest.raises(errors.ConfigError, match=r"state\.memory: expected bytes like 256mb"):
+        mp.Config({"state.memory": "much"})
 
 
 def test_the_native_log_is_bounded(tmp_path):

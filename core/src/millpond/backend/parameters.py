@@ -10,6 +10,7 @@ import attrs
 import pluggy
 
 from millpond.backend.capabilities import Capability
+from millpond.backend.memory import memory_bytes
 from millpond.clock import Clock
 from millpond.config import Config
 from millpond.keygroups import KeyGroupRange, check_range
@@ -72,6 +73,12 @@ class KeyedBackendParameters:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     capabilities: frozenset[Capability] = frozenset()
     operator: OperatorId = attrs.field(factory=OperatorId)
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes that all backends of this process may use together; None without a budget."""
+        given = self.config.state.memory
+        return None if given is None else memory_bytes(given, "state.memory")
 
     def __attrs_post_init__(self) -> None:
         check_range(self.key_group_range, self.max_parallelism)

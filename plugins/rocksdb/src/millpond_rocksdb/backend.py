@@ -31,7 +31,9 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     trusted_files: ClassVar[str] = "*.sst"
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
-        self._options = RocksDBOptions.from_mapping(parameters.options)
+        budget = parameters.memory_budget
+        shared = {} if budget is None else {"memory": str(budget)}
+        self._options = RocksDBOptions.from_mapping({**shared, **parameters.options})
         super().__init__(parameters)
 
     @property

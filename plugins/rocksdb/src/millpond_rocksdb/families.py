@@ -40,10 +40,5 @@ class UnmadeFamily:
     def status(self) -> None:
         """Raise nothing: an empty family is sound."""
 
-    def property_int_value(self, name: str) -> int:
-        """Return 0: the family takes no space."""
-        del name
-        return 0
-
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -6,16 +6,13 @@ cache, which also accounts for them, is smaller by that amount.
 
 from __future__ import annotations
 
-import os
-import resource
 from functools import cache
 
 import attrs
-from millpond.config import byte_count
 from millpond.errors import ConfigError
 from rocksdict import Cache, WriteBufferManager
 
-__all__ = ["MemoryBudget", "arena_block_size", "memory_budget", "memory_bytes"]
+__all__ = ["MemoryBudget", "arena_block_size", "memory_budget"]
 
 _LEAST_ARENA = 4 << 10
 _MOST_ARENA = 1 << 20
@@ -46,28 +43,6 @@ def memory_budget(total: int, write_buffer_ratio: float) -> MemoryBudget:
     shared = Cache(cache_bytes)
     manager = WriteBufferManager.new_write_buffer_manager_with_cache(buffer_bytes, False, shared)
     return MemoryBudget(total, shared, manager, buffer_bytes * 7 // 8)
-
-
-def process_memory() -> int:
-    """Bytes that this process may use: its address-space limit, or the machine's memory."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if limit == resource.RLIM_INFINITY else min(limit, physical)
-
-
-def memory_bytes(given: str) -> int:
-    """The bytes of a budget; ConfigError unless it is a size or a share up to 100 %."""
-    text = given.strip()
-    try:
-        if not text.endswith("%"):
-            return byte_count(text)
-        share = float(text[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        reason = f"expected bytes like 256mb or a share like 25%, got {given!r}"
-        raise ConfigError("backend.rocksdb.memory", reason)
-    return int(process_memory() * share)
 
 
 def arena_block_size(write_buffer_size: int, budget: MemoryBudget | None) -> int:

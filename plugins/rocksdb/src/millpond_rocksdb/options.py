@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+from millpond.backend.memory import memory_bytes
 from millpond.config import ByteSize, structure_options
 from millpond.errors import ConfigError
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
+from millpond.structuring import names_in
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompactionStyle,
+    DBCompressionType,
+    Options,
+)
 
 from millpond_rocksdb.memory_budget import (
     MemoryBudget,
     arena_block_size,
     memory_budget,
-    memory_bytes,
 )
+from millpond_rocksdb.options_factory import RocksDBOptionsFactory, load_factory
 
 __all__ = ["PREDEFINED", "ColumnOptions", "RocksDBOptions", "column_options", "database_options"]
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
+_STYLES = ("level", "universal")
+_MEMORY = "backend.rocksdb.memory"
 
 
 PREDEFINED: dict[str, dict[str, Any]] = {
@@ -38,9 +48,12 @@ PREDEFINED: dict[str, dict[str, Any]] = {
 """Sets of options under Flink's names; an option configured by itself overrides the set."""
 
 
-def _known_compression(_: Any, __: Any, value: str) -> None:
-    if value not in _COMPRESSIONS:
-        raise ValueError(f"expected one of {', '.join(_COMPRESSIONS)}, got {value!r}")
+def _one_of(known: tuple[str, ...]) -> Callable[[Any, Any, str], None]:
+    def check(_: Any, __: Any, value: str) -> None:
+        if value not in known:
+            raise ValueError(f"expected one of {', '.join(known)}, got {value!r}")
+
+    return check
 
 
 @attrs.frozen
@@ -55,16 +68,20 @@ class ColumnOptions:
         compaction_trigger: the number of level-0 files that starts a compaction.
         max_write_buffer_number: the largest number of memtables, including the active one.
         target_file_size: bytes of a file of level 1.
+        compaction_style: ``level``, or ``universal``, which writes less and takes more room.
+        max_size_level_base: bytes of all files of level 1; each further level takes ten times more.
         dynamic_level_bytes: whether the level sizes follow the size of the data.
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
     block_size: ByteSize = ByteSize(4 << 10)
     bloom_bits: int = attrs.field(default=10, validator=attrs.validators.ge(0))
-    compression: str = attrs.field(default="lz4", validator=_known_compression)
+    compression: str = attrs.field(default="lz4", validator=_one_of(_COMPRESSIONS))
     compaction_trigger: int = attrs.field(default=8, validator=attrs.validators.ge(2))
     max_write_buffer_number: int = attrs.field(default=2, validator=attrs.validators.ge(2))
     target_file_size: ByteSize = ByteSize(64 << 20)
+    compaction_style: str = attrs.field(default="level", validator=_one_of(_STYLES))
+    max_size_level_base: ByteSize = ByteSize(256 << 20)
     dynamic_level_bytes: bool = False
 
 
@@ -82,6 +99,9 @@ class RocksDBOptions(ColumnOptions):
         max_open_files: -1 keeps all files open.
         transfer_threads: incremental snapshots: parallel uploads and downloads.
         inline_threshold: incremental snapshots: the handle contains files up to this many bytes.
+        options_factory: ``module:attr`` of a ``RocksDBOptionsFactory``, which has the last word.
+        properties: of RocksDB's properties, those that are gauges too, without ``rocksdb.``.
+        tickers: the same of its tickers; what is counted of them costs some percent of the time.
         state: options by state name; they override the ones given here.
     """
 
@@ -95,6 +115,9 @@ class RocksDBOptions(ColumnOptions):
     max_open_files: int = attrs.field(default=-1, validator=attrs.validators.ge(-1))
     transfer_threads: int = attrs.field(default=4, validator=attrs.validators.ge(1))
     inline_threshold: ByteSize = ByteSize(4 << 10)
+    options_factory: str | None = None
+    properties: tuple[str, ...] = attrs.field(default=(), converter=names_in)
+    tickers: tuple[str, ...] = attrs.field(default=(), converter=names_in)
     state: Mapping[str, Any] = attrs.field(factory=dict)
 
     @classmethod
@@ -119,17 +142,23 @@ class RocksDBOptions(ColumnOptions):
         merged = {**preset, **options}
         made = structure_options(cls, merged, "configuration", "backend.rocksdb")
         if made.memory is not None:
-            memory_bytes(made.memory)
+            memory_bytes(made.memory, _MEMORY)
         for state in made.state:
             made.for_state(state)
+        load_factory(made.options_factory)
         return made
+
+    @property
+    def factory(self) -> RocksDBOptionsFactory:
+        """What has the last word about RocksDB's options."""
+        return load_factory(self.options_factory)
 
     @property
     def budget(self) -> MemoryBudget | None:
         """The budget that all stores of this process share, if one is configured."""
         if self.memory is None:
             return None
-        return memory_budget(memory_bytes(self.memory), self.write_buffer_ratio)
+        return memory_budget(memory_bytes(self.memory, _MEMORY), self.write_buffer_ratio)
 
     def for_state(self, state: str) -> ColumnOptions:
         """The options of one state; configuration keys have ``-`` in place of ``_``."""
@@ -165,6 +194,8 @@ def column_options(
     options.set_arena_block_size(arena_block_size(chosen.write_buffer_size, budget))
     options.set_max_write_buffer_number(chosen.max_write_buffer_number)
     options.set_target_file_size_base(chosen.target_file_size)
+    options.set_compaction_style(getattr(DBCompactionStyle, chosen.compaction_style)())
+    options.set_max_bytes_for_level_base(chosen.max_size_level_base)
     options.set_level_compaction_dynamic_level_bytes(chosen.dynamic_level_bytes)
     options.set_compression_type(getattr(DBCompressionType, chosen.compression)())
     # RocksDB soon compacts a file with a quarter tombstones, so removed entries free space.
@@ -190,6 +221,8 @@ def database_options(chosen: RocksDBOptions) -> Options:
         options.set_write_buffer_manager(chosen.budget.write_buffers)
     options.set_keep_log_file_num(1)
     options.set_max_log_file_size(1 << 20)
+    if chosen.tickers:
+        options.enable_statistics()
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     return options

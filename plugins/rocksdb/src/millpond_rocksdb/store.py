@@ -10,12 +10,24 @@ from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
 from millpond.backend.failures import fits_address_space, store_error
-from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
+from millpond.errors import (
+    ConfigError,
+    MillpondError,
+    StoreAccessError,
+    StoreDamagedError,
+    StoreFullError,
+)
 from rocksdict import Cache, Checkpoint, Options, Rdict, RdictIter, ReadOptions, WriteOptions
 from rocksdict import WriteBatch as NativeBatch
 from typing_extensions import override
 
 from millpond_rocksdb.families import UnmadeFamily
+from millpond_rocksdb.gauges import (
+    native_property,
+    required_properties,
+    required_tickers,
+    tickers,
+)
 from millpond_rocksdb.logfiles import damaged_record
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 
@@ -92,6 +104,7 @@ class RocksDBStore(ByteStore):
 
     def __init__(self, directory: Path, options: RocksDBOptions) -> None:
         self._options = options
+        self._factory = options.factory
         self._directory = directory
         self._closed = False
         self._budget = options.budget
@@ -102,12 +115,18 @@ class RocksDBStore(ByteStore):
             self._open(directory, options)
         except Exception as error:
             raise self._failure(error) from error
+        try:
+            required_properties(options.properties, self._db)
+            required_tickers(options.tickers, self._native)
+        except ConfigError:
+            self.close()
+            raise
 
     def _open(self, directory: Path, options: RocksDBOptions, more: Iterable[str] = ()) -> None:
         path = str(directory)
         if fault := damaged_record(directory):
             raise StoreDamagedError("rocksdb", path, fault)
-        native = database_options(options)
+        native = self._factory.create_db_options(database_options(options))
         existing = Rdict.list_cf(path, native) if (directory / "CURRENT").exists() else []
         families = {
             name: self._column_options(name) for name in (*existing, *more) if name != META_FAMILY
@@ -126,6 +145,7 @@ class RocksDBStore(ByteStore):
             name: self._db.get_column_family_handle(name) for name in [*families, META_FAMILY]
         }
         self._write = write
+        self._native = native
 
     def _require_room(self, size: int) -> None:
         if not fits_address_space(size):
@@ -144,7 +164,8 @@ class RocksDBStore(ByteStore):
             self._unmade.add(family)
 
     def _column_options(self, family: str) -> Options:
-        return column_options(self._options.for_state(family), self._cache, self._budget)
+        made = column_options(self._options.for_state(family), self._cache, self._budget)
+        return self._factory.create_column_options(made, family)
 
     def _make_families(self) -> None:
         self._require_room(_ROOM_TO_WORK)
@@ -234,17 +255,18 @@ class RocksDBStore(ByteStore):
 
     @override
     def metrics(self) -> Mapping[str, float]:
-        """Return sums over all states, and one value each for what all stores share."""
-        columns = self._columns.values()
-        summed = {
-            name: float(sum(column.property_int_value(f"rocksdb.{key}") or 0 for column in columns))
-            for name, key in _METRICS.items()
-        }
+        """Return sums over all states, and one value each for what states or stores share."""
+        columns = [column for column in self._columns.values() if isinstance(column, Rdict)]
+        asked = _METRICS | {name.replace("-", "_"): name for name in self._options.properties}
+        gauges = {name: native_property(key, self._db, columns) for name, key in asked.items()}
+        if self._options.tickers:
+            counted = tickers(self._native)
+            gauges |= {name.replace(".", "_"): counted[name] for name in self._options.tickers}
         shared = {"block_cache_bytes": float(self._cache.get_usage())}
         if self._budget is not None:
             shared["budget_bytes"] = float(self._budget.total)
             shared["write_buffer_bytes"] = float(self._budget.write_buffers.get_usage())
-        return {**summed, **shared}
+        return {**gauges, **shared}
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint (hard links) in a directory that does not exist yet."""

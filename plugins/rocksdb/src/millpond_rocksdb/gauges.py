@@ -1,0 +1,65 @@
+"""What RocksDB says of itself: properties and tickers, by the names it has for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from millpond.errors import ConfigError
+from rocksdict import Options, Rdict
+
+__all__ = ["native_property", "required_properties", "required_tickers", "tickers"]
+
+_PREFIX = "rocksdb."
+_TICKER = re.compile(r"rocksdb\.(\S+) COUNT : (\d+)")
+_OF_DATABASE = frozenset(
+    {
+        "actual-delayed-write-rate",
+        "background-errors",
+        "block-cache-capacity",
+        "block-cache-pinned-usage",
+        "block-cache-usage",
+        "is-file-deletions-enabled",
+        "is-write-stopped",
+        "min-log-number-to-keep",
+        "num-running-compactions",
+        "num-running-flushes",
+        "num-snapshots",
+        "oldest-snapshot-sequence",
+        "oldest-snapshot-time",
+    }
+)
+"""Properties that are one for all column families; of the others there is a sum."""
+
+
+def native_property(name: str, database: Rdict, columns: Iterable[Rdict]) -> float:
+    """A property of the database, or the sum of those of its column families."""
+    asked = [database] if name in _OF_DATABASE else columns
+    return float(sum(each.property_int_value(f"{_PREFIX}{name}") or 0 for each in asked))
+
+
+def required_properties(names: Iterable[str], database: Rdict) -> None:
+    """Raise ConfigError for a name that is not that of a property with a number."""
+    for name in names:
+        try:
+            known = database.property_int_value(f"{_PREFIX}{name}") is not None
+        except Exception:  # noqa: BLE001 - rocksdict's own for a property that is a text
+            known = False
+        if not known:
+            reason = f"RocksDB has no property {name!r} with a number"
+            raise ConfigError("backend.rocksdb.properties", reason)
+
+
+def tickers(options: Options) -> Mapping[str, float]:
+    """The tickers of a database with statistics, counted since it was opened."""
+    text = options.get_statistics() or ""
+    found = (_TICKER.fullmatch(line) for line in text.splitlines())
+    return {match[1]: float(match[2]) for match in found if match}
+
+
+def required_tickers(names: Iterable[str], options: Options) -> None:
+    """Raise ConfigError for a name that is not that of a ticker."""
+    known = tickers(options)
+    for name in names:
+        if name not in known:
+            raise ConfigError("backend.rocksdb.tickers", f"RocksDB has no ticker {name!r}")
