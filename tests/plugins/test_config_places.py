@@ -27,7 +27,7 @@ FREE = {
 }
 """Any text is a name there; what is none is told where it is looked for, as below."""
 
-TEXTS = {"plugins.allow", "plugins.block"}
+TEXTS = {"plugins.allow", "plugins.block", "backend.rocksdb.properties"}
 """Any text between commas is a list of names."""
 
 WRONG_TEXTS = {"state.backend": "hip", "metrics.reporters": "carrier-pigeon"}
@@ -164,7 +164,12 @@ def test_from_the_environment(value):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("state.snapshot.strategy", "later"), ("backend.rocksdb.memory", "1kb")]
+    ("key", "value"),
+    [
+        ("state.snapshot.strategy", "later"),
+        ("backend.rocksdb.memory", "1kb"),
+        ("backend.rocksdb.properties", "num-nothings"),
+    ],
 )
 def test_what_only_an_opened_backend_refuses(tmp_path, key, value):
     """It names the place, too."""

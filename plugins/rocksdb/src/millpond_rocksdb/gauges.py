@@ -57,8 +57,10 @@ def tickers(options: Options) -> Mapping[str, float]:
     return {match[1]: float(match[2]) for match in found if match}
 
 
-def required_tickers(names: Iterable[str], options: Options) -> None:
+def required_tickers(names: Iterable[str]) -> None:
     """Raise ConfigError for a name that is not that of a ticker."""
+    options = Options(raw_mode=True)
+    options.enable_statistics()
     known = tickers(options)
     for name in names:
         if name not in known:

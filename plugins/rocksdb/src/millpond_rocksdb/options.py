@@ -18,6 +18,7 @@ from rocksdict import (
     Options,
 )
 
+from millpond_rocksdb.gauges import required_tickers
 from millpond_rocksdb.memory_budget import (
     MemoryBudget,
     arena_block_size,
@@ -146,6 +147,8 @@ class RocksDBOptions(ColumnOptions):
         for state in made.state:
             made.for_state(state)
         load_factory(made.options_factory)
+        if made.tickers:
+            required_tickers(made.tickers)
         return made
 
     @property

@@ -25,7 +25,6 @@ from millpond_rocksdb.families import UnmadeFamily
 from millpond_rocksdb.gauges import (
     native_property,
     required_properties,
-    required_tickers,
     tickers,
 )
 from millpond_rocksdb.logfiles import damaged_record
@@ -117,7 +116,6 @@ class RocksDBStore(ByteStore):
             raise self._failure(error) from error
         try:
             required_properties(options.properties, self._db)
-            required_tickers(options.tickers, self._native)
         except ConfigError:
             self.close()
             raise
