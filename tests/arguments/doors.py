@@ -1,6 +1,7 @@
 """Targets: opening, storages, savepoints, key groups, configuration, clocks, handles, queries."""
 
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 import millpond as mp
@@ -17,6 +18,24 @@ IDENTIFIER = {"checkpoint_id": lambda: 1}
 def client():
     """A client of queryable state."""
     return kept(mp.QueryableStateClient(snapshots()))
+
+
+@cache
+def savepoint_in(folder):
+    """The savepoint that all writers of a process begin with."""
+    return savepoint()
+
+
+def writer():
+    """A writer that holds what a savepoint does."""
+    return mp.SavepointWriter.from_existing(savepoint_in(Path.cwd()))
+
+
+class Filled(mp.KeyedStateBootstrapFunction):
+    """Fills nothing."""
+
+    def process_element(self, row, context):
+        """Do nothing."""
 
 
 def toml():
@@ -54,6 +73,37 @@ TARGETS = {
         {"source": savepoint, "target": lambda: fresh("rekeyed"), "max_parallelism": lambda: 64,
          "config": mp.Config},
     ),
+    "SavepointWriter.new_savepoint": (
+        mp.SavepointWriter.new_savepoint, {"max_parallelism": lambda: 64, "config": mp.Config},
+    ),
+    "SavepointWriter.from_existing": (
+        mp.SavepointWriter.from_existing,
+        {"path": savepoint, "max_parallelism": lambda: 64, "config": mp.Config},
+    ),
+    "SavepointWriter.with_operator": (
+        lambda states, **given: writer().with_operator(given.pop("uid"), given.pop("rows"),
+                                                       states, **given),
+        {"uid": lambda: "new", "rows": list, "states": lambda: mp.ValueStateDescriptor("n", int),
+         "key": lambda: "k", "key_type": lambda: str},
+    ),
+    "SavepointWriter.with_operator [function]": (
+        lambda function: writer().with_operator("new", [], key="k", function=function),
+        {"function": Filled},
+    ),
+    "SavepointWriter.remove_operator": (
+        call(writer, "remove_operator"), {"uid": lambda: "job"},
+    ),
+    "SavepointWriter.rename_operator": (
+        call(writer, "rename_operator"), {"uid": lambda: "job", "new_uid": lambda: "new"},
+    ),
+    "SavepointWriter.remove_state": (
+        call(writer, "remove_state"), {"uid": lambda: "job", "name": lambda: "total"},
+    ),
+    "SavepointWriter.rename_state": (
+        call(writer, "rename_state"),
+        {"uid": lambda: "job", "name": lambda: "total", "new_name": lambda: "sum"},
+    ),
+    "SavepointWriter.write": (call(writer, "write"), {"path": lambda: fresh("written")}),
     "assign_to_key_group": (
         mp.assign_to_key_group,
         {"key": lambda: "a", "max_parallelism": lambda: 128, "key_type": lambda: str,

@@ -21,6 +21,14 @@ EXCEPTIONS = {
     "BroadcastProcessFunction.*": USERS,
     "VectorizedProcessFunction.*": USERS,
     "KeyedCoProcessFunction.*": USERS,
+    "KeyedStateBootstrapFunction.*": USERS,
+    "KeyedRows.*": INSIDE,
+    "*.bootstrap": INSIDE,
+    "*.bootstrap_config": INSIDE,
+    "*.check_bootstrap": INSIDE,
+    "SavepointWriter": "made by new_savepoint and from_existing, which are called",
+    "SavepointWriter.from_existing_savepoint": "another name of from_existing",
+    "SavepointWriter.change_operator_identifier": "another name of rename_operator",
     **dict.fromkeys(
         ("MapFunction.*", "FlatMapFunction.*", "FilterFunction.*", "ReduceFunction.*"), USERS
     ),

@@ -17,6 +17,7 @@ from arguments.making import (
     Total,
     fresh,
     harness,
+    savepoint,
     second,
 )  # fmt: skip
 
@@ -144,6 +145,11 @@ TARGETS = {
         {"function": Total, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
          "clock": lambda: mp.ManualClock(0), "event_time": lambda: "t",
          "watermark_delay": lambda: 0},
+    ),
+    "run [restored]": (
+        mp.local.run,
+        {"function": Total, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
+         "restore": savepoint, "uid": lambda: "job"},
     ),
     "run [vectorized]": (
         mp.local.run,

@@ -328,6 +328,7 @@ class Calls:
         if verb[0] == "savepoint" and name == "path":
             return self.places.paths["savepoint"]
         sound = {"name": "total", "key": "k1", "operator": "totals", "first": "1", "second": "2"}
+        sound |= {"uid": "totals", "new_uid": "sums", "new_name": "amount"}
         sound |= {
             "max_parallelism": "64",
             "parallelism": "2",

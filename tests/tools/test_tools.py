@@ -339,3 +339,36 @@ def test_the_configured_number_of_states_bounds_what_tools_read(directory, tmp_p
     config.write_text("[millpond.restore]\nmax-states = 1\n")
     said = refused("--config", config, "state", "dump", directory, "total")
     assert "restore.max-states" in said
+
+
+def test_operators_and_states_are_removed_and_renamed(directory, tmp_path):
+    """Each verb writes another savepoint, which holds just what is left, under the new names."""
+    saved, *places = (tmp_path / name for name in ("saved", "sums", "amount", "basket", "none"))
+    millpond("savepoint", "create", directory, saved, "--snapshots", directory)
+    rows = as_json("savepoint", "rename-operator", saved, "totals", "sums", places[0])
+    assert {row["operator"] for row in rows} == {"sums"}
+    rows = as_json("savepoint", "rename-state", places[0], "total", "amount", places[1])
+    assert {row["state"] for row in rows} == {"amount", "basket"}
+    (row,) = as_json("savepoint", "remove-state", places[1], "basket", places[2])
+    assert (row["operator"], row["state"], row["rows"]) == ("sums", "amount", 5)
+    before = as_json("state", "get", saved, "total", "k1")
+    assert as_json("state", "get", places[2], "amount", "k1")[0]["value"] == before[0]["value"]
+    assert "there is none" in refused("savepoint", "remove-operator", places[2], "sums", places[3])
+    assert not places[3].exists()
+
+
+def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
+    """What was probably meant is told; nothing is written."""
+    saved, new = tmp_path / "saved", tmp_path / "new"
+    millpond("savepoint", "create", directory, saved, "--snapshots", directory)
+    for verb, hint in (
+        (("remove-operator", saved, "totls"), "Did you mean 'totals'?"),
+        (("rename-operator", saved, "totls", "sums"), "Did you mean 'totals'?"),
+        (("remove-state", saved, "totl"), "Did you mean 'total'?"),
+        (("rename-state", saved, "totl", "sum"), "Did you mean 'total'?"),
+        (("rename-state", saved, "total", "basket"), "the name of no other state"),
+    ):
+        assert hint in refused("savepoint", *verb, new)
+        assert not new.exists()
+    said = refused("savepoint", "remove-state", saved, "total", saved / "new")
+    assert "which this command reads" in said

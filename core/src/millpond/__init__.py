@@ -20,6 +20,7 @@ from millpond.runtime import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    KeyedStateBootstrapFunction,
     ListCheckpointed,
     OutputTag,
     ProcessContext,
@@ -41,6 +42,7 @@ from millpond.runtime.public_functions import (
     rekey_savepoint,
     seal_savepoint,
 )
+from millpond.runtime.savepoint_writer import SavepointWriter
 from millpond.runtime.short_forms import (
     FilterFunction,
     FlatMapFunction,
@@ -100,6 +102,7 @@ __all__ = [
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateBootstrapFunction",
     "KeyedStateHandle",
     "ListCheckpointed",
     "ListStateDescriptor",
@@ -121,6 +124,7 @@ __all__ = [
     "RichReduceFunction",
     "RuntimeContext",
     "SavepointHandle",
+    "SavepointWriter",
     "SerializerSnapshot",
     "SnapshotContext",
     "StateDescriptor",

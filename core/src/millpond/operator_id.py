@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Self
+import re
+from typing import Any, Self
 
 import attrs
 from typing_extensions import override
 
-__all__ = ["OperatorId"]
+from millpond.errors import ConfigError, brief
+
+__all__ = ["OperatorId", "check_uid"]
+
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @attrs.frozen(order=True)
@@ -44,3 +49,11 @@ class OperatorId:
     def label(self) -> str:
         """What errors call its state."""
         return str(self) or "keyed state"
+
+
+def check_uid(uid: Any, call: str) -> str:
+    """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
+    if not isinstance(uid, str) or not _UID.fullmatch(uid):
+        reason = f"expected 1 to 100 letters, digits, '.', '_' or '-', got {brief(uid)}"
+        raise ConfigError("uid", reason, call)
+    return uid

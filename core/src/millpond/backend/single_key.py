@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
+from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.enumeration import EntrySource, Enumeration
 from millpond.backend.expiry import Expiry
@@ -245,6 +246,30 @@ class SingleKeyBackend(Closeable, TableSource, EntrySource):
     def flush(self) -> None:
         """End a bundle: nothing is buffered."""
         self.current.require_open()
+
+    def take_rows(self) -> Iterator[tuple[str, list[Change]]]:
+        """What the current key holds, as portable rows of each state; then it holds nothing."""
+        group, key = self.current.encoded()
+        prefix = self.current.layout.group_prefix(group) + key
+        for name, table in self.states.tables.items():
+            rows = self._rows(name, table, prefix)
+            if rows:
+                yield name, rows
+        self._empty()
+
+    def _rows(self, name: str, table: Any, prefix: bytes) -> list[Change]:
+        if isinstance(table, MemoryTimerRows):
+            return [row for rows in table.freeze().values() for row in rows]
+        registered = self.states.known(name)
+        assert registered is not None
+        serialize = registered.serializer.serialize
+        if isinstance(table, _Cells):
+            return [(prefix + space, serialize(value)) for space, value in table.entries.items()]
+        return [
+            (prefix + space + key, serialize(value))
+            for space, entries in table.entries.items()
+            for key, value in entries.items()
+        ]
 
     @override
     def close(self) -> None:

@@ -10,12 +10,12 @@ from millpond.errors import ConfigError, PlaceError, printable
 from millpond.errors.config import UNPLACED
 from millpond.plugins import PluginRegistry, get_registry
 
-__all__ = ["located", "tool_limits", "tool_registry"]
+__all__ = ["located", "tool_config", "tool_limits", "tool_registry"]
 
 
 def tool_registry() -> PluginRegistry:
     """The registry of the running command, by the rules of ``millpond --config``."""
-    return get_registry(_config().plugins)
+    return get_registry(tool_config().plugins)
 
 
 def located(path: str) -> SavepointHandle:
@@ -25,7 +25,7 @@ def located(path: str) -> SavepointHandle:
         PlaceError: no storage knows it; no setting names it, so none is told.
     """
     try:
-        return tool_registry().savepoint(path, _config())
+        return tool_registry().savepoint(path, tool_config())
     except ConfigError as error:
         if error.place != UNPLACED or error.key != "checkpoint.dir":
             raise
@@ -34,9 +34,10 @@ def located(path: str) -> SavepointHandle:
 
 def tool_limits() -> RestoreConfig:
     """The limits of what the running command reads, from ``millpond --config``."""
-    return _config().restore
+    return tool_config().restore
 
 
-def _config() -> Config:
+def tool_config() -> Config:
+    """What ``millpond --config`` names."""
     config = click.get_current_context().find_root().obj
     return config if isinstance(config, Config) else Config()

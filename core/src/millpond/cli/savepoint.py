@@ -1,8 +1,8 @@
-"""``millpond savepoint``: creating, sealing and re-keying savepoints."""
+"""``millpond savepoint``: creating, sealing, re-keying and rewriting savepoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -23,18 +23,19 @@ from millpond.cli.places import (
     source,
     stored_operators,
 )
-from millpond.cli.plugins import tool_limits, tool_registry
+from millpond.cli.plugins import tool_config, tool_limits, tool_registry
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
 from millpond.errors import PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.runtime.savepoint_writer import SavepointWriter
 
 __all__ = ["savepoint"]
 
 
 @click.group()
 def savepoint() -> None:
-    """Write, show, seal and re-key savepoints."""
+    """Write, show, seal, re-key and rewrite savepoints."""
 
 
 @savepoint.command()
@@ -143,6 +144,83 @@ def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> Non
     old, new = source(path), new_place(target, path)
     with about(path), working("re-keying"):
         rekey_savepoint(old, new, max_parallelism, tool_limits())
+    _show(target, as_json=as_json)
+
+
+_operator_option = click.option("--operator", help="Its uid, where there are several.")
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("uid")
+@click.argument("target", type=place_text)
+@as_json_option
+def remove_operator(path: str, uid: str, target: str, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, without the state of operator UID."""
+    _rewrite(path, target, lambda writer: writer.remove_operator(uid), as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("uid")
+@click.argument("new_uid")
+@click.argument("target", type=place_text)
+@as_json_option
+def rename_operator(path: str, uid: str, new_uid: str, target: str, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, in which operator UID is NEW_UID."""
+    _rewrite(path, target, lambda writer: writer.rename_operator(uid, new_uid), as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("name")
+@click.argument("target", type=place_text)
+@_operator_option
+@as_json_option
+def remove_state(path: str, name: str, target: str, operator: str | None, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, without the state NAME of an operator."""
+
+    def edit(writer: SavepointWriter) -> object:
+        return writer.remove_state(_only(writer, operator, path), name)
+
+    _rewrite(path, target, edit, as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("name")
+@click.argument("new_name")
+@click.argument("target", type=place_text)
+@_operator_option
+@as_json_option
+def rename_state(
+    path: str, name: str, new_name: str, target: str, operator: str | None, *, as_json: bool
+) -> None:
+    """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
+
+    def edit(writer: SavepointWriter) -> object:
+        return writer.rename_state(_only(writer, operator, path), name, new_name)
+
+    _rewrite(path, target, edit, as_json=as_json)
+
+
+def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
+    """The operator that is named, or the only one there is."""
+    known = writer.operators
+    if operator is not None or len(known) == 1:
+        return operator or known[0]
+    there = ", ".join(known) or "none"
+    raise PlaceError(path, f"several operators match; name one with --operator: {there}")
+
+
+def _rewrite(
+    path: str, target: str, edit: Callable[[SavepointWriter], object], *, as_json: bool
+) -> None:
+    old, new = source(path), new_place(target, path)
+    with about(path), working("rewriting"):
+        writer = SavepointWriter.from_existing(old, config=tool_config())
+        edit(writer)
+        writer.write(new)
     _show(target, as_json=as_json)
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "CorruptSnapshotError",
     "DirectoryNotEmptyError",
     "IncompleteCheckpointError",
+    "NotInSavepointError",
     "RestoreError",
     "SnapshotTooLargeError",
     "StorageAccessError",
@@ -95,6 +96,32 @@ class IncompleteCheckpointError(RestoreError):
             f"{self.checkpoint_id} and no metadata for them, which is still to be written, was "
             "never written, or is lost: wait, or name an earlier checkpoint."
         )
+
+
+@attrs.define(eq=False, slots=False)
+class NotInSavepointError(RestoreError):
+    """A savepoint has no operator, or an operator no state, of a name.
+
+    Attributes:
+        what: where it was looked for: a savepoint, or one of its operators.
+        kind: ``operator`` or ``state``.
+        name: what was looked for.
+        known: what there is.
+        suggestion: the known name that is most like it.
+    """
+
+    what: str
+    kind: str
+    name: str
+    known: tuple[str, ...]
+    suggestion: str | None = None
+    causes: tuple[str, ...] = ()
+
+    @override
+    def sentence(self) -> str:
+        there = ", ".join(map(repr, self.known)) or "none"
+        hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
+        return f"{self.what} has no {self.kind} {self.name!r}; there are: {there}.{hint}"
 
 
 @attrs.define(eq=False, slots=False)

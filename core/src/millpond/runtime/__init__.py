@@ -1,5 +1,6 @@
 """Functions, contexts, timers, one subtask's life, and how backends are opened."""
 
+from millpond.runtime.bootstrap import KeyedStateBootstrapFunction
 from millpond.runtime.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import (
     CheckpointedFunction,
@@ -47,6 +48,7 @@ __all__ = [
     "KeyedFunction",
     "KeyedOperator",
     "KeyedProcessFunction",
+    "KeyedStateBootstrapFunction",
     "ListCheckpointed",
     "MetricGroup",
     "OperatorFunction",

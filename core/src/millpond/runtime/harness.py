@@ -17,7 +17,6 @@ from millpond.checkpoint import (
     SavepointHandle,
     SavepointStrategy,
 )
-from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.clock import ManualClock
 from millpond.closing import Closeable
 from millpond.config import Config
@@ -35,10 +34,10 @@ from millpond.runtime.opening import (
     Restorable,
     open_keyed_backend,
     open_operator_backend,
-    restorable,
 )
 from millpond.runtime.operators import operator_of
 from millpond.runtime.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.runtime.restoring import StartingPoint
 from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
 from millpond.runtime.vectorized import VectorizedProcessFunction
@@ -102,24 +101,18 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._storage = MemoryStorage.private()
         self._registry = get_registry((config or Config()).plugins)
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
-        handles = _as_list(restore)
-        old = [
-            restorable(handle, self._registry, config or Config())
-            for handle in handles
-            if handle is not None
-        ]
-        restored = max((handle.checkpoint_id for handle in old), default=None)
-        self._checkpoint_id = restored or 0
+        start = StartingPoint.of(restore, config)
+        self._checkpoint_id = start.checkpoint_id or 0
         groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
         kind = declared_key_type(function, key_type)
-        own = self._open(backend, kind, groups, info, old, config)
+        own = self._open(backend, kind, groups, info, start, config)
         self._operator = operator_of(function)(
             function,
             self._backend,
             info,
             own,
-            is_restored=bool(handles),
-            restored_checkpoint_id=restored,
+            is_restored=start.given,
+            restored_checkpoint_id=start.checkpoint_id,
         )
 
     def _open(
@@ -128,7 +121,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         key_type: DeclaredKeyType[Any],
         groups: KeyGroupRange,
         info: SubtaskInfo,
-        old: list[KeyedStateHandle | SavepointHandle],
+        start: StartingPoint,
         config: Config | None,
     ) -> OperatorStateBackend:
         """Open the keyed backend and return the operator state, both restored; or open neither."""
@@ -142,10 +135,10 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
                     directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
                     clock=self.clock,
                     config=config,
-                    restore=old,
+                    restore=start.handles,
                 )
             )
-            share = operator_state_share(old, "", info.index, info.parallelism)
+            share = start.operator_state("", info.index, info.parallelism)
             own = resources.enter_context(open_operator_backend(restore=share, config=config))
             self._resources = resources.pop_all()
         return own
@@ -283,11 +276,3 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 def _check_time(timestamp: int | None) -> None:
     if timestamp is not None:
         check_within("timestamp", timestamp, *INT64)
-
-
-def _as_list(restore: Restorable | Iterable[Restorable | None] | None) -> list[Restorable | None]:
-    if restore is None:
-        return []
-    if isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
-        return [restore]
-    return list(restore)

@@ -22,9 +22,10 @@ from millpond.runtime.frames import FRAME_ROWS, each_row, frame_of, record_batch
 from millpond.runtime.functions import OperatorFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.named_rows import as_row, selector
-from millpond.runtime.opening import open_keyed_backend, open_operator_backend
+from millpond.runtime.opening import Restorable, open_keyed_backend, open_operator_backend
 from millpond.runtime.operators import operator_of
 from millpond.runtime.process_function import BroadcastProcessFunction
+from millpond.runtime.restoring import StartingPoint
 from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -60,6 +61,8 @@ def run(
     second: Iterable[Any] | None = None,
     second_key: str | Callable[[Any], Any] | None = None,
     second_event_time: str | Callable[[Any], Any] | None = None,
+    restore: Restorable | Iterable[Restorable | None] | None = None,
+    uid: str = "",
 ) -> Output[OUT]:
     """Run a function over rows and return what it yielded.
 
@@ -94,6 +97,12 @@ def run(
             the input that is behind; else the first input's rows come first.
         second_key: the same as ``key`` for them, where it differs.
         second_event_time: the same as ``event_time`` for them.
+        restore: what to start from: a savepoint's path or handle, or snapshots' handles.
+        uid: the operator whose state that is, where a savepoint holds several.
+
+    Raises:
+        CorruptSnapshotError, RestoreError: what to start from cannot be read.
+        StateMigrationError: it does not fit.
     """
     if watermark_delay is not None:
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
@@ -105,14 +114,30 @@ def run(
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
     kind, given = _key_type(declared_key_type(function, key_type), select, given)
     output: Output[OUT] = Output()
+    start = StartingPoint.of(restore, config)
+    info = SubtaskInfo(uid or "local", max_parallelism=start.max_parallelism(uid, 128))
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         open_keyed_backend(
-            backend, key_type=kind, directory=directory, config=config, clock=clock
+            backend,
+            key_type=kind,
+            max_parallelism=info.max_parallelism,
+            directory=directory,
+            config=config,
+            clock=clock,
+            restore=start.handles,
+            place=uid,
         ) as opened,
-        open_operator_backend(config=config) as operator_state,
+        open_operator_backend(restore=start.operator_state(uid), config=config) as operator_state,
     ):
-        operator = operator_of(function)(function, opened, SubtaskInfo("local"), operator_state)
+        operator = operator_of(function)(
+            function,
+            opened,
+            info,
+            operator_state,
+            is_restored=start.given,
+            restored_checkpoint_id=start.checkpoint_id,
+        )
         with operator.opened():
             for row in map(as_row, broadcast):
                 check_type(

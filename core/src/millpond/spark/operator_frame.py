@@ -16,7 +16,7 @@ from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import plain_name
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.dealing import dealt_group
-from millpond.spark.driver.group_labels import group_labels
+from millpond.spark.driver.group_labels import group_labels, spreading
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
 from millpond.spark.driver.timing import TIMEOUTS, time_column, with_wake_ups
@@ -25,7 +25,7 @@ from millpond.spark.session import is_connect
 from millpond.spark.worker.bounded import run_partition
 from millpond.spark.worker.task import run_subtask
 
-__all__ = ["bounded_output", "carried_rows", "streaming_output"]
+__all__ = ["bounded_output", "carried_rows", "shipping", "streaming_output"]
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
@@ -59,7 +59,7 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
 
 
 @contextmanager
-def _shipping(plan: OperatorPlan, carried: DataFrame, run: Callable[..., Any]) -> Iterator[None]:
+def shipping(plan: OperatorPlan, carried: DataFrame, run: Callable[..., Any]) -> Iterator[None]:
     """Spark pickles the plan; where that fails, it is for what the user's function holds."""
     try:
         if is_connect(carried.sparkSession):
@@ -86,7 +86,7 @@ def streaming_output(
     carried = carried.select("*", time_column())
     if plan.wakes:
         carried = with_wake_ups(carried, group_labels(plan.parallelism))
-    with _shipping(plan, carried, subtask):
+    with shipping(plan, carried, subtask):
         result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
             subtask,
             outputStructType=plan.returned.output_schema(),
@@ -103,9 +103,9 @@ def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         return run_partition(plan, frames)
 
-    spread = carried.repartition(plan.parallelism, LABEL_COLUMN)
+    spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    with _shipping(plan, spread, partition):
+    with shipping(plan, spread, partition):
         result = spread.mapInPandas(partition, plan.returned.output_schema())
     return plan.returned.restored(result)

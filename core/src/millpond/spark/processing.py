@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from millpond.errors import ConfigError
 from millpond.runtime import OutputTag
 from millpond.spark.carriers.side_rows import SideRows
+from millpond.spark.driver.bounded_start import starting_from_savepoint
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.planning import ProcessCall
 from millpond.spark.driver.query_start import warn_of_no_end, watch_operator
@@ -59,7 +60,7 @@ def output_of(
         with config.placed():
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:
-                return bounded_output(carried, made)
+                return bounded_output(carried, starting_from_savepoint(made))
             return streaming_output(carried, made, output_mode, _watched(rows, made))
 
     return operator_output(build)

@@ -15,7 +15,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
-from millpond.spark.driver.group_labels import SPREAD
+from millpond.spark.driver.group_labels import spreading
 from millpond.spark.driver.places import hadoop_settings, qualified
 
 __all__ = ["check_session", "configure", "is_connect", "spark_configuration"]
@@ -88,7 +88,7 @@ def _spreading(parallelism: int) -> int:
     check_type("parallelism", parallelism, int)
     if not 1 <= parallelism <= MAX_KEY_GROUPS:
         raise ConfigError("parallelism", f"must be within 1..{MAX_KEY_GROUPS}", "configure(...)")
-    return next(n for n in range(parallelism, SPREAD + 1) if SPREAD % n == 0)
+    return spreading(parallelism)
 
 
 def _dotted(name: str) -> str:

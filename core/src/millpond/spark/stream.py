@@ -12,9 +12,14 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from millpond.arguments import check_type
+from millpond.checkpoint import SavepointHandle
+from millpond.checkpoint.savepoint import SavedOperator
+from millpond.config import Config
 from millpond.errors import ConfigError, brief
 from millpond.runtime import KeyedFunction, OperatorFunction, VectorizedProcessFunction
+from millpond.runtime.bootstrap import Bootstrap, KeyedRows, KeyedStateBootstrapFunction
 from millpond.runtime.windows import WindowAssigner, count_window, window
+from millpond.spark.bootstrapping import bootstrap_call, check_rows, write_operator
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.choosing import Choice, ColumnOrName, choose
 from millpond.spark.driver.plan import key_codec_of
@@ -23,6 +28,7 @@ from millpond.spark.driver.timing import TimeMode
 from millpond.spark.operator_output import OperatorOutput
 from millpond.spark.processing import OutputMode, output_of
 from millpond.spark.second_input import SecondInput, check_keys
+from millpond.spark.session import spark_configuration
 from millpond.spark.short_forms import ShortForms
 from millpond.spark.text_rows import TextRows
 from millpond.spark.windowed import WindowedStream
@@ -63,7 +69,7 @@ def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -
 
 
 @attrs.frozen
-class KeyedStream(ShortForms):
+class KeyedStream(ShortForms, KeyedRows):
     """A DataFrame whose rows are grouped by key."""
 
     _df: DataFrame
@@ -215,6 +221,21 @@ class KeyedStream(ShortForms):
             other = self._second[0]._with_keys()  # noqa: SLF001 - our own
         batch = self._is_batch(execution_mode, call.function)
         return output_of(call, self._rows(), other, output_mode, batch=batch)
+
+    @override
+    def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
+        """Refuse rows without an end, and those that lack a column."""
+        check_rows(self._df, function)
+
+    @override
+    def bootstrap_config(self, place: str) -> Config:
+        return spark_configuration(self._df.sparkSession, place)
+
+    @override
+    def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
+        config = spark_configuration(self._df.sparkSession, target.storage.uri)
+        call = bootstrap_call(self._df, self._keys, job)
+        return write_operator(self._rows(), call, job, config, target)
 
     def _is_batch(self, execution_mode: str, function: OperatorFunction) -> bool:
         if execution_mode not in ("streaming", "batch"):

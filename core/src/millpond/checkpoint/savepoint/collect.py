@@ -25,7 +25,7 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 
-__all__ = ["collect_savepoint"]
+__all__ = ["collect_savepoint", "merged_operator"]
 
 Report = Callable[[str, int, int], None]
 
@@ -99,7 +99,7 @@ def _collect(
             report(uid, len(handles), len(handles))
             operator_state = [frozen_operator_state(handle) for handle in _by_subtask(handles)]
             saved = save_operator_states(target, uid, operator_state)
-            return attrs.evolve(_merged(uid, parts), operator_states=saved)
+            return attrs.evolve(merged_operator(uid, parts), operator_states=saved)
         exact = wanted
 
 
@@ -108,7 +108,7 @@ def _by_subtask(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
     return [handle for handle in handles if handle.operator_state] or list(handles[:1])
 
 
-def _merged(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
+def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
     """The parts as one operator of all key groups: what no part holds is empty."""
     states: dict[str, SavedState] = {}
     for part in parts:

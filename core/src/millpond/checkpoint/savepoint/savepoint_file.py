@@ -37,6 +37,8 @@ __all__ = [
     "Savepoint",
     "SavepointHandle",
     "TableFile",
+    "operator_from_json",
+    "operator_to_json",
     "read_savepoint",
     "state_folder",
     "unfinished",
@@ -174,6 +176,16 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
     current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
     text = json.dumps(_CONVERTER.unstructure(current), indent=1)
     handle.storage.write(handle.path(METADATA_FILE), [_SEALED.seal(text)])
+
+
+def operator_to_json(operator: SavedOperator) -> str:
+    """What a task has written of an operator, for the one who puts the parts together."""
+    return json.dumps(_CONVERTER.unstructure(operator))
+
+
+def operator_from_json(text: str) -> SavedOperator:
+    """The inverse of ``operator_to_json``."""
+    return _CONVERTER.structure(json.loads(text), SavedOperator)
 
 
 def unfinished(handle: SavepointHandle) -> str:

@@ -35,11 +35,16 @@ _MAX_GAIN = 16 << 20
 
 @attrs.define
 class TableWriter:
-    """Collects the batches of one state and writes a file whenever there are enough."""
+    """Collects the batches of one state and writes a file whenever there are enough.
+
+    Attributes:
+        mark: what the files' names have behind their key groups, where several write at a time.
+    """
 
     handle: SavepointHandle
     folder: str
     schema: pa.Schema
+    mark: str = ""
     files: list[TableFile] = attrs.field(factory=list)
     _batches: list[pa.RecordBatch] = attrs.field(factory=list)
     _bytes: int = 0
@@ -65,7 +70,7 @@ class TableWriter:
         if self._first is None:
             return
         table = pa.Table.from_batches(self._batches, self.schema)
-        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}"
+        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}{self.mark}"
         # A large key group takes several files.
         same = sum(file.path.startswith(name) for file in self.files)
         name += f"-{same}.parquet" if same else ".parquet"
@@ -118,15 +123,16 @@ def save_operator(
     uid: str,
     task: SnapshotTask,
     exact: frozenset[str] = frozenset(),
+    mark: str = "",
 ) -> SavedOperator:
     """Write the tables of all states of a view; those in ``exact`` in the exact form.
 
     Another state with a value that does not fit its natural column types is written anew in the
-    exact form.
+    exact form. The files' names end with ``mark``.
     """
     while True:
         try:
-            states = tuple(_save_states(view, handle, uid, exact, task))
+            states = tuple(_save_states(view, handle, uid, exact, task, mark))
             break
         except _UnfitStateError as error:
             exact |= {error.state}
@@ -144,13 +150,14 @@ def _save_states(
     uid: str,
     exact: frozenset[str],
     task: SnapshotTask,
+    mark: str,
 ) -> Iterator[SavedState]:
     codecs = {
         meta.name: TableCodec(view.key, meta, view.max_parallelism, exact=meta.name in exact)
         for meta in view.metas
     }
     writers = {
-        name: TableWriter(handle, state_folder(uid, name), codec.schema)
+        name: TableWriter(handle, state_folder(uid, name), codec.schema, mark)
         for name, codec in codecs.items()
     }
     for group in view.key_group_range:

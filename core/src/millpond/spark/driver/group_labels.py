@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SPREAD", "group_labels", "spark_hash"]
+__all__ = ["SPREAD", "group_labels", "spark_hash", "spreading"]
 
 SPREAD = 2**6 * 3**2 * 5**2 * 7
 _SEED = np.uint32(42)
@@ -49,3 +49,11 @@ def group_labels(count: int) -> tuple[int, ...]:
             slots.setdefault(int(residues[number - start]), []).append(int(number))
         start += _CHUNK
     return tuple(slots[index % SPREAD][index // SPREAD] for index in range(count))
+
+
+def spreading(count: int) -> int:
+    """The smallest number of partitions, not below a parallelism, that labels spread over.
+
+    So subtask *i* has partition *i* to itself.
+    """
+    return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)

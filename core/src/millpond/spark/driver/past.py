@@ -43,6 +43,14 @@ class Past:
             saved = _in_savepoint(registry, config, restore, uid)
         return cls(tuple(layouts), saved)
 
+    @classmethod
+    def of_bounded(cls, config: Config, uid: str) -> Self:
+        """What the savepoint of a configuration holds of a uid."""
+        restore = config.checkpoint.restore
+        if restore is None or RetainedCheckpoint.named(restore):
+            return cls()
+        return cls((), _in_savepoint(get_registry(config.plugins), config, restore, uid))
+
     def max_parallelism(self, parallelism: int) -> int:
         """The number of key groups if none is configured: the restored one, else Flink's.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from pyspark.sql.types import (
 
 from millpond.checkpoint import CheckpointStorage, SavepointHandle
 from millpond.config import Config
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError
 from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import CheckpointListener, OperatorFunction, SubtaskInfo
@@ -44,9 +43,8 @@ from millpond.types import KeyCodec, key_codec_for
 from millpond.types.keys import TupleKeyCodec, VoidKeyCodec
 from millpond.types.rows import row_type
 
-__all__ = ["OperatorPlan", "check_uid", "key_codec_of", "key_group_column"]
+__all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
 
-_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONG_DIGITS = 18
 
 
@@ -68,6 +66,7 @@ class OperatorPlan:
         time_mode: by which time Spark calls subtasks without rows; None without timers.
         broadcast: the codec of broadcast rows; None where no stream is connected.
         second: the codec of a second keyed input; None where no such is connected.
+        restores: whether an operator over rows that end starts from the configured savepoint.
         batch: whether rows come sorted by key, and state is kept for one key at a time.
         timed: whether Spark keeps a timeout beside each pointer.
         settles: whether the first task settles the layout, for nobody does at the query's start.
@@ -93,6 +92,7 @@ class OperatorPlan:
     broadcast: BroadcastCodec | None = None
     second: SecondInput | None = None
     sides: SideRows | None = None
+    restores: bool = False
     batch: bool = False
     timed: bool = True
     wakes: bool = False
@@ -176,14 +176,6 @@ class OperatorPlan:
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
-
-
-def check_uid(uid: Any) -> str:
-    """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
-    if not isinstance(uid, str) or not _UID.fullmatch(uid):
-        reason = f"expected 1 to 100 letters, digits, '.', '_' or '-', got {brief(uid)}"
-        raise ConfigError("uid", reason, "process(...)")
-    return uid
 
 
 def _python_key_type(name: str, declared: DataType) -> Any:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from millpond.config import Config
 from millpond.errors import ConfigError, brief
+from millpond.operator_id import check_uid
 from millpond.origins import SPARK_PREFIX
 from millpond.runtime import (
     BroadcastProcessFunction,
@@ -30,7 +31,7 @@ from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, time_choice
 from millpond.spark.driver.past import Past
-from millpond.spark.driver.plan import OperatorPlan, check_uid
+from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TIMEOUTS, TimeMode, watermark_column
 from millpond.spark.schemas import output_schema
@@ -80,7 +81,9 @@ class ProcessCall:
         self._check(config)
         schema, streaming = self.df.schema, self.df.isStreaming
         remote = is_connect(self.df.sparkSession)
-        past = Past.of(config, self.uid) if streaming and not remote else Past()
+        past = Past() if remote else Past.of_bounded(config, self.uid)
+        if streaming and not remote:
+            past = Past.of(config, self.uid)
         parallelism, max_parallelism = self._division(config, past)
         mode = self._checked_time_mode()
         extension = Extension(len(schema))
@@ -130,7 +133,7 @@ class ProcessCall:
         return attrs.evolve(codec, folds=folds_of(fields, codec.carriers, alone))
 
     def _check(self, config: Config) -> None:
-        check_uid(self.uid)
+        check_uid(self.uid, "process(...)")
         if config.checkpoint.claim:
             reason = (
                 "cannot be on Spark: a query owns the snapshots it has taken, and a savepoint that "

@@ -15,6 +15,7 @@ from millpond.runtime import (
     open_keyed_backend,
     open_operator_backend,
 )
+from millpond.runtime.restoring import StartingPoint
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.runner import collector_paused
 from millpond.spark.worker.telling import failed_before, told_readably
@@ -27,19 +28,27 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
     """Run all keys of a partition: the function behind ``mapInPandas``."""
     context = TaskContext.get()
     index = context.partitionId() if context else 0
+    if index >= plan.parallelism:
+        return
     info = plan.subtask(index, failed_before())
+    start = StartingPoint.of(plan.savepoint() if plan.restores else None, plan.config)
+    own = start.operator_state(plan.uid, index, plan.parallelism)
     with (
         told_readably(plan),
         collector_paused(),
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
-        _bounded_backend(plan, directory) as backend,
-        open_operator_backend(config=plan.config) as operator_state,
+        _bounded_backend(plan, directory, index, start) as backend,
+        open_operator_backend(restore=own, config=plan.config) as operator_state,
     ):
-        runner = runner_of(plan)(plan, info, backend, operator_state, again=bool(info.attempt))
+        last = start.checkpoint_id
+        again = bool(info.attempt)
+        runner = runner_of(plan)(plan, info, backend, operator_state, last, again=again)
         yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
 
 
-def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend | SingleKeyBackend:
+def _bounded_backend(
+    plan: OperatorPlan, directory: str, index: int, start: StartingPoint
+) -> KeyedStateBackend | SingleKeyBackend:
     codec = plan.key_codec()
     if plan.batch:
         return open_batch_backend(
@@ -54,7 +63,9 @@ def _bounded_backend(plan: OperatorPlan, directory: str) -> KeyedStateBackend | 
         name,
         key_type=codec,
         max_parallelism=plan.max_parallelism,
+        key_group_range=plan.key_groups(index),
         directory=directory,
         config=plan.config,
+        restore=start.handles,
         place=plan.uid,
     )

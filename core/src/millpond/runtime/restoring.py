@@ -1,0 +1,81 @@
+"""What an operator in this process starts from: snapshots, or a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import Self
+
+import attrs
+
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle
+from millpond.checkpoint.handles import OperatorStateHandle
+from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.savepoint import read_savepoint
+from millpond.config import Config
+from millpond.operator_id import OperatorId
+from millpond.plugins import get_registry
+from millpond.runtime.opening import Restorable, restorable
+
+__all__ = ["StartingPoint"]
+
+
+@attrs.frozen
+class StartingPoint:
+    """Handles to start from.
+
+    Attributes:
+        handles: snapshots and savepoints, opened.
+        given: whether something was given at all, if only a snapshot without state.
+    """
+
+    handles: tuple[KeyedStateHandle | SavepointHandle, ...]
+    given: bool
+
+    @classmethod
+    def of(
+        cls, restore: Restorable | Iterable[Restorable | None] | None, config: Config | None
+    ) -> Self:
+        """What a ``restore`` argument names.
+
+        Raises:
+            RestoreError: it is neither a handle nor a savepoint's path.
+        """
+        each = _listed(restore)
+        config = config or Config()
+        registry = get_registry(config.plugins)
+        opened = (restorable(one, registry, config) for one in each if one is not None)
+        return cls(tuple(opened), bool(each))
+
+    @property
+    def checkpoint_id(self) -> int | None:
+        """Of the newest handle; None where there is none."""
+        return max((handle.checkpoint_id for handle in self.handles), default=None)
+
+    def max_parallelism(self, uid: str, otherwise: int) -> int:
+        """The number of key groups of an operator's state; another number where there is none.
+
+        Raises:
+            CorruptSnapshotError, RestoreError: a savepoint cannot be read, or lacks the operator.
+        """
+        for handle in self.handles:
+            if isinstance(handle, KeyedStateHandle):
+                return handle.max_parallelism
+            return read_savepoint(handle).operator(OperatorId(uid=uid)).max_parallelism
+        return otherwise
+
+    def operator_state(
+        self, uid: str, index: int = 0, parallelism: int = 1
+    ) -> list[OperatorStateHandle]:
+        """A subtask's share of an operator's own state."""
+        return operator_state_share(self.handles, uid, index, parallelism)
+
+
+def _listed(
+    restore: Restorable | Iterable[Restorable | None] | None,
+) -> list[Restorable | None]:
+    if restore is None:
+        return []
+    if isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
+        return [restore]
+    return list(restore)
