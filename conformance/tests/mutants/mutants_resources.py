@@ -6,6 +6,8 @@ import decimal
 import os
 import tempfile
 import threading
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +114,28 @@ def short_lists(backend: Any) -> None:
         around(raw, "_append", lambda original, values: original(values[:65_535]))
 
     on_states(backend, change, "list")
+
+
+@mutant("from the 129th on all states are one", "V22")
+def few_states(backend: Any) -> None:
+    tables: list[Any] = []
+
+    def create(original: Any, registered: Any) -> Any:
+        if len(tables) <= 128:
+            tables.append(original(registered))
+        return tables[-1]
+
+    around(backend, "create_table", create)
+
+
+@mutant("moments are stored as by the clock on the wall", "R12")
+def local_moments(backend: Any) -> None:
+    def shifted(value: Any, sign: int) -> Any:
+        off = timedelta(seconds=sign * time.timezone)
+        return value + off if isinstance(value, datetime) else value
+
+    def change(state: Any, raw: Any) -> None:
+        around(raw, "update", lambda original, value: original(shifted(value, 1)))
+        around(raw, "value", lambda original: shifted(original(), -1))
+
+    on_states(backend, change, "value")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import attrs
+import attrs  # noqa: F401 - imported once for all forks, like the others that nobody names here
 import cattrs  # noqa: F401
 import click  # noqa: F401
 import hypothesis.stateful  # noqa: F401
@@ -116,5 +116,4 @@ def _judge(backend: str, stage: tuple[str, ...], mutant: str, writing: int) -> N
     shrinking.shrunk = lambda steps, _: list(steps)  # nobody reads the program
     only = [c.number for c in all_clauses() if _belongs(c.number, stage)]
     order = child.Order(backend, "standard", "none", 1, only, until_failure=True)
-    sys.argv[1:] = [str(writing), json.dumps(attrs.asdict(order))]
-    child.main()
+    child.obey(order, writing)

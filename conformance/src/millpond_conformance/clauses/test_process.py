@@ -5,6 +5,7 @@ import gc
 import locale
 import logging
 import os
+import pickle
 import random
 import resource
 import signal
@@ -14,9 +15,12 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import datetime
 
 import millpond as mp
 import pytest
+
+from millpond_conformance.processes import in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
@@ -115,3 +119,43 @@ def test_the_working_directory_may_change(backend_name, tmp_path, monkeypatch):
             backend.flush()
         assert sorted(backend.keys("total")) == ["k0", "k1", "k2"]
     assert list((tmp_path / "there").iterdir()) == []
+
+
+STRANGER = """
+import pickle, sys
+from datetime import datetime
+from pathlib import Path
+import millpond as mp
+name, folder = sys.argv[1], Path(sys.argv[2])
+handle, expected = pickle.loads((folder / "handle").read_bytes())
+with mp.open_keyed_backend(name, key_type=str, directory=folder / "b", restore=[handle]) as backend:
+    moments = backend.get_partitioned_state(mp.ValueStateDescriptor("moment", datetime))
+    scores = backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, float))
+    for key, (moment, entries) in expected.items():
+        backend.set_current_key(key)
+        assert moments.value() == moment, (key, moments.value(), moment)
+        assert {entry: scores.get(entry) for entry in entries} == entries
+        assert dict(scores.items()) == entries
+    assert sorted(backend.keys("moment")) == sorted(expected)
+"""
+
+
+@pytest.mark.clause("R12")
+def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
+    """A process with another hash seed, time zone and locale restores the same values."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+    entries = {word: number / 3 for number, word in enumerate(("I", "i", "\u0131", "\u00df", "ss"))}
+    backend = open_backend()
+    moments = backend.get_partitioned_state(mp.ValueStateDescriptor("moment", datetime))
+    scores = backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, float))
+    expected = {}
+    for number in range(20):
+        expected[f"k{number}"] = (datetime(2026, 3, 29, 2, number, 59, 999_999), entries)  # noqa: DTZ001 - without a zone
+        backend.set_current_key(f"k{number}")
+        moments.update(expected[f"k{number}"][0])
+        scores.put_all(entries)
+    handle = backend.snapshot(1, storage).result().handle
+    (tmp_path / "handle").write_bytes(pickle.dumps((handle, expected)))
+    other = {"PYTHONHASHSEED": "77", "TZ": "XYZ-12:45", "LC_ALL": "C"}
+    done = in_a_child(STRANGER, backend_name, str(tmp_path), variables=other)
+    assert done.returncode == 0, done.stderr

@@ -72,3 +72,20 @@ def test_a_list_of_70_000_elements(open_backend, storage):
     restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
     restored.set_current_key("k")
     assert restored.get_partitioned_state(ITEMS).get() == [*range(70_000), -1]
+
+
+@pytest.mark.clause("V22")
+def test_two_hundred_states(open_backend, storage):
+    """Of 200 states, whose names begin alike, each keeps what is its own, restored too."""
+
+    def states(backend):
+        backend.set_current_key("k")
+        names = [f"s{number}" for number in range(200)]
+        return [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in names]
+
+    backend = open_backend()
+    for number, state in enumerate(states(backend)):
+        state.update(number)
+    assert [state.value() for state in states(backend)] == [*range(200)]
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    assert [state.value() for state in states(restored)] == [*range(200)]
