@@ -59,6 +59,16 @@ def spread(report: dict[str, Any]) -> float:
     return (high - low) / 2
 
 
+def lists(found: dict[str, list[dict[str, float]]]) -> list[str]:
+    """The rows of appends to lists, by backend and length."""
+    return [
+        f"| {name} | {r['length']:,} | {r['append_ms']:.2f} | {r['delta_bytes']:,.0f} "
+        f"| {r['read_ms']:.3f} | {r['read_whole_ms']:.3f} |"
+        for name in BACKENDS
+        for r in found[name]
+    ]
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """The rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
@@ -189,6 +199,7 @@ def main(folder: Path) -> None:
         "windows": windows(read("windows")),
         "wrappers": wrappers(read("wrappers")),
         "ttl": [ttl_row(name, ttl["samples"][name], ttl["fresh"][name]) for name in BACKENDS],
+        "lists": lists(read("lists")),
         "queries": queries(read("queries")),
         "columns": columns(read("columns")),
     }

@@ -42,6 +42,15 @@ STATES = {
     "spaced": (mp.ValueStateDescriptor("spaced", int), 9),
 }
 KEYS = ("alice", "bob", "")
+LOG = mp.ListStateDescriptor("log", bytes)
+"""Since version 2: a list whose first part stands in the base, and what is appended in the delta."""
+LOGGED = [bytes([number]) * 500 for number in range(12)]
+
+
+def log_of(backend, key):
+    """The log of a key."""
+    backend.set_current_key(key)
+    return backend.get_partitioned_state(LOG)
 
 
 def fill(backend):
@@ -57,9 +66,11 @@ def fill(backend):
                 state.update(value)
 
 
-def contents(backend):
+def contents(backend, version=1):
     """Everything, by key and state."""
     found = {}
+    if version > 1:
+        found = {(key, "log"): log_of(backend, key).get() for key in KEYS}
     for key in KEYS:
         backend.set_current_key(key)
         for name, (descriptor, _) in STATES.items():
@@ -72,9 +83,10 @@ def contents(backend):
     return found
 
 
-def expected():
+def expected(version=1):
     """What every restore must give."""
-    return {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
+    logs = {(key, "log"): LOGGED for key in KEYS if version > 1}
+    return logs | {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
 
 
 def main(folder):
@@ -92,9 +104,13 @@ def main(folder):
         ) as backend:
             backend.set_current_key("bob")
             backend.get_partitioned_state(STATES["str"][0]).update("overwritten by the delta")
+            for key in KEYS:
+                log_of(backend, key).update(LOGGED[:10])
             backend.snapshot(1, storage).result()
             backend.notify_checkpoint_complete(1)
             fill(backend)
+            for key in KEYS:
+                log_of(backend, key).add_all(LOGGED[10:])
             handle = backend.snapshot(2, storage).result().handle
             (folder / f"{strategy}.json").write_text(handle.to_json())
             if strategy == "changelog":

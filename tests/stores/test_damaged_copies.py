@@ -200,7 +200,8 @@ def test_hostile_numbers_in_a_seal(tmp_path):
 def test_a_copy_of_another_format_is_not_opened(tmp_path, monkeypatch):
     """What a newer Millpond has left is restored anew, for its store may hold other things."""
     with monkeypatch.context() as patch:
-        patch.setattr(local_copy_seal, "LOCAL_COPY", Format("local copy", 2))
+        newer = Format("local copy", local_copy_seal.LOCAL_COPY.version + 1)
+        patch.setattr(local_copy_seal, "LOCAL_COPY", newer)
         make_copy("lmdb", tmp_path)
     assert "no sound seal" in found_in("lmdb", tmp_path)
 

@@ -57,7 +57,6 @@ RETURNS = {
     "get_many": "users' values, as columns or as tables keep them",
     "read_many": "users' values",
     "get": "users' values, stored or as plain Python",
-    "get_for_update": "users' values",
     "items_at": "users' keys and values",
     "place": "a namespace as its table keeps it",
     "prepare_key": "a key as its table keeps it",

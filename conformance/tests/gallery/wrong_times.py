@@ -7,6 +7,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
+from millpond.backend.tables import CellTable
 from millpond.types import VoidNamespace
 from sabotage_tools import around, on_states, on_strategies, on_tables
 
@@ -359,9 +360,12 @@ class ListGrowsInSnapshot(Wrong):
 
     def spoil(self, backend: Any) -> None:
         def change(table: Any) -> None:
-            table.get_for_update = table.get
+            def append(namespace: Any, values: Any) -> None:
+                CellTable.append(table, namespace, values)
 
-        on_tables(backend, lambda t: change(t) if hasattr(t, "get_for_update") else None)
+            table.append = append
+
+        on_tables(backend, lambda t: change(t) if hasattr(t, "append") else None)
 
     def show(self, opened: Opener) -> None:
         backend = opened()

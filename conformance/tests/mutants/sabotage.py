@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import attrs
 import mutants_failures
+import mutants_lists
 import mutants_many
 import mutants_ownership
 import mutants_resources
@@ -47,6 +48,7 @@ CHAPTERS = (
     mutants_ownership,
     mutants_failures,
     mutants_semantics,
+    mutants_lists,
 )
 """Importing them has filled the gallery."""
 

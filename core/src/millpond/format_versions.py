@@ -49,10 +49,15 @@ class Format:
         return found
 
 
-SNAPSHOT_HANDLE = Format("snapshot handle", 1)
+SNAPSHOT_HANDLE = Format("snapshot handle", 2)
+"""2: a store's own files may keep a list in pieces."""
+
 OPERATOR_STATE_HANDLE = Format("operator state handle", 1)
-SNAPSHOT_FILE = Format("snapshot file", 1)
+SNAPSHOT_FILE = Format("snapshot file", 2)
+"""2: a row of a list state may append to what there is."""
+
 SAVEPOINT = Format("savepoint", 1)
 LAYOUT = Format("layout", 1)
 POINTER = Format("pointer", 1)
-LOCAL_COPY = Format("local copy", 1)
+LOCAL_COPY = Format("local copy", 2)
+"""2: a store may keep a list in pieces."""

@@ -8,7 +8,10 @@ from operator import itemgetter
 __all__ = ["Change", "ChangeListener", "ChangeListeners", "size_of_rows"]
 
 Change = tuple[bytes, bytes | None]
-"""A portable row: physical key and serialized value, None where the entry was removed."""
+"""A portable row: physical key and serialized value, None where the entry was removed.
+
+One of a list state may append to what there is; see ``millpond.backend.list_encoding``.
+"""
 
 ChangeListener = Callable[[Mapping[str, Sequence[Change]]], None]
 """Called at each flush with the changed rows by state name."""

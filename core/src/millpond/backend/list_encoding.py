@@ -1,4 +1,9 @@
-"""What a table stores for each kind of state: the serializer of a cell."""
+"""What a table stores for each kind of state: the serializer of a cell.
+
+The bytes of a list are those of its elements one after the other, so lists are joined by joining
+their bytes. A portable row of a list state holds either a whole list, or (``APPENDED`` and then
+cells) what is appended to the list that stands: no element is as long as that beginning says.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,17 @@ from typing_extensions import override
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.types import TypeSerializer
 
-__all__ = ["ListSerializer", "cell_serializer", "join_cells", "split_cells"]
+__all__ = [
+    "APPENDED",
+    "ListSerializer",
+    "apply_to_lists",
+    "cell_serializer",
+    "join_cells",
+    "split_cells",
+]
+
+APPENDED = b"\xff\xff\xff\xff"
+"""How a row begins that appends to a list."""
 
 
 def join_cells(elements: Iterable[bytes]) -> bytes:
@@ -30,34 +45,40 @@ def split_cells(data: bytes) -> Iterator[bytes]:
         start = end
 
 
+def apply_to_lists(lists: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+    """Put a portable row of a list state: it replaces the list, or appends to it."""
+    start = len(APPENDED)
+    lists[key] = lists.get(key, b"") + value[start:] if value[:start] == APPENDED else value
+
+
 class ListSerializer(TypeSerializer[list[Any]]):
     """The cell of a list state."""
 
     type_name = "list"
 
     def __init__(self, element: TypeSerializer[Any]) -> None:
-        self._element = element
+        self.element = element
 
     @override
     def check(self, value: Any) -> list[Any]:
-        return [self._element.check(item) for item in value]
+        return [self.element.check(item) for item in value]
 
     @override
     def serialize(self, value: list[Any]) -> bytes:
-        return join_cells(map(self._element.serialize, value))
+        return join_cells(map(self.element.serialize, value))
 
     @override
     def deserialize(self, data: bytes) -> list[Any]:
-        return list(map(self._element.deserialize, split_cells(data)))
+        return list(map(self.element.deserialize, split_cells(data)))
 
     @override
     def snapshot(self) -> Any:
         """That of the elements: the state's metadata says that it is a list."""
-        return self._element.snapshot()
+        return self.element.snapshot()
 
     @override
     def weight(self, value: list[Any]) -> int:
-        return 64 + len(value) * self._element.weight(value[-1])
+        return 64 + len(value) * self.element.weight(value[-1])
 
 
 def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:

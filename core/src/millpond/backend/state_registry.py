@@ -22,7 +22,7 @@ from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError
 from millpond.state.descriptor_base import same_declaration
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import State
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stamped_descriptor
@@ -136,6 +136,12 @@ class StateRegistry:
     def known(self, name: str) -> RegisteredState | None:
         """The entry of a requested state; None if it was not requested."""
         return self._registered.get(name)
+
+    def holds_lists(self, name: str) -> bool:
+        """Whether a state, requested or restored, is of lists."""
+        registered = self._registered.get(name)
+        meta = self.restored.get(name) if registered is None else registered.meta
+        return meta is not None and meta.kind is StateKind.LIST
 
     def _register(
         self,

@@ -59,9 +59,16 @@ class CellTable(_Table):
     def get(self, namespace: Any) -> Any:
         """The stored object itself (callers copy), or None."""
 
-    def get_for_update(self, namespace: Any) -> Any:
-        """The stored list itself, which the caller may grow and puts back; or None."""
-        return self.get(namespace)
+    def append(self, namespace: Any, values: list[Any]) -> None:
+        """Append checked elements, at least one, which the caller gives away, to a list.
+
+        Override it where that can be had for less than the whole list, or where a snapshot may
+        still read the stored one.
+        """
+        stored = self.get(namespace)
+        if stored is not None:
+            stored.extend(values)
+        self.put(namespace, values if stored is None else stored)
 
     @abstractmethod
     def put(self, namespace: Any, value: Any) -> None:

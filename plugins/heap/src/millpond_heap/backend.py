@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from millpond.arguments import check_type
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.list_encoding import apply_to_lists
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_registry import RegisteredState
 from millpond.backend.state_view import StateView
@@ -157,10 +158,13 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             self._load(table, state_name, list(rows))
             return
         groups = self._unclaimed.setdefault(state_name, {})
+        lists = self.states.holds_lists(state_name)
         for key, value in rows:
             group = groups.setdefault(key[: self._key.layout.group_bytes], {})
             if value is None:
                 group.pop(key, None)
+            elif lists:
+                apply_to_lists(group, key, value)
             else:
                 group[key] = value
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from millpond.backend.changes import Change
 from millpond.backend.chosen_keys import SubtaskKeys
+from millpond.backend.list_encoding import APPENDED, ListSerializer
 from millpond.backend.tables import CellTable
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
@@ -30,7 +31,8 @@ class HeapCellTable(HeapTable, CellTable):
     comparisons (0.1 µs) that the group's dictionary is the table's own, and where to note the
     change (0.4). Reads do not look there: it would cost those of other groups what it saves.
 
-    ``changed`` has the keys by key group and namespace: so much cheaper than all in one.
+    ``changed`` has the keys by key group and namespace: so much cheaper than all in one. Beside a
+    key stands how many elements were appended to its list, None where its value is a new one.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class HeapCellTable(HeapTable, CellTable):
         track_changes: bool,
     ) -> None:
         super().__init__(current, namespaces, serializer, track_changes=track_changes)
+        self._listed = isinstance(serializer, ListSerializer)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -49,7 +52,7 @@ class HeapCellTable(HeapTable, CellTable):
         self._group: Any = _NOWHERE
         self._within: Any = None
         self._own: dict[Any, Any] = {}
-        self._noted: dict[Any, None] | None = None
+        self._noted: dict[Any, int | None] | None = None
 
     @override
     def get(self, namespace: Any) -> Any:
@@ -77,7 +80,7 @@ class HeapCellTable(HeapTable, CellTable):
         self._noted = self._noted_of(group, namespace)
         self._group, self._within = group, namespace
 
-    def _noted_of(self, group: int | None, namespace: Any) -> dict[Any, None] | None:
+    def _noted_of(self, group: int | None, namespace: Any) -> dict[Any, int | None] | None:
         """Where the changed keys of a group and namespace are noted; None without listeners."""
         return None if self.changed is None else self.changed.setdefault((group, namespace), {})
 
@@ -93,13 +96,21 @@ class HeapCellTable(HeapTable, CellTable):
         return self.get(*address)
 
     @override
-    def get_for_update(self, namespace: Any) -> Any:
-        value = self.get(namespace)
-        sharing, current = self.sharing, self._current
-        if sharing is None or value is None:
-            return value
-        owned = sharing.take((current.key_group, namespace, current.address))
-        return value if owned else list(value)
+    def append(self, namespace: Any, values: list[Any]) -> None:
+        stored = self.get(namespace)
+        if stored is None:
+            self.put(namespace, values)
+            return
+        current, sharing = self._current, self.sharing
+        place = (current.key_group, namespace, current.address)
+        if sharing is not None and not sharing.take(place):
+            stored = list(stored)
+        stored += values
+        noted = self._noted_of(current.key_group, namespace)
+        before = 0 if noted is None else noted.get(current.address, 0)
+        self.put(namespace, stored)
+        if noted is not None and before is not None:
+            noted[current.address] = before + len(values)
 
     @override
     def remove(self, namespace: Any) -> None:
@@ -152,18 +163,27 @@ class HeapCellTable(HeapTable, CellTable):
         self._let_go()
         group, namespace, address, _ = self._parse(key)
         entries = self._groups[group]
-        if value is not None:
+        if value is not None and self._appends(value):
+            by_key = entries.setdefault(namespace, {})
+            more = self._serializer.deserialize(value[len(APPENDED) :])
+            by_key[address] = [*by_key.get(address, ()), *more]
+        elif value is not None:
             entries.setdefault(namespace, {})[address] = self._serializer.deserialize(value)
         elif namespace in entries:
             entries[namespace].pop(address, None)
             if not entries[namespace]:
                 del entries[namespace]
 
+    def _appends(self, value: bytes | None) -> bool:
+        """Whether a portable row appends to a list."""
+        return self._listed and value is not None and value.startswith(APPENDED)
+
     @override
     def load_all(self, rows: Sequence[Change]) -> None:
         """Without namespaces by loops in C, 0.3 µs a row; singly it takes 1.4."""
         layout, codec = self._current.layout, self._current.codec
-        if not codec.exact or not isinstance(self._namespaces, VoidKeyCodec):
+        namespaced = not isinstance(self._namespaces, VoidKeyCodec)
+        if namespaced or not codec.exact or any(self._appends(value) for _, value in rows):
             super().load_all(rows)
             return
         self._let_go()
@@ -215,9 +235,21 @@ class HeapCellTable(HeapTable, CellTable):
         for (group, namespace), keys in (self.changed or {}).items():
             prefix, space = self._current.group_prefixes[group], self._encode_namespace(namespace)
             held = self._groups[group].get(namespace, {})
+            if self._listed:
+                rows += [
+                    (prefix + encode(key) + space, self._changed_list(held.get(key), appended))
+                    for key, appended in keys.items()
+                ]
+                continue
             rows += [
                 (prefix + encode(key) + space, None if value is None else serialize(value))
                 for key, value in zip(keys, map(held.get, keys), strict=True)
             ]
         rows.sort(key=itemgetter(0))
         return rows
+
+    def _changed_list(self, value: Any, appended: int | None) -> bytes | None:
+        """The portable row's value of a list, or of what was appended to it."""
+        if value is None or appended is None:
+            return None if value is None else self._serializer.serialize(value)
+        return APPENDED + self._serializer.serialize(value[-appended:])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import attrs
+from millpond.backend.bytestore import whole_lists
+from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
 from millpond.checkpoint.adoption import adopt_metadata
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.keygroups import KeyGroupRange
+from millpond.state.state_kinds import StateKind
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.native_files import fetch_files
@@ -62,13 +66,10 @@ class NativeRestore:
             for state in handle.states:
                 if state.name not in store.families():
                     continue
-                rows: list[tuple[bytes, bytes | None]] = []
-                for key, value in store.scan(state.name, low, high):
-                    rows.append((key, value))
-                    if len(rows) == _ROWS:
-                        self.backend.load_rows(state.name, rows)
-                        rows = []
-                self.backend.load_rows(state.name, rows)
+                stored = store.scan(state.name, low, high)
+                rows = whole_lists(stored) if state.kind is StateKind.LIST else stored
+                while some := list[Change](islice(rows, _ROWS)):
+                    self.backend.load_rows(state.name, some)
 
 
 @contextmanager

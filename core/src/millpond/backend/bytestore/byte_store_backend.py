@@ -11,16 +11,19 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_type
+from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_tables import BufferedCellTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.bytestore.encoded_key import EncodedKey
-from millpond.backend.bytestore.store import META_FAMILY, ByteStore
+from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_lists
+from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
 from millpond.backend.bytestore.store_view import ByteStoreView
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Change, size_of_rows
 from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend
+from millpond.backend.list_encoding import ListSerializer
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.state_compatibility import CellMigration
 from millpond.backend.state_registry import RegisteredState
@@ -37,6 +40,7 @@ __all__ = ["ByteStoreBackend"]
 _VERSION_KEY = b"version"
 _SWEEP_KEY = b"swept/"
 _LOAD_BATCH_BYTES = 8 << 20
+_MIGRATED = 1024
 _SUMMED = 64
 """So many rows' bytes are added up at once: 0.1 µs a row less than one by one."""
 
@@ -123,13 +127,16 @@ class ByteStoreBackend(KeyedStateBackend):
         check_type("version", version, str | None)
         self.sweeper.run()
         batch: dict[str, list[Change]] = {}
+        stored: dict[str, list[Change]] = {}
         for name, table in self.states.tables.items():
             changes = table.changes()  # type: ignore[union-attr]
             if changes:
-                batch[name] = changes
+                batch[name] = stored[name] = changes
+                if isinstance(table, BufferedListTable):
+                    stored[name] = table.stored(changes)
         if batch or version is None or self.version is None:
             marker = None if version is None else version.encode()
-            self.store.write({**batch, META_FAMILY: [(_VERSION_KEY, marker), *self._progress()]})
+            self._write({**stored, META_FAMILY: [(_VERSION_KEY, marker), *self._progress()]})
             self.version = version
         for table in self.states.tables.values():
             table.flushed()  # type: ignore[union-attr]
@@ -137,6 +144,23 @@ class ByteStoreBackend(KeyedStateBackend):
         self._store_writes += sum(map(len, batch.values()))
         self.sweeper.flushed()
         self.report(batch)
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self.store.write(batch)
+        except BaseException:
+            self._settle()
+            raise
+
+    def _settle(self) -> None:
+        """Find out what a failed write has appended to lists; fail where nobody can tell."""
+        try:
+            for table in self.states.tables.values():
+                if isinstance(table, BufferedListTable):
+                    table.settle()
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     @override
     def counters(self) -> dict[str, int]:
@@ -179,7 +203,10 @@ class ByteStoreBackend(KeyedStateBackend):
                 registered.map_key_codec,
                 registered.serializer,
             )
-        return BufferedCellTable(self._key, self.buffer, family, namespaces, registered.serializer)
+        serializer = registered.serializer
+        if isinstance(serializer, ListSerializer):
+            return BufferedListTable(self._key, self.buffer, family, namespaces, serializer)
+        return BufferedCellTable(self._key, self.buffer, family, namespaces, serializer)
 
     @override
     def create_timer_rows(self, name: str) -> TimerRows:
@@ -200,10 +227,10 @@ class ByteStoreBackend(KeyedStateBackend):
     def count_entries(self) -> int:
         self.flush()
         return sum(
-            1
+            meta.kind is not StateKind.LIST or not is_piece(value)
             for meta in self.state_metas()
             if meta.kind is not StateKind.TIMER
-            for _ in self.buffer.rows(self.buffer.family(meta.name), b"")
+            for _, value in self.buffer.rows(self.buffer.family(meta.name), b"")
         )
 
     @override
@@ -219,16 +246,28 @@ class ByteStoreBackend(KeyedStateBackend):
         """Migrate after erasing the version marker, so that no one uses a half-migrated store."""
         self.flush(None)
         family = self.buffer.family(state_name)
-        for _, value in self.buffer.rows(family, b""):
+        for _, value in self._whole_rows(state_name):
             migrate(value)  # try all before writing any: a refusal must not leave two types
+        rows = self._whole_rows(state_name)
         try:
-            for chunk in self.buffer.chunks(family, b""):
+            while chunk := list(islice(rows, _MIGRATED)):
                 changes = [(key, migrate(value)) for key, value in chunk]
-                self.store.write({family: changes})
+                self.store.write({family: self._stored(state_name, changes)})
                 self.report({state_name: changes})
         except BaseException as error:
             self.fail(error)
             raise
+
+    def _whole_rows(self, state_name: str) -> Iterator[tuple[bytes, bytes]]:
+        """All stored rows of a state, as portable ones; those that were given may be written."""
+        rows = self.buffer.rows(self.buffer.family(state_name), b"")
+        return whole_lists(rows) if self.states.holds_lists(state_name) else rows
+
+    def _stored(self, state_name: str, rows: list[Change]) -> list[Change]:
+        """The rows of the store for portable ones."""
+        if not self.states.holds_lists(state_name):
+            return rows
+        return ListPieces(self.store, state_name).stored(rows, {})
 
     @override
     def expect_states(self, names: Iterable[str]) -> None:
@@ -245,10 +284,10 @@ class ByteStoreBackend(KeyedStateBackend):
             batch += some
             size += size_of_rows(some)
             if size > _LOAD_BATCH_BYTES:
-                self.store.write({family: batch})
+                self.store.write({family: self._stored(state_name, batch)})
                 batch, size = [], 0
         if batch:
-            self.store.write({family: batch})
+            self.store.write({family: self._stored(state_name, batch)})
 
     @override
     def _close(self) -> None:

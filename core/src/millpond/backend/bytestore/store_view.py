@@ -8,10 +8,12 @@ from itertools import islice
 
 from typing_extensions import override
 
+from millpond.backend.bytestore.list_pieces import whole_lists
 from millpond.backend.bytestore.store import ByteStore, StoreReader
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout, end_of_prefix
 from millpond.backend.state_view import StateShape, StateView
+from millpond.state.state_kinds import StateKind
 
 __all__ = ["ByteStoreView"]
 
@@ -32,7 +34,8 @@ class ByteStoreView(StateView):
         prefix = self._layout.group_prefix(key_group)
         for meta in self.metas:
             with closing(self._source.scan(meta.name, prefix, end_of_prefix(prefix))) as scan:
-                while chunk := list[Change](islice(scan, _CHUNK)):
+                rows = whole_lists(scan) if meta.kind is StateKind.LIST else scan
+                while chunk := list[Change](islice(rows, _CHUNK)):
                     yield meta.name, chunk
 
     @override

@@ -18,7 +18,7 @@ __all__ = ["RawListState"]
 
 
 class RawListState(RawState, MergesNamespaces, ListState[Any]):
-    """A list, stored as one cell."""
+    """A list; the table may keep what is appended apart."""
 
     _table: CellTable
 
@@ -56,11 +56,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
 
     def _append(self, values: list[Any]) -> None:
         if values:
-            stored = self._table.get_for_update(self._namespace)
-            if stored is not None:
-                # The table owns this list alone: growing it in place keeps an add O(1).
-                stored.extend(values)
-            self._table.put(self._namespace, values if stored is None else stored)
+            self._table.append(self._namespace, values)
 
     @override
     def _combine(self, stored: list[Any]) -> Any:

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.list_encoding import apply_to_lists
 from millpond.backend.parameters import KeyedBackendParameters, PluginHooks
 from millpond.backend.state_view import StateShape, StateView
 from millpond.checkpoint.handles import KeyedStateHandle
@@ -17,6 +18,7 @@ from millpond.clock import ManualClock
 from millpond.config import Config, RestoreConfig
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
+from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import PicklePermission
 from millpond.types.key_columns import codec_from_snapshot
@@ -51,10 +53,14 @@ class RowsInMemory:
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Take rows of a state; None as a value removes."""
         groups = self._rows.setdefault(state_name, {})
+        meta = self.restored.get(state_name)
+        lists = meta is not None and meta.kind is StateKind.LIST
         for key, value in rows:
             group = groups.setdefault(key[: self._layout.group_bytes], {})
             if value is None:
                 group.pop(key, None)
+            elif lists:
+                apply_to_lists(group, key, value)
             else:
                 group[key] = value
 

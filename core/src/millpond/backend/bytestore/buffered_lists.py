@@ -1,0 +1,195 @@
+"""List tables over a byte store: what is appended is buffered and stored by itself."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+from typing_extensions import override
+
+from millpond.backend.bytestore.buffered_tables import BufferedTable
+from millpond.backend.bytestore.encoded_key import EncodedKey
+from millpond.backend.bytestore.list_pieces import ListPieces, cells_of
+from millpond.backend.bytestore.write_buffer import WriteBuffer
+from millpond.backend.changes import Change
+from millpond.backend.expiry import Expiry
+from millpond.backend.list_encoding import APPENDED, ListSerializer
+from millpond.backend.tables import CellTable
+from millpond.types import KeyCodec
+
+__all__ = ["BufferedListTable"]
+
+_UNREAD: Any = object()
+"""The value of a list that was not read from the store."""
+
+
+class _Entry:
+    """A list that the bundle has touched.
+
+    Attributes:
+        value: the list as reads see it, None where there is none, or ``_UNREAD``.
+        replaced: whether the bundle has put or removed it, so that the stored one is of no use.
+        appended: what the bundle has appended to the stored one; empty where it is replaced.
+    """
+
+    __slots__ = ("appended", "replaced", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = _UNREAD
+        self.replaced = False
+        self.appended: list[Any] = []
+
+
+class BufferedListTable(BufferedTable, CellTable):
+    """Lists over a byte store: an append reads nothing but, at the flush, a short row.
+
+    The buffer weighs each list that is read or put, and each element that is appended.
+    """
+
+    def __init__(
+        self,
+        current: EncodedKey,
+        buffer: WriteBuffer,
+        family: str,
+        namespaces: KeyCodec,
+        serializer: ListSerializer,
+    ) -> None:
+        super().__init__(current, buffer, family, namespaces)
+        self._serializer = serializer
+        self._weight = serializer.element.weight
+        self.flushed()
+
+    def flushed(self) -> None:
+        """Empty the buffer: the changes are stored."""
+        self._entries: dict[bytes, _Entry] = {}
+        self._heads: dict[bytes, bytes | None] = {}
+
+    def _entry(self, address: bytes) -> _Entry:
+        """The entry of an address; making one may flush."""
+        entry = self._entries.get(address)
+        if entry is None:
+            self._buffer.make_room(0)
+            entry = self._entries[address] = _Entry()
+        return entry
+
+    def _charge(self, weight: int) -> None:
+        """Account for elements that come into the buffer; this may flush."""
+        self._buffer.room -= weight
+        if self._buffer.room < 0:
+            self._buffer.flush()
+
+    @override
+    def get(self, namespace: Any) -> Any:
+        address = self._address(namespace)
+        entry = self._entry(address)
+        value = entry.value
+        if value is _UNREAD:
+            data = self._whole(address)
+            value = entry.value = self._joined(address, data, entry.appended)
+            self._charge(len(data or b""))
+        return value
+
+    def _whole(self, address: bytes) -> bytes | None:
+        """The stored list's bytes."""
+        buffer = self._buffer
+        buffer.reads += 1
+        head = buffer.store.get(self._family, address)
+        self._heads[address] = head
+        try:
+            return ListPieces(buffer.store, self._family).whole(address, head)
+        except ValueError as error:
+            raise self._unreadable(address, error) from error
+
+    def _joined(self, address: bytes, data: bytes | None, appended: list[Any]) -> list[Any] | None:
+        try:
+            stored = None if data is None else self._serializer.deserialize(data)
+        except Exception as error:
+            raise self._unreadable(address, error) from error
+        if not appended:
+            return stored
+        return [*(stored or ()), *appended]
+
+    @override
+    def put(self, namespace: Any, value: Any) -> None:
+        address = self._address(namespace)
+        if not self._entry(address).replaced:
+            self._charge(self._serializer.weight(value))
+        self._replace(self._entry(address), value)
+
+    @override
+    def remove(self, namespace: Any) -> None:
+        self._replace(self._entry(self._address(namespace)), None)
+
+    def _replace(self, entry: _Entry, value: Any) -> None:
+        entry.value, entry.replaced, entry.appended = value, True, []
+
+    @override
+    def append(self, namespace: Any, values: list[Any]) -> None:
+        self._charge(self._weight(values[-1]) * len(values))
+        entry = self._entry(self._address(namespace))
+        if not entry.replaced:
+            entry.appended += values
+        if entry.value is None:
+            entry.value = values
+        elif entry.value is not _UNREAD:
+            entry.value += values
+
+    @override
+    def load(self, key: bytes, value: bytes | None) -> None:
+        loaded = None if value is None else self._serializer.deserialize(value)
+        self._replace(self._entries.setdefault(key, _Entry()), loaded)
+
+    @override
+    def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
+        """A list of which a piece has expired elements is put without any such."""
+        with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
+            rows = list(islice(scan, limit))
+        removed = 0
+        for physical, data in rows:
+            address, cells = cells_of(physical, data)
+            if expiry.of_bytes(cells) is not cells and not self._is_dirty(address):
+                kept = expiry.of_bytes(self._whole(address) or b"")
+                self.load(address, kept)
+                removed += kept is None
+        ended = len(rows) < limit
+        self.swept = b"" if ended else rows[-1][0] + b"\0"
+        return len(rows), removed, ended
+
+    @override
+    def _is_dirty(self, physical: bytes) -> bool:
+        entry = self._entries.get(physical)
+        return entry is not None and (entry.replaced or bool(entry.appended))
+
+    @override
+    def changed_entries(self) -> int:
+        return sum(map(self._is_dirty, self._entries))
+
+    def changes(self) -> list[Change]:
+        """The lists that were put, and what was appended to others; serialized and sorted."""
+        serialize = self._serializer.serialize
+        changes: list[Change] = []
+        for address, entry in sorted(self._entries.items(), key=itemgetter(0)):
+            if entry.replaced:
+                value = entry.value
+                changes.append((address, None if value is None else serialize(value)))
+            elif entry.appended:
+                changes.append((address, APPENDED + serialize(entry.appended)))
+        return changes
+
+    def stored(self, changes: list[Change]) -> list[Change]:
+        """The rows of the store for these changes."""
+        return ListPieces(self._buffer.store, self._family).stored(changes, self._heads)
+
+    def settle(self) -> None:
+        """After a failed write: take what it may have appended all the same as the list's own.
+
+        Written once more, an append would be there twice, but a whole list only once.
+        """
+        for address, entry in self._entries.items():
+            before = self._heads.get(address, _UNREAD)
+            if entry.appended and before is not _UNREAD:
+                data = self._whole(address)
+                if self._heads[address] != before:
+                    self._replace(entry, self._joined(address, data, []))
