@@ -1,5 +1,8 @@
 """Runs the kit against the gallery, or part of it, and prints who is caught and by what.
 
+The clauses run as against automatic mutants: in forks, those that catch quickly first, up to the
+first failure.
+
 Usage: survey.py [--profile PROFILE] [NAME …]
 """
 
@@ -10,16 +13,20 @@ import sys
 import time
 
 import gallery
-from millpond.errors import MillpondError
-from millpond_conformance import Verdict, run
+
+sys.path.append(str(gallery.HERE.parent / "mutation"))
+
+from judge import killed_by
+from mutation import STAGES
 
 __all__ = ["caught_by"]
 
 
-def caught_by(name: str, profile: str) -> tuple[str, ...]:
-    """The clauses that a wrong backend fails, up to the first."""
-    report = run(f"gallery:w_{name}", profile, until_failure=True)
-    return tuple(r.number for r in report.results if r.verdict in (Verdict.FAIL, Verdict.ERROR))
+def caught_by(name: str, profile: str) -> str:
+    """The first clause that a wrong backend fails, how its process has ended, or nothing."""
+    backend = f"gallery:w_{name}"
+    found = (killed_by(backend, stage, profile=profile) for stage in STAGES)
+    return next(filter(None, found), "")
 
 
 def main() -> int:
@@ -28,23 +35,18 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--profile", default="standard")
     given = parser.parse_args()
-    members = gallery.load()
     caught = 0
-    names = given.names or list(members)
+    names = given.names or list(gallery.load())
     for name in names:
         started = time.perf_counter()
-        try:
-            clauses = caught_by(name, given.profile)
-        except MillpondError as error:
-            clauses = (type(error).__name__,)
-        caught += bool(clauses)
+        by = caught_by(name, given.profile)
+        caught += bool(by)
         took = time.perf_counter() - started
-        sys.stdout.write(f"{name:24} {took:6.1f} s  {', '.join(clauses) or 'not caught'}\n")
+        sys.stdout.write(f"{name:24} {took:6.1f} s  {by or 'not caught'}\n")
         sys.stdout.flush()
     sys.stdout.write(f"{caught} of {len(names)} caught\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.modules.setdefault("survey", sys.modules["__main__"])
     sys.exit(main())

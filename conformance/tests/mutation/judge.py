@@ -1,7 +1,7 @@
-"""Runs the kit against one mutant, in forks of a process that has imported what all of them need.
+"""Runs the kit against one wrong backend, in forks of a process that has imported what all need.
 
 What takes seconds to import is imported once; millpond, the kit and the backends are imported in
-each fork, one of their modules with the change. The processes that clauses start have the change
+each fork, and of a mutant one of their modules has the change. Processes that clauses start have it
 by ``sitecustomize``.
 """
 
@@ -36,17 +36,28 @@ PROCESSOR_SECONDS, SECONDS, MEMORY = 240, 1800, 6 << 30
 """What a process of a stage may take; the clock's limit is for a machine with other work."""
 
 
-def killed_by(backend: str, stage: tuple[str, ...], module: str, place: int = -1) -> str:
-    """What kills a mutant in a stage: a clause, or how its process has ended; or nothing.
+def killed_by(
+    backend: str,
+    stage: tuple[str, ...],
+    mutant: str = "",
+    profile: str = "standard",
+) -> str:
+    """What kills a backend in a stage: a clause, or how its process has ended; or nothing.
 
-    The stage names chapters and clauses. No place has the number -1: the module is as it is.
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        stage: chapters and clauses.
+        mutant: ``module:place`` of what is changed; this process may not have imported it.
+        profile: how much generated tests do.
     """
+    if mutant.partition(":")[0] in sys.modules:
+        raise RuntimeError(f"{mutant}: it is imported here, so that no fork would have the change")
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(reading)
-            _judge(backend, stage, f"{module}:{place}", writing)
+            _judge(backend, stage, mutant, profile, writing)
         except BaseException as error:  # noqa: BLE001 - an import that fails kills the mutant
             os.write(writing, json.dumps({"failed": type(error).__name__}).encode() + b"\n")
         finally:
@@ -96,7 +107,7 @@ def _belongs(number: str, stage: tuple[str, ...]) -> bool:
     return number in stage or (number[0] in stage and number != "G4")
 
 
-def _judge(backend: str, stage: tuple[str, ...], mutant: str, writing: int) -> None:
+def _judge(backend: str, stage: tuple[str, ...], mutant: str, profile: str, writing: int) -> None:
     """In the fork: run a stage of the kit, and tell of it by a pipe."""
     os.setpgrp()
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
@@ -108,12 +119,13 @@ def _judge(backend: str, stage: tuple[str, ...], mutant: str, writing: int) -> N
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ["MILLPOND_MUTANT"] = mutant
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, sys.path)])
-    mutate_imports(mutant)
+    if mutant:
+        mutate_imports(mutant)
     from millpond_conformance import child
     from millpond_conformance.specification import all_clauses
     from millpond_conformance.wide import shrinking
 
     shrinking.shrunk = lambda steps, _: list(steps)  # nobody reads the program
     only = [c.number for c in all_clauses() if _belongs(c.number, stage)]
-    order = child.Order(backend, "standard", "none", 1, only, until_failure=True)
+    order = child.Order(backend, profile, "none", 1, only, until_failure=True)
     child.obey(order, writing)

@@ -71,11 +71,17 @@ def places(target: str) -> list[tuple[str, Mutation]]:
     """All places of a target, with their modules."""
     found = []
     for module in TARGETS[target][1]:
-        spec = find_spec(module)
-        assert spec is not None
-        source = Path(spec.origin or "").read_text(encoding="utf-8")
-        found += [(module, mutation) for mutation in mutations(source)]
+        found += [(module, mutation) for mutation in mutations(_source(module))]
     return found
+
+
+def _source(module: str) -> str:
+    """A module's source, without an import: forks of this process import it with a change."""
+    top, _, rest = module.partition(".")
+    spec = find_spec(top)
+    assert spec is not None
+    path = Path(spec.origin or "").parent.joinpath(*rest.split("."))
+    return path.with_suffix(".py").read_text(encoding="utf-8")
 
 
 def sample(target: str, count: int, seed: int) -> list[tuple[str, Mutation]]:
@@ -113,7 +119,7 @@ def _judge(row: dict[str, Any]) -> None:
 
     started = time.monotonic()
     backend, stage = TARGETS[row["target"]][0], STAGES[row["survived"]]
-    row["killed by"] = killed_by(backend, stage, row["module"], row["place"])
+    row["killed by"] = killed_by(backend, stage, f"{row['module']}:{row['place']}")
     row["survived"] += not row["killed by"]
     row["seconds"] = round(row["seconds"] + time.monotonic() - started, 1)
 

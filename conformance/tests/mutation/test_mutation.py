@@ -58,6 +58,22 @@ def test_a_process_imports_the_mutant(tmp_path):
         assert done.stdout.strip() == expected
 
 
+def test_forks_have_the_change():
+    """A mutant that never removes anything is killed; the backend as it is passes the same clauses."""
+    wanted = ("millpond_heap.tables", "if by_key is None: return None")
+    known = mutation.places("heap")
+    (place, *_) = [each.place for module, each in known if (module, each.before) == wanted]
+    code = "import judge, sys; print([judge.killed_by('heap', ('K1',), m) for m in sys.argv[1:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{wanted[0]}:{place}", ""],
+        env={**os.environ, "PYTHONPATH": str(mutation.HERE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['K1', '']\n"
+
+
 def test_a_run_goes_on_where_the_last_one_has_ended(tmp_path, monkeypatch):
     """What the report has is not judged again; where a mutant has two lines, the later one counts."""
     report = tmp_path / "report.jsonl"
