@@ -225,11 +225,11 @@ def test_a_plain_batch(spark, job_conf):
 
 @pytest.mark.spark
 def test_a_query_is_rescaled(spark, job_conf, tmp_path):
-    """A sink loses nothing over restarts, up and down; what waits is in the savepoint."""
+    """A sink loses nothing over a restart with other subtasks; what waits is in the savepoint."""
     sink = tmp_path / "sink"
     sink.mkdir()
     files = Files(spark, tmp_path / "in")
-    for number, parallelism in enumerate((2, 3, 1)):
+    for number, parallelism in enumerate((3, 2)):
         job_conf(state_backend="rocksdb", parallelism=parallelism)
         files.add(*((row["k"], row["n"]) for row in rows(7, 10 * number)))
         sunk = operator(files.stream()).process(
@@ -241,7 +241,7 @@ def test_a_query_is_rescaled(spark, job_conf, tmp_path):
     (stored,) = open_stored(tmp_path / "saved")
     table = stored.table("buffered").to_pylist()
     waiting = [tuple(row["value"].values()) for row in table]
-    given = [(row["k"], row["n"]) for number in range(3) for row in rows(7, 10 * number)]
+    given = [(row["k"], row["n"]) for number in range(2) for row in rows(7, 10 * number)]
     assert sorted([*written(sink), *waiting]) == sorted(given)
 
 
