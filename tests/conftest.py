@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import streaming
+from quick import quick_settings
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -22,10 +23,12 @@ sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 # Half of what short queries cost is the second compiler, for code that then runs a few times; a
-# tenth is a heap that begins small.
+# tenth is a heap that begins small. A fifth of what a JVM costs until its first result is the proof
+# that the classes of the jars are well-formed.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms700m -Xmn300m -XX:MetaspaceSize=300m",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms700m -Xmn300m -XX:MetaspaceSize=300m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
 
 SLOW = (
@@ -111,22 +114,6 @@ def pytest_collection_finish():
 def _rank(item):
     """When a test's file is begun, if it were for this test alone."""
     return 0 if item.get_closest_marker("slow") else 1 if item.get_closest_marker("spark") else 2
-
-
-def quick_settings():
-    """What saves the session of the tests processes; other sessions are as Spark makes them.
-
-    Spark starts readlink eight times for each small file of a checkpoint that it renames, and
-    chmod for each that it writes, checksums beside them. Workers come loaded.
-    """
-    streaming = "org.apache.spark.sql.execution.streaming"
-    package = streaming if version("pyspark").startswith("4.0.") else f"{streaming}.checkpointing"
-    manager = "spark.sql.streaming.checkpointFileManagerClass"
-    return {
-        manager: f"{package}.FileSystemBasedCheckpointFileManager",
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.python.daemon.module": "warm_daemon",
-    }
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from millpond.spark import (
     subtask_metrics,
 )
 from pyspark.sql import SparkSession
+from quick import quick_settings
 from streaming import RUNNING, Running
 
 SERVER = {
@@ -36,6 +37,8 @@ SERVER = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "FATAL",
+    # A machine that has much else to do needs more than 15 s to start the workers of foreachBatch.
+    "spark.python.authenticate.socketTimeout": "600s",
     "spark.millpond.state.backend": "heap",
 }
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -53,7 +56,7 @@ class Session:
 def serve(warehouse):
     """Become a server of Spark Connect."""
     builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", warehouse)
-    for key, value in SERVER.items():
+    for key, value in {**SERVER, **quick_settings()}.items():
         builder = builder.config(key, value)
     Session.spark = builder.getOrCreate()
 

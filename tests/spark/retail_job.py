@@ -16,6 +16,7 @@ from millpond.spark import configure, key_by
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from quick import quick_files
 
 SCHEMA = (
     "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
@@ -56,6 +57,8 @@ def session(master, root, backend, parallelism, restore):
         .config("spark.log.level", "ERROR")
         .config("spark.executorEnv.PYTHONPATH", ":".join(sys.path))
     )
+    for key, value in quick_files().items():
+        builder = builder.config(key, value)
     started_from = {"checkpoint_restore": restore} if restore else {}
     configure(
         builder,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from millpond_conformance.processes import in_a_child
+from retail_runs import PATIENCE_S
 
 SESSION = """
 import json, sys
@@ -33,7 +34,7 @@ def test_all_directories_of_an_executor_are_used(tmp_path, given_by):
     variables = {"LOCAL_DIRS": {"CONTAINER_ID": "container_1"}}.get(given_by, {})
     configured = {given_by: named} if given_by == "spark.local.dir" else {}
     variables = variables if configured else {**variables, given_by: named}
-    child = in_a_child(SESSION, json.dumps(configured), variables=variables, timeout=200)
+    child = in_a_child(SESSION, json.dumps(configured), variables=variables, timeout=PATIENCE_S)
     assert child.returncode == 0, child.stderr
     places = json.loads(child.stdout.splitlines()[-1])
     found = [sum(place.startswith(f"{root}/") for place in places) for root in both]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from millpond.spark import key_by
 from pyspark.errors import StreamingQueryException
+from retail_runs import PATIENCE_S
 from streaming import RUNNING, Files, Running, output
 
 
@@ -162,7 +163,7 @@ def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
     reached(first, mark)
     script = Path(__file__).with_name("second_driver.py")
     command = [sys.executable, str(script), str(tmp_path), str(files.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     gate.touch()
     with pytest.raises(StreamingQueryException, match="(?i)concurren"):

@@ -1,0 +1,26 @@
+"""What saves the tests' sessions processor time; all other sessions are as Spark makes them.
+
+Those are the sessions of scripts, of job files, of the notebook and of the plugins' rules.
+"""
+
+from importlib.metadata import version
+
+
+def quick_files():
+    """Small files without a process for each.
+
+    Spark starts readlink eight times for each small file of a checkpoint that it renames, and
+    chmod for each that it writes, checksums beside them.
+    """
+    streaming = "org.apache.spark.sql.execution.streaming"
+    package = streaming if version("pyspark").startswith("4.0.") else f"{streaming}.checkpointing"
+    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    return {
+        manager: f"{package}.FileSystemBasedCheckpointFileManager",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    }
+
+
+def quick_settings():
+    """Such files, and workers that come loaded."""
+    return {**quick_files(), "spark.python.daemon.module": "warm_daemon"}
