@@ -389,7 +389,8 @@ REFUSED = [
     Callable[[int], int], NewType("Id", int), Literal["a"], type, bytearray,
     collections.OrderedDict[str, int], BARE, enum.Enum("None_", []),
     set[list[int]], dict[list[int], int], dict[Order, int], int | dt.date, str | Decimal,
-    list[int] | tuple[int, ...], dict[str, int] | Order, dt.timedelta, Text,
+    list[int] | tuple[int, ...], dict[str, int] | Order, int | dt.timedelta,
+    int | dt.time, Text,
 ]  # fmt: skip
 PLACES = [
     lambda kind: kind,
@@ -422,7 +423,7 @@ def test_types_that_cannot_be_stored(kind):
         serializer_for(kind)
 
 
-@pytest.mark.parametrize("kind", [list[int], Order, dict[str, int]])
+@pytest.mark.parametrize("kind", [list[int], Order, dict[str, int], enum.Flag("Bits", ["A"])])
 def test_types_that_cannot_be_keys(kind):
     """A mutable type cannot be a key."""
     with pytest.raises(errors.ConfigError, match="key"):
@@ -476,3 +477,42 @@ def test_snapshots_tell_types_apart():
     assert one == serializer_for(dict[str, int]).snapshot()
     assert one != serializer_for(dict[str, float]).snapshot()
     assert "int" in str(one)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (dt.time, dt.time(1, tzinfo=dt.UTC)),
+        (dt.time, dt.timedelta(1)),
+        (dt.timedelta, 1),
+        (dt.timedelta, np.timedelta64(1, "s")),
+    ],
+)
+def test_times_and_durations_are_plain(kind, value):
+    """A time has no zone; numbers, and what other libraries call a duration, are no durations."""
+    with pytest.raises(errors.StateTypeError):
+        serializer_for(kind).check(value)
+    with pytest.raises(errors.StateTypeError):
+        key_codec_for(kind).check(value)
+
+
+def test_a_duration_that_is_a_key_has_64_bits():
+    """A value may be of any size; a key is hashed as Spark hashes an interval's microseconds."""
+    assert serializer_for(dt.timedelta).check(dt.timedelta.max) == dt.timedelta.max
+    with pytest.raises(errors.StateTypeError, match="64 bits"):
+        key_codec_for(dt.timedelta).check(dt.timedelta.max)
+
+
+def test_enum_keys_are_names():
+    """A member may get another value, and members may be added; one that is gone is told."""
+    first = enum.Enum("Colour", {"RED": 1, "BLUE": 2})
+    before = key_codec_for(first)
+    now = enum.StrEnum("Colour", {"BLUE": "b", "RED": "r", "GREEN": "g"})
+    codec = key_codec_for(now)
+    assert codec.decode(before.encode(first.RED), 0) == (now.RED, 5)
+    assert codec.snapshot() == before.snapshot()
+    assert codec.hash(now.RED) == key_codec_for(str).hash("RED")
+    with pytest.raises(errors.StateTypeError, match="no such name"):
+        codec.decode(b"BLACK\0\0", 0)
+    with pytest.raises(errors.StateTypeError):
+        codec.check("r")

@@ -2,7 +2,7 @@
 
 import enum
 import json
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
@@ -45,6 +45,8 @@ TYPES = {
     "decimal": Decimal,
     "moment": datetime,
     "day": date,
+    "lasting": timedelta,
+    "clock": time,
     "uuid": UUID,
     "order": Order,
     "point": Point,
@@ -64,6 +66,8 @@ GIVEN = {
     "decimal": Decimal("1.5"),
     "moment": datetime.fromisoformat("2024-01-01T00:00:00+00:00"),
     "day": date(2024, 1, 1),
+    "lasting": timedelta(1),
+    "clock": time(1),
     "uuid": UUID(UID),
     "order": Order("tea", 1),
     "point": Point(1, 2.5),
@@ -125,6 +129,8 @@ def edited(directory, target, state, key, *arguments):
         ("moment", '"2024-05-01T12:00:00+02:00"', "2024-05-01T10:00:00+00:00"),
         ("moment", '"2024-05-01T12:00:00"', "2024-05-01T12:00:00"),
         ("day", '"2024-02-29"', "2024-02-29"),
+        ("lasting", "1500000", 1_500_000),
+        ("clock", '"23:59:59.000001"', "23:59:59.000001"),
         ("uuid", f'"{UID[:-1]}b"', f"{UID[:-1]}b"),
         ("order", '{"item": "jam", "count": 3, "note": null}', {"item": "jam", "count": 3, "note": None}),
         ("point", "[2, 3]", {"x": 2, "y": 3.0}),

@@ -319,7 +319,8 @@ _SCALAR_STATES = {
     st.LongType: int, st.FloatType: float, st.DoubleType: float, st.StringType: str,
     st.CharType: str, st.VarcharType: str, st.BinaryType: bytes, st.DateType: dt.date,
     st.TimestampType: dt.datetime, st.TimestampNTZType: dt.datetime, st.DecimalType: Decimal,
-    st.YearMonthIntervalType: int,
+    st.YearMonthIntervalType: int, st.DayTimeIntervalType: dt.timedelta,
+    **({st.TimeType: dt.time} if HAS_TIME else {}),
 }  # fmt: skip
 
 

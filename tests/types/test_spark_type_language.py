@@ -1,6 +1,5 @@
 """Generated columns of any SQL type pass through frames, functions, states and back unchanged."""
 
-import datetime as dt
 import random
 
 import millpond as mp
@@ -87,15 +86,6 @@ def test_a_type_without_a_carrier_is_refused(declared):
         with pytest.raises(errors.UnsupportedColumnError, match="without loss") as caught:
             RowCodec.of(st.StructType().add("c", kind))
         assert caught.value.column.startswith(place)
-
-
-@pytest.mark.parametrize("declared", [dt.timedelta, dt.time])
-def test_a_column_without_a_type_of_state_is_refused(declared):
-    """An interval and a time are no state: the descriptor is refused, and says what it may be."""
-    with mp.open_keyed_backend("heap", key_type=str) as backend:
-        for kind in (declared, list[declared], declared | None):
-            with pytest.raises(errors.ConfigError, match=declared.__name__):
-                backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
 
 
 def test_a_column_with_a_collation_is_not_a_key():

@@ -170,6 +170,11 @@ SCALARS = {
         dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=PLUS_9),
     ],
     dt.date: [dt.date.min, dt.date.max, dt.date(1969, 12, 31)],
+    dt.timedelta: [
+        dt.timedelta.min, dt.timedelta.max, dt.timedelta(0), dt.timedelta(microseconds=-1),
+        dt.timedelta(days=7, seconds=1, microseconds=2),
+    ],
+    dt.time: [dt.time.min, dt.time.max, dt.time(1, 2, 3), dt.time(12, 0, 0, 5)],
     uuid.UUID: [uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)],
 }  # fmt: skip
 ENUMS = [Level, Word, Mixed, Ratio, Pair, Plain, Odd]
@@ -188,7 +193,6 @@ CLASSES = {
     Posted: [made(Posted, items=[1], made=7), made(Posted, items=[], made=0)],
     Empty: [Empty()],
 }
-KEY_SCALARS = [int, float, bool, str, bytes, Decimal, dt.datetime, dt.date, uuid.UUID]
 _NUMBERS = itertools.count()
 
 
@@ -213,7 +217,7 @@ def leaf(rng):
         return scalar(rng)
     if pick < 0.7:
         kind = rng.choice(ENUMS)
-        return Case(kind, lambda: rng.choice(list(kind)))
+        return Case(kind, lambda: rng.choice(list(kind)), keyable=True)
     values = FLAGS if pick < 0.8 else CLASSES
     kind = rng.choice(list(values))
     hashable = kind not in (Shaped, Posted, Empty)

@@ -6,14 +6,15 @@ unions) travels as the stored bytes.
 
 A column is written in its natural form first. Where a value does not fit that (an int beyond 64
 bits, naive and aware datetimes mixed), :class:`UnfitError` is raised and the caller writes the
-table again in the exact form, in which ints are decimal digits and datetimes are ISO texts.
+table again in the exact form, in which ints are decimal digits and datetimes are ISO texts. A
+timedelta is an int of microseconds, a time an ISO text.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +31,9 @@ from millpond.types.exact_values import (
     int_from_text,
     int_to_text,
     micros_from_datetime,
+    micros_from_timedelta,
+    time_from_text,
+    timedelta_from_micros,
 )
 from millpond.types.node import SCALAR_NODES, entries_of, mapping_of
 from millpond.types.scalars import scalar_named
@@ -141,8 +145,15 @@ def _scalar_columns(*, exact: bool) -> dict[str, tuple[pa.DataType, Any, Any]]:
         if exact
         else (pa.timestamp("us", "UTC"), _fit_datetime, _utc)
     )
+    kind, number_out, number_back = ints
     return {
         "int": ints,
+        "timedelta": (
+            kind,
+            lambda value: number_out(micros_from_timedelta(value)),
+            lambda value: timedelta_from_micros(number_back(value)),
+        ),
+        "time": (pa.string(), time.isoformat, time_from_text),
         "float": (pa.float64(), _same, _same),
         "bool": (pa.bool_(), _same, _same),
         "str": (pa.string(), _same, _same),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -21,6 +21,11 @@ __all__ = [
     "int_to_bytes",
     "int_to_text",
     "micros_from_datetime",
+    "micros_from_time",
+    "micros_from_timedelta",
+    "time_from_micros",
+    "time_from_text",
+    "timedelta_from_micros",
 ]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +45,45 @@ def micros_from_datetime(value: datetime) -> int:
 def datetime_from_micros(micros: int) -> datetime:
     """The aware UTC datetime of microseconds since 1970-01-01."""
     return EPOCH + timedelta(microseconds=micros)
+
+
+def micros_from_timedelta(value: timedelta) -> int:
+    """The microseconds of a duration; beyond some 292,000 years they are of more than 64 bits."""
+    return value // _MICROSECOND
+
+
+def timedelta_from_micros(micros: int) -> timedelta:
+    """The inverse of :func:`micros_from_timedelta`."""
+    return timedelta(microseconds=micros)
+
+
+def micros_from_time(value: time) -> int:
+    """The microseconds of a naive time since midnight."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1_000_000 + value.microsecond
+
+
+def time_from_micros(micros: int) -> time:
+    """The inverse of :func:`micros_from_time`; ValueError beyond a day."""
+    seconds, microsecond = divmod(micros, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    return time(hour, minute, second, microsecond)
+
+
+def time_from_text(text: str) -> time:
+    """The time of an ISO text.
+
+    Raises:
+        ValueError: the text is not a naive time, or is finer than microseconds.
+        TypeError: it is not a text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"expected the ISO text of a time, got {brief(text)}")
+    made = time.fromisoformat(text)
+    if made.tzinfo is not None or made.isoformat() != text:
+        raise ValueError(f"{brief(text)} is not a time as ISO writes it, in no zone: 01:02:03")
+    return made
 
 
 def int_to_bytes(value: int) -> bytes:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from operator import attrgetter
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeGuard, Union, get_args, get_origin
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import ClassError, is_frozen, positional_maker
 from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
+from millpond.types.enum_keys import EnumKeyCodec
 from millpond.types.keys import (
     VOID_NAMESPACE,
     DeclaredKeyType,
@@ -23,6 +25,7 @@ from millpond.types.keys import (
     signed64,
 )
 from millpond.types.row_types import as_declared
+from millpond.types.rows import row_type
 from millpond.types.scalar_keys import SCALAR_KEYS
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer
@@ -35,6 +38,9 @@ __all__ = [
     "key_codec_for",
     "serializer_for",
 ]
+
+
+_PLAIN_KEYS: dict[type, KeyCodec] = {VoidNamespace: VoidKeyCodec(), **SCALAR_KEYS}
 
 
 def serializer_for(declared: object, find: FindSerializer = no_serializer) -> TypeSerializer[Any]:
@@ -84,7 +90,30 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
     Raises:
         ConfigError: the type cannot be a key: it is mutable, or has no fixed meaning.
     """
-    return _codec(declared, find, 0)
+    return _codec(_declared_key(declared), find, 0)
+
+
+def _declared_key(declared: object) -> object:
+    """A key as Python declares it, where it was given as DDL or as a type of Spark's.
+
+    One column is a key of its type, several are a row of them; none of them is null.
+    """
+    given = as_declared(declared)
+    names = getattr(given, "_fields", None)
+    if given is declared or names is None:
+        return given
+    kinds = [_without_none(given.__annotations__[name]) for name in names]
+    if len(kinds) == 1:
+        return kinds[0]
+    parts = [_codec(kind, no_serializer, 1) for kind in kinds]
+    return TupleKeyCodec(parts, row_type(names), tuple, names)
+
+
+def _without_none(declared: Any) -> Any:
+    if get_origin(declared) not in (Union, types.UnionType):
+        return declared
+    (kind,) = (part for part in get_args(declared) if part is not type(None))
+    return kind
 
 
 def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
@@ -92,10 +121,8 @@ def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
         return declared
     if isinstance(declared, TypeSerializer):
         return SerializedKeyCodec(declared)
-    if declared is VoidNamespace:
-        return VoidKeyCodec()
-    if isinstance(declared, type) and declared in SCALAR_KEYS:
-        return SCALAR_KEYS[declared]
+    if isinstance(declared, type) and declared in _PLAIN_KEYS:
+        return _PLAIN_KEYS[declared]
     if depth >= MAX_NESTING:
         raise ConfigError(spelled(declared), TOO_DEEP, place="key type")
     composite = _composite_codec(declared, find, depth + 1)
@@ -104,12 +131,20 @@ def _codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
     custom = find(declared) if isinstance(declared, type) else None
     if custom is not None:
         return SerializedKeyCodec(custom)
+    if _is_enum(declared):
+        return EnumKeyCodec(declared)
     raise ConfigError(
         spelled(declared),
-        "this type cannot be a key or namespace; use a scalar, tuple[...], a frozen attrs class "
-        "or dataclass, or give a TypeSerializer",
+        "this type cannot be a key or namespace; use a scalar, an enum, tuple[...], a frozen attrs "
+        "class or dataclass, or give a TypeSerializer",
         place="key type",
     )
+
+
+def _is_enum(declared: object) -> TypeGuard[type[enum.Enum]]:
+    """Whether each value has a name: combinations of flags have none."""
+    is_class = isinstance(declared, type) and issubclass(declared, enum.Enum)
+    return is_class and not issubclass(declared, enum.Flag)  # type: ignore[arg-type]
 
 
 def _composite_codec(declared: object, find: FindSerializer, depth: int) -> TupleKeyCodec | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, time
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -12,7 +14,14 @@ import xxhash
 from typing_extensions import override
 
 from millpond.types.base import SerializerSnapshot
-from millpond.types.exact_values import datetime_from_micros, micros_from_datetime
+from millpond.types.enum_keys import ENUM_NAMES
+from millpond.types.exact_values import (
+    datetime_from_micros,
+    micros_from_datetime,
+    micros_from_timedelta,
+    time_from_text,
+    timedelta_from_micros,
+)
 from millpond.types.keys import (
     HASH_SEED,
     KeyCodec,
@@ -26,7 +35,9 @@ from millpond.types.scalar_keys import SCALAR_KEYS
 
 __all__ = ["KeyColumn", "codec_from_snapshot", "key_column"]
 
-_CODECS = {codec.snapshot().id: codec for codec in SCALAR_KEYS.values()}
+_CODECS: dict[str, KeyCodec] = {
+    codec.snapshot().id: codec for codec in (*SCALAR_KEYS.values(), ENUM_NAMES)
+}
 
 
 @attrs.frozen
@@ -98,23 +109,27 @@ def _utc(value: datetime) -> datetime:
     return datetime_from_micros(micros_from_datetime(value))
 
 
+_COLUMNS = {
+    "int": KeyColumn(pa.int64(), _same, _same),
+    "float": KeyColumn(pa.float64(), _same, _same),
+    "bool": KeyColumn(pa.bool_(), _same, _same),
+    "str": KeyColumn(pa.string(), _same, _same),
+    "enum": KeyColumn(pa.string(), _same, _same),
+    "bytes": KeyColumn(pa.binary(), _same, _same),
+    "date": KeyColumn(pa.date32(), _same, _same),
+    "datetime": KeyColumn(pa.timestamp("us", "UTC"), _utc, _same),
+    "timedelta": KeyColumn(pa.int64(), micros_from_timedelta, timedelta_from_micros),
+    "time": KeyColumn(pa.string(), time.isoformat, time_from_text),
+    "Decimal": KeyColumn(pa.string(), str, Decimal),
+    "UUID": KeyColumn(pa.string(), str, uuid.UUID),
+}
+"""The columns of types without parts."""
+
+
 def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
     """The column of a key type; a composite key is a struct."""
-    plain = {
-        "int": pa.int64(),
-        "float": pa.float64(),
-        "bool": pa.bool_(),
-        "str": pa.string(),
-        "bytes": pa.binary(),
-        "date": pa.date32(),
-    }
-    if snapshot.id in plain:
-        return KeyColumn(plain[snapshot.id], _same, _same)
-    if snapshot.id == "datetime":
-        return KeyColumn(pa.timestamp("us", "UTC"), _utc, _same)
-    if snapshot.id in ("Decimal", "UUID"):
-        codec = _CODECS[snapshot.id]
-        return KeyColumn(pa.string(), str, type_of(codec))
+    if snapshot.id in _COLUMNS:
+        return _COLUMNS[snapshot.id]
     if snapshot.id == NullableKeyCodec.id:
         inner = key_column(_nested(snapshot.payload))
         return KeyColumn(
@@ -125,11 +140,6 @@ def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
     if snapshot.id == TupleKeyCodec.id:
         return _struct_column(snapshot.payload)
     return KeyColumn(pa.binary(), _same, _same)
-
-
-def type_of(codec: KeyCodec) -> Callable[[Any], Any]:
-    """The Python type that a scalar codec encodes."""
-    return next(kind for kind, known in SCALAR_KEYS.items() if known is codec)
 
 
 def _struct_column(payload: Any) -> KeyColumn:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Hashable
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +25,10 @@ from millpond.types.exact_values import (
     int_from_bytes,
     int_to_bytes,
     micros_from_datetime,
+    micros_from_time,
+    micros_from_timedelta,
+    time_from_micros,
+    timedelta_from_micros,
 )
 from millpond.types.scalars import SCALARS
 
@@ -128,6 +132,18 @@ SCALAR_NODES: dict[type, Node] = {
     Decimal: _scalar(Decimal, "str", decimal_from_text, _packed_with(Decimal, str)),
     datetime: _scalar(datetime, "int list", _unpack_datetime, _pack_datetime),
     date: _scalar(date, "int", date.fromordinal, _packed_with(date, date.toordinal)),
+    timedelta: _scalar(
+        timedelta,
+        "int ext",
+        lambda plain: timedelta_from_micros(unpack_int(plain)),
+        lambda value: pack_int(micros_from_timedelta(SCALARS[timedelta].check(value))),
+    ),
+    time: _scalar(
+        time,
+        "int",
+        lambda plain: time_from_micros(unpack_int(plain)),
+        _packed_with(time, micros_from_time),
+    ),
     uuid.UUID: _scalar(
         uuid.UUID,
         "bytes",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Optional
@@ -29,7 +29,15 @@ _SCALARS: dict[str, type] = {
     "boolean": bool,
     "binary": bytes,
     "date": date,
+    "time": time,
 }
+_INTERVALS: dict[str, type] = {
+    **dict.fromkeys(
+        (f"interval {unit}" for unit in ("day", "hour", "minute", "second")), timedelta
+    ),
+    **dict.fromkeys((f"interval {unit}" for unit in ("year", "month")), int),
+}
+"""By their first unit; whole months are a number."""
 
 Column = tuple[str, Any, bool]
 """The name of a column, its type, and whether it may be null."""
@@ -78,6 +86,8 @@ def _optional(kind: Any, nullable: bool) -> Any:  # noqa: FBT001 - a column's
 
 
 def _scalar(name: str, text: str) -> type:
+    if name in _INTERVALS:
+        return _INTERVALS[name]
     if name not in _SCALARS:
         reason = f"{brief(name)} is not a type of Spark's that state can have"
         raise ConfigError(brief(text), reason, place="state type")
@@ -87,7 +97,7 @@ def _scalar(name: str, text: str) -> type:
 def _of_json(declared: Any) -> Any:
     """A type as Spark writes it in JSON."""
     if isinstance(declared, str):
-        return _scalar(declared.partition("(")[0].strip(), declared)
+        return _scalar(declared.partition("(")[0].partition(" to ")[0].strip(), declared)
     kind = declared.get("type")
     if kind == "struct":
         return row_class(
@@ -201,6 +211,10 @@ class _Ddl:
             value = _optional(self._type(), nullable=True)
             self._expect(">")
             return dict[key, value]  # type: ignore[valid-type]  # known at run time
+        if name == "interval":
+            name = f"interval {self._next().lower()}"
+            if self._taken("to"):
+                self._next()
         if self._taken("("):
             while not self._taken(")"):
                 self._next()

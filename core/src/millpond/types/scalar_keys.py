@@ -6,7 +6,7 @@ import math
 import operator
 import struct
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, repeat
 from typing import Any
@@ -15,11 +15,18 @@ import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.exact_values import datetime_from_micros, micros_from_datetime
+from millpond.types.exact_values import (
+    datetime_from_micros,
+    micros_from_datetime,
+    micros_from_time,
+    micros_from_timedelta,
+    time_from_micros,
+    timedelta_from_micros,
+)
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
 from millpond.types.scalars import SCALARS
 
-__all__ = ["SCALAR_KEYS"]
+__all__ = ["SCALAR_KEYS", "StrKeyCodec"]
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _OFFSET = 1 << 63
@@ -287,6 +294,50 @@ class DateKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE32.pack(key.toordinal() - self._epoch), seed)
 
 
+class TimedeltaKeyCodec(_ScalarKeyCodec):
+    """``timedelta`` as microseconds of 64 bits, as Spark's ``interval day to second``."""
+
+    python_type = timedelta
+
+    @override
+    def check(self, key: Any) -> Any:
+        key = self._check(key)
+        if micros_from_timedelta(key) not in _INT64:
+            reason = "a key has microseconds of 64 bits"
+            raise StateTypeError("timedelta", brief(key), reason=reason)
+        return key
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        return _U64.pack(micros_from_timedelta(key) + _OFFSET)
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        return timedelta_from_micros(_U64.unpack_from(data, start)[0] - _OFFSET), start + 8
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(_LE64.pack(micros_from_timedelta(key)), seed)
+
+
+class TimeKeyCodec(_ScalarKeyCodec):
+    """``time`` as microseconds since midnight."""
+
+    python_type = time
+
+    @override
+    def encode(self, key: Any) -> bytes:
+        return _U64.pack(micros_from_time(key))
+
+    @override
+    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
+        return time_from_micros(_U64.unpack_from(data, start)[0]), start + 8
+
+    @override
+    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
+        return _xxh64(_LE64.pack(micros_from_time(key)), seed)
+
+
 class UuidKeyCodec(_ScalarKeyCodec):
     """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
 
@@ -316,6 +367,8 @@ SCALAR_KEYS: dict[type, KeyCodec] = {
         DecimalKeyCodec(),
         DatetimeKeyCodec(),
         DateKeyCodec(),
+        TimedeltaKeyCodec(),
+        TimeKeyCodec(),
         UuidKeyCodec(),
     )
 }

@@ -6,7 +6,7 @@ import operator
 import struct
 import uuid
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,10 @@ from millpond.types.exact_values import (
     int_from_bytes,
     int_to_bytes,
     micros_from_datetime,
+    micros_from_time,
+    micros_from_timedelta,
+    time_from_micros,
+    timedelta_from_micros,
 )
 
 __all__ = [
@@ -168,6 +172,18 @@ def _to_date(value: Any) -> date:
     return day
 
 
+def _to_timedelta(value: Any) -> timedelta:
+    duration: timedelta = _exactly(timedelta, value)
+    return duration
+
+
+def _to_time(value: Any) -> time:
+    moment: time = _exactly(time, value)
+    if moment.tzinfo is not None:
+        raise _refuse("time", value, "it has a zone, which a time without a day cannot keep")
+    return moment.replace(fold=0)
+
+
 def _to_uuid(value: Any) -> uuid.UUID:
     made: uuid.UUID = _exactly(uuid.UUID, value)
     return made
@@ -212,6 +228,21 @@ SCALARS: dict[type, ScalarSerializer] = {
         _to_date,
         lambda v: v.toordinal().to_bytes(4, "little"),
         lambda data: date.fromordinal(int.from_bytes(data, "little")),
+    ),
+    timedelta: ScalarSerializer(
+        "timedelta",
+        timedelta,
+        _to_timedelta,
+        lambda v: int_to_bytes(micros_from_timedelta(v)),
+        lambda data: timedelta_from_micros(int_from_bytes(data)),
+    ),
+    time: ScalarSerializer(
+        "time",
+        time,
+        _to_time,
+        lambda v: int_to_bytes(micros_from_time(v)),
+        lambda data: time_from_micros(int_from_bytes(data)),
+        trusted=False,
     ),
     uuid.UUID: ScalarSerializer(
         "UUID", uuid.UUID, _to_uuid, lambda v: v.bytes, lambda data: uuid.UUID(bytes=data)

@@ -1,0 +1,141 @@
+"""Keys, namespaces and map keys of enums, durations, times and declared columns, on all backends."""
+
+import datetime as dt
+import enum
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.spark.driver.plan import key_codec_of
+from millpond.types import key_codec_for
+from pyspark.sql.types import LongType, StringType, StructType
+
+BACKENDS = ["heap", "rocksdb", "lmdb"]
+DDL = "customer string, day bigint not null"
+
+
+class Colour(enum.Enum):
+    """Of a value that is no key."""
+
+    RED = (1, 2)
+    BLUE = (3, 4)
+
+
+class Level(enum.IntEnum):
+    """Equal to a number, and to none of the other enum's."""
+
+    LOW = 1
+    HIGH = 2
+
+
+@attrs.frozen
+class Shift:
+    """A key of several such parts."""
+
+    colour: Colour
+    begins: dt.time
+    lasts: dt.timedelta | None
+
+
+KEYS = {
+    "enum": (Colour, [Colour.RED, Colour.BLUE]),
+    "int enum": (Level, [Level.LOW, Level.HIGH]),
+    "duration": (dt.timedelta, [dt.timedelta(-1, 5), dt.timedelta(0), dt.timedelta(400)]),
+    "time": (dt.time, [dt.time.min, dt.time(8, 30), dt.time.max]),
+    "tuple": (tuple[Level, str], [(Level.LOW, "a"), (Level.HIGH, "")]),
+    "class": (Shift, [Shift(Colour.RED, dt.time(8), None), Shift(Colour.BLUE, dt.time(9), dt.timedelta(1))]),
+    "columns": (DDL, [("ann", 1), ("bob", 2)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_namespaces_and_map_keys(tmp_path, backend, name):
+    """They come back from state, snapshots, rescales and savepoints, equal and of the same type."""
+    kind, keys = KEYS[name]
+    counts = mp.MapStateDescriptor("counts", kind, int)
+    total = mp.ValueStateDescriptor("total", int)
+    halves = [mp.key_group_range(16, 2, index) for index in (0, 1)]
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+
+    def opened(place, groups=None, restore=()):
+        return mp.open_keyed_backend(
+            backend, key_type=kind, max_parallelism=16, key_group_range=groups,
+            directory=tmp_path / place, restore=restore,
+        )  # fmt: skip
+
+    def found(state):
+        """What the keys of a backend hold."""
+        mapped = state.get_partitioned_state(counts)
+        held = set()
+        for key in list(state.keys("counts")):
+            state.set_current_key(key)
+            held.add((key, tuple(sorted(map(repr, mapped.items())))))
+            inside = state.get_partitioned_state(total, key, kind).value()
+            assert inside == keys.index(key)
+        return held
+
+    with opened("first") as state:
+        for number, key in enumerate(keys):
+            state.set_current_key(key)
+            mapped = state.get_partitioned_state(counts)
+            for each in keys:
+                mapped.put(each, number)
+            state.get_partitioned_state(total, key, kind).update(number)
+        expected = found(state)
+        handle = state.snapshot(1, storage).result().handle
+        saved = state.savepoint(2, storage).result().handle
+    assert len(expected) == len(keys)
+    for number, source in enumerate((handle, saved)):
+        parts = set()
+        for index, half in enumerate(halves):
+            with opened(f"half-{number}-{index}", half, [source]) as state:
+                state.get_partitioned_state(counts)
+                parts |= found(state)
+        assert parts == expected
+
+
+def test_columns_as_a_key_are_those_of_a_keyed_dataframe():
+    """DDL, a StructType and ``key_by`` on Spark declare one type, with one hash; nulls are none."""
+    schema = StructType().add("customer", StringType()).add("day", LongType())
+    of_spark = key_codec_of(["customer", "day"], [StringType(), LongType()])
+    for declared in (DDL, schema, "struct<customer: string, day: bigint>"):
+        codec = key_codec_for(declared)
+        assert codec.snapshot() == of_spark.snapshot()
+        assert codec.hash(codec.check(("ann", 1))) == of_spark.hash(("ann", 1))
+        assert codec.check(("ann", 1)).customer == "ann"
+        with pytest.raises(errors.NullValueError):
+            codec.check(("ann", None))
+    assert key_codec_for("day bigint").snapshot() == key_codec_for(int).snapshot()
+    assert key_codec_for("bigint").snapshot() == key_codec_for(int).snapshot()
+    with pytest.raises(errors.ConfigError, match="key"):
+        key_codec_for("items array<string>, day bigint")
+
+
+def test_a_run_by_declared_columns():
+    """The current key is a row of the columns."""
+
+    class Days(mp.KeyedProcessFunction):
+        def open(self, context):
+            self.spent = context.get_state(mp.ValueStateDescriptor("spent", dt.timedelta))
+
+        def process_element(self, row, context):
+            self.spent.update((self.spent.value() or dt.timedelta()) + row.lasted)
+            yield context.current_key.customer, context.current_key.day, self.spent.value()
+
+    rows = [{"customer": "ann", "day": 1, "lasted": dt.timedelta(minutes=n)} for n in (5, 10)]
+    found = mp.local.run(Days(), rows, key=lambda row: (row.customer, row.day), key_type=DDL)
+    assert found[-1] == ("ann", 1, dt.timedelta(minutes=15))
+
+
+def test_rows_with_durations_and_times_are_state():
+    """Spark's day-time intervals and times are durations and times, its months are numbers."""
+    descriptor = mp.ValueStateDescriptor(
+        "seen", "lasted interval day to second, since time(6), months interval year to month"
+    )
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("a")
+        state = backend.get_partitioned_state(descriptor)
+        state.update((dt.timedelta(1), dt.time(8), 14))
+        assert state.value() == (dt.timedelta(1), dt.time(8), 14)
