@@ -22,6 +22,18 @@ def leaked_files(backend: Any) -> None:
     _LEAKED.append(Path(os.devnull).open("rb"))  # noqa: SIM115 - that is the point
 
 
+@mutant("what an opening has opened is released only once a key was chosen", "R13")
+def leaks_on_failure(backend: Any) -> None:
+    opened = Path(os.devnull).open("rb")  # noqa: SIM115 - that is the point
+    _LEAKED.append(opened)
+
+    def choose(original: Any, key: Any, group: int) -> None:
+        opened.close()
+        original(key, group)
+
+    around(backend.current, "_choose", choose)
+
+
 @mutant("confirmations are not heard, so every snapshot is a whole one", "R2")
 def deaf_to_confirmations(backend: Any) -> None:
     backend.notify_checkpoint_complete = lambda number: None

@@ -11,6 +11,7 @@ from pathlib import Path
 import millpond as mp
 import pytest
 from millpond.backend import Capability
+from millpond.errors import MillpondError
 from millpond.plugins import get_registry
 
 from millpond_conformance.fixtures import BackendOpener
@@ -52,6 +53,33 @@ def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
         use(number)
     assert open_files() <= files
     assert threading.active_count() <= threads
+
+
+@pytest.mark.clause("R13")
+def test_an_opening_that_fails(backend_name, tmp_path):
+    """An opening that fails leaves no file or thread open, and the directory to the next one."""
+    folder, place = tmp_path / "snapshots", tmp_path / "second"
+    storage = mp.checkpoint_storage(folder.as_uri())
+    with mp.open_keyed_backend(backend_name, key_type=str, directory=tmp_path / "first") as backend:
+        fill(backend, 20)
+        handle = backend.snapshot(1, storage).result().handle
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+    def fail() -> None:
+        with pytest.raises(MillpondError):
+            mp.open_keyed_backend(backend_name, key_type=str, directory=place, restore=[handle])
+
+    for _ in range(3):
+        fail()
+    files, threads = open_files(), threading.active_count()
+    for _ in range(10):
+        fail()
+    assert open_files() <= files
+    assert threading.active_count() <= threads
+    with mp.open_keyed_backend(backend_name, key_type=str, directory=place) as backend:
+        assert backend.num_state_entries() == 0
 
 
 @pytest.mark.clause("R2")
