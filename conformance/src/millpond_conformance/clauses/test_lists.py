@@ -91,17 +91,17 @@ def test_lists_that_have_grown_merge(open_backend: BackendOpener):
 
 @pytest.mark.clause("S17")
 def test_a_delta_holds_what_was_appended(open_backend: BackendOpener, storage):
-    """One append to a list of half a million elements adds little, and each delta its own part."""
+    """One append to a list of 100,000 elements adds little, and each delta its own part."""
     backend = open_backend(config=CHANGELOG)
     numbers = mp.ListStateDescriptor("numbers", int)
-    on_key(backend, numbers).update(range(500_000))
+    on_key(backend, numbers).update(range(100_000))
     confirmed(backend, 1, storage)
     for number in range(2, 6):
         on_key(backend, numbers).add(-number)
         result = confirmed(backend, number, storage)
         assert result.bytes_written < 4096
         restored = on_key(open_backend(restore=[result.handle]), numbers).get()
-        assert len(restored) == 500_000 + number - 1
+        assert len(restored) == 100_000 + number - 1
         assert restored[-number + 1 :] == [-each for each in range(2, number + 1)]
 
 
