@@ -85,11 +85,13 @@ def test_names_modes_and_types_are_checked(storage):
         with pytest.raises(errors.StateConflictError):
             backend.get_broadcast_state(mp.MapStateDescriptor("items", str, int))
         backend.get_broadcast_state(RULES)
-        assert backend.registered_state_names() == {"items", "rules"}
+        assert backend.get_registered_state_names() == {"items"}
+        assert backend.get_registered_broadcast_state_names() == {"rules"}
         first.add(1)
         handle = backend.snapshot(1, storage).result().handle
     with mp.open_operator_backend(restore=[handle]) as backend:
-        assert backend.registered_state_names() == {"items", "rules"}
+        assert backend.get_registered_state_names() == {"items"}
+        assert backend.get_registered_broadcast_state_names() == {"rules"}
         with pytest.raises(errors.StateMigrationError, match="'items'"):
             backend.get_list_state(mp.ListStateDescriptor("items", str))
         assert backend.get_list_state(mp.ListStateDescriptor("items", float)).get() == [1.0]
@@ -104,7 +106,8 @@ def test_no_state_gives_no_handle(storage):
         backend.get_list_state(ITEMS)
         handle = backend.snapshot(2, storage).result().handle
     with mp.open_operator_backend(restore=[handle, None]) as backend:
-        assert backend.registered_state_names() == {"items"}
+        assert backend.get_registered_state_names() == {"items"}
+        assert backend.get_registered_broadcast_state_names() == frozenset()
         assert backend.get_list_state(ITEMS).get() == []
 
 

@@ -95,7 +95,8 @@ def test_operator_state_has_no_ttl_and_is_not_queryable(get):
         for descriptor in (make().enable_time_to_live(DAY), make().set_queryable("q")):
             with pytest.raises(errors.ConfigError, match="s: operator state has no"):
                 getattr(backend, get)(descriptor)
-        assert backend.registered_state_names() == frozenset()
+        assert backend.get_registered_state_names() == frozenset()
+        assert backend.get_registered_broadcast_state_names() == frozenset()
 
 
 def test_operator_state_names_itself_and_the_argument():

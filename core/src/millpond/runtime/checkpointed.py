@@ -200,7 +200,7 @@ def snapshot_state(function: object, store: OperatorStateBackend, context: Snaps
     """Have a function put its own state into the store, if it has some."""
     if isinstance(function, CheckpointedFunction):
         function.snapshot_state(context)
-        known = store.registered_state_names()
+        known = store.get_registered_state_names()
         partitions = context.raw_operator_output.partitions
         if partitions or _RAW_OPERATOR.name in known:
             store.get_list_state(_RAW_OPERATOR).update(partitions)

@@ -154,9 +154,17 @@ class OperatorStateBackend(Closeable):
         self._restored.pop(meta.name, None)
         return state
 
-    def registered_state_names(self) -> frozenset[str]:
-        """The names of all states, including broadcast states and restored unrequested ones."""
-        return frozenset(self._states) | frozenset(self._restored)
+    def get_registered_state_names(self) -> frozenset[str]:
+        """The names of all lists, requested or only restored; broadcast states are apart."""
+        return frozenset(meta.name for meta in self._metas() if meta.mode is not Mode.BROADCAST)
+
+    def get_registered_broadcast_state_names(self) -> frozenset[str]:
+        """The names of all broadcast states, requested or only restored."""
+        return frozenset(meta.name for meta in self._metas() if meta.mode is Mode.BROADCAST)
+
+    def _metas(self) -> list[OperatorStateMeta]:
+        restored = [state.meta for state in self._restored.values()]
+        return [*(meta for meta, _ in self._states.values()), *restored]
 
     def snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
         """Take a snapshot of all states, including restored ones that no one has requested.
