@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import streaming
-from quick import quick_settings
+from quick import QUICK_JVM, quick_settings
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -22,14 +22,8 @@ os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "pycache"))
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
-# Half of what short queries cost is the second compiler, for code that then runs a few times; a
-# tenth is a heap that begins small. A fifth of what a JVM costs until its first result is the proof
-# that the classes of the jars are well-formed.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms700m -Xmn300m -XX:MetaspaceSize=300m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-)
+# A tenth of what short queries cost is a heap that begins small.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} -Xms700m -Xmn300m -XX:MetaspaceSize=300m")
 
 SLOW = (
     # Clauses of the kit that start processes, or draw programs.

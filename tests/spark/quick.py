@@ -5,6 +5,16 @@ Those are the sessions of scripts, of job files, of the notebook and of the plug
 
 from importlib.metadata import version
 
+QUICK_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Options of Java for processes that live for seconds.
+
+Half of what short queries cost is the second compiler, for code that then runs a few times. A fifth
+of what a JVM costs until its first result is the proof that the classes of the jars are well-formed.
+"""
+
 
 def quick_files():
     """Small files without a process for each.
