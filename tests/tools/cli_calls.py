@@ -344,7 +344,10 @@ _REPORTED = ("conformance", "report")
 _READ_PLACES = ("path", "directory", "checkpoint", "snapshots")
 _READ_FILES = ("file", "config", "ledger", "before", "after", "reports")
 _REPORT = str(Path(__file__).resolve().parents[2] / "docs" / "conformance" / "heap.json")
-_ALWAYS = {"state": ("operator",), "checkpoint": ("operator",), "conformance": ("clauses",)}
+_ALWAYS = {
+    **dict.fromkeys(("state", "checkpoint", "savepoint"), ("operator",)),
+    "conformance": ("clauses",),
+}
 
 
 def _verbs(group: click.Group, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
