@@ -24,6 +24,7 @@ from millpond.spark import (
     several_operators,
     subtask_metrics,
 )
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from quick import quick_settings
 from streaming import RUNNING, Running
@@ -315,6 +316,21 @@ class Greet(mp.KeyedBroadcastProcessFunction):
         yield row.k, context.get_broadcast_state(self.RULES).get("rule")
 
 
+def _started(writer):
+    """Start a query whose batches go to a function.
+
+    Spark waits ten seconds for the function's process, which may take longer on a busy machine.
+    """
+    for _ in range(5):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            late = error
+            if "connect back" not in str(error):
+                raise
+    raise late
+
+
 def broadcast(spark, folder):
     """Rows joined to a rule, in each batch of a query that hands them over as DataFrames."""
     _configure(spark, folder, 2)
@@ -327,7 +343,7 @@ def broadcast(spark, folder):
         out.write.mode("append").parquet(target)
 
     writer = _source(spark, folder).writeStream.foreachBatch(each).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(folder / "each-checkpoint")).start()
+    query = _started(writer.option("checkpointLocation", str(folder / "each-checkpoint")))
     query.awaitTermination()
     return sorted(map(tuple, spark.read.parquet(target).collect()))
 
@@ -375,7 +391,7 @@ def failing_each(spark, folder, function):
         key_by(df, "k").process(function, output=RUNNING, uid="totals").collect()  # fails: each
 
     writer = _source(spark, folder).writeStream.foreachBatch(each).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(folder / "each-checkpoint")).start()
+    query = _started(writer.option("checkpointLocation", str(folder / "each-checkpoint")))
     query.awaitTermination()
 
 
