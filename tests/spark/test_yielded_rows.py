@@ -138,9 +138,9 @@ def test_a_late_row_is_told_with_its_method(function, name, method):
 
 def test_a_task_that_runs_again_watches_every_row(monkeypatch):
     """Where Spark tries a failed task once more, the last try knows key and row of any output."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # where the next one puts itself
     context = TaskContext()
-    context._attemptNumber = 1
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    context._attemptNumber, context._partitionId = 1, 0
     error = failure_of(Late(WATCHED + 1), MANY)
     assert error.key.startswith("'k")
     assert error.line == mark("late", __file__)
