@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gc
 import pickle
 import subprocess
 import sys
@@ -231,3 +232,18 @@ def test_a_misspelt_column_is_told_with_the_nearest():
     for ask in (lambda row: row.Customer, lambda row: row["custmer"]):
         with pytest.raises(errors.UserFunctionError, match="Did you mean 'customer'"):
             mp.local.run(Asks(ask), [{"customer": "a"}], key="customer")
+
+
+def test_a_collection_while_a_type_of_rows_is_made():
+    """The garbage collector may run at any moment of it."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        kinds = [
+            row_type([f"collected{width}_{at}" for at in range(width)]) for width in range(200, 240)
+        ]
+    finally:
+        gc.set_threshold(*thresholds)
+    for width, kind in enumerate(kinds, 200):
+        row = kind(*range(width))
+        assert [getattr(row, name) for name in kind._fields] == list(range(width))

@@ -124,8 +124,9 @@ def _getters(width: int) -> list[Any]:
     """The descriptors of a named tuple's fields: written in C, so that none is faster."""
     make: Any = namedtuple  # noqa: PYI024 - no type to be used
     fields = [f"c{at}" for at in range(width)]
-    members = vars(make("Getters", fields))
-    return [members[field] for field in fields]
+    # The class is kept by its name here: the collector would empty the members of one that is gone.
+    kind = make("Getters", fields)
+    return [vars(kind)[field] for field in fields]
 
 
 def _other_item(row: Row, item: Any) -> Any:
