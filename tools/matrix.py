@@ -28,15 +28,16 @@ PYSPARK = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1"}
 """The versions beside the newest; the lowest that is declared is in the lowest environment."""
 ENVIRONMENTS = (LOWEST, *PYSPARK, NEWEST)
 
-PARALLEL = ("-n", "2", "--dist", "loadgroup")
+PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 WITH_SPARK = ("-m", "spark and not soak", *PARALLEL, "tests")
 ALL = ("-m", "not soak and (spark or not slow)", *PARALLEL)
 SHORT = (
+    *PARALLEL,
     # First what reads pointers, as it must in a session that has started no query.
     "tests/arguments/test_spark_arguments.py::test_good_arguments[subtask_metrics]",
     "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
     "tests/spark/test_spark_checks.py",
-    "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream",
+    "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream[wide]",
     "tests/spark/test_uids.py",
     "tests/tools/test_cli.py",
 )

@@ -88,6 +88,7 @@ def test_it_passes_the_contract_tests(installed):
     assert "sqlite: 15/" in out
 
 
+@pytest.mark.soak  # it runs what the command runs below, once more
 def test_its_own_tests_pass(installed, tmp_path):
     """What the template hooks up, one call of the kit, runs under pytest."""
     test = ROOT / "examples/sqlite-backend/tests/test_conformance.py"

@@ -104,7 +104,7 @@ def sales(folder):
     folder.mkdir()
     lines, totals = Counter(), {}
     head = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
-    for number in range(24):
+    for number in range(16):
         rows = []
         for at in range(100):
             customer = str(draw.randrange(12000, 12040)) if draw.random() < 0.9 else ""

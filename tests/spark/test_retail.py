@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from functools import cache, partial
 from pathlib import Path
 
 import millpond as mp
@@ -15,14 +16,30 @@ from retail_runs import Job, check_output, last, python_workers
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
+FEW = ("--files", "10")
+"""The days a batch, of which there are eight then."""
 
 
 @pytest.fixture(scope="module")
-def expected(spark, retail):
-    """The result of a batch computation."""
+def months(retail, tmp_path_factory):
+    """The folder of the first half of the data."""
+    folder = tmp_path_factory.mktemp("months")
+    for file in sorted(retail.glob("*.csv.gz"))[:80]:
+        (folder / file.name).symlink_to(file)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(spark):
+    """Gives the result of a batch computation over a folder."""
+    return cache(partial(computed, spark))
+
+
+def computed(spark, folder):
+    """The lines, each customer's totals and the pieces of each article."""
     import retail_job
 
-    rows = spark.read.schema(retail_job.SCHEMA).option("header", True).csv(str(retail))
+    rows = spark.read.schema(retail_job.SCHEMA).option("header", True).csv(str(folder))
     rows.createOrReplaceTempView("retail")
     lines = Counter(
         (row.CustomerID, row.InvoiceNo, row.StockCode, row.Quantity)
@@ -81,22 +98,22 @@ def check_state(spark, root, expected):
         pytest.param("lmdb", marks=pytest.mark.soak),
     ],
 )
-def test_killed_and_restarted_it_is_exact(spark, retail, expected, tmp_path, backend):
+def test_killed_and_restarted_it_is_exact(spark, months, expected, tmp_path, backend):
     """After SIGKILL of the driver in a batch and of a worker, output and state are exact."""
-    job = Job(backend, tmp_path, retail)
+    job = Job(backend, tmp_path, months, *FEW)
     job.wait_in_batch(2)
     job.kill()
     killed_at = last(tmp_path, "commits")
     assert 0 <= killed_at < 4
-    job = Job(backend, tmp_path, retail)
+    job = Job(backend, tmp_path, months, *FEW)
     job.wait_in_batch(killed_at + 2)
     killed = job.kill_a_worker()
     job.wait_until(lambda: last(tmp_path, "commits") >= killed_at + 3, "batches after the kill")
     assert killed not in python_workers(job.process.pid)
     job.kill()
-    Job(backend, tmp_path, retail, "--to-the-end").finish()
-    check_output(spark, [tmp_path], expected)
-    check_state(spark, tmp_path, expected)
+    Job(backend, tmp_path, months, *FEW, "--to-the-end").finish()
+    check_output(spark, [tmp_path], expected(months))
+    check_state(spark, tmp_path, expected(months))
 
 
 def moved(spark, root):
@@ -131,19 +148,19 @@ def test_rescaled_and_moved_it_is_exact(spark, retail, expected, tmp_path):
     job.kill()
     Job("lmdb", lmdb, lmdb / "data", *few, "--to-the-end", *moved(spark, heap)).finish()
     Job("rocksdb", rocksdb, rocksdb / "data", "--to-the-end", *moved(spark, lmdb)).finish()
-    check_output(spark, roots, expected)
-    check_state(spark, rocksdb, expected)
+    check_output(spark, roots, expected(retail))
+    check_state(spark, rocksdb, expected(retail))
 
 
-def test_two_executors_are_exact_and_keep_their_subtasks(spark, retail, expected, tmp_path):
+def test_two_executors_are_exact_and_keep_their_subtasks(spark, months, expected, tmp_path):
     """On two executors the job is exact, and each subtask stays where its state is."""
     job = Job(
-        "rocksdb", tmp_path, retail, "--to-the-end", "--files", "24",
+        "rocksdb", tmp_path, months, *FEW, "--to-the-end",
         "--master", "local-cluster[2,1,1024]",
     )  # fmt: skip
     job.finish()
-    check_output(spark, [tmp_path], expected)
-    check_state(spark, tmp_path, expected)
+    check_output(spark, [tmp_path], expected(months))
+    check_state(spark, tmp_path, expected(months))
     homes: dict[int, list[tuple[object, object]]] = {}
     for batch in range(last(tmp_path, "commits") + 1):
         for entry in subtask_metrics(spark, str(tmp_path / "checkpoint"), batch):
