@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millpond.arguments import check_type
-from millpond.errors import ConfigError
 from millpond.runtime import ProcessFunction
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.choosing import ColumnOrName
@@ -60,10 +59,7 @@ class OperatorStream:
             UnsupportedColumnError: a column's type cannot be carried without loss.
         """
         check_type("other", other, DataFrame)
-        if other.isStreaming != self._df.isStreaming:
-            reason = "either both DataFrames are streaming or neither is"
-            raise ConfigError("other", reason, "connect(...)")
-        codec = BroadcastCodec(TextRows.of(other, order_by, event_time))
+        codec = BroadcastCodec(TextRows.of(other, self._df, order_by, event_time))
         return attrs.evolve(self, broadcast=(other, codec))
 
     def process(

@@ -41,15 +41,20 @@ class TextRows:
     def of(
         cls,
         rows: DataFrame,
+        first: DataFrame,
         order_by: ColumnOrName | Sequence[ColumnOrName],
         event_time: ColumnOrName | None,
     ) -> Self:
-        """The codec of a DataFrame's rows.
+        """The codec of a DataFrame's rows, which are connected to those of a first one.
 
         Raises:
-            ConfigError: what they are ordered or dated by is not one of their columns.
+            ConfigError: only one of the two is streaming; what the rows are ordered or dated by is
+                not one of their columns.
             UnsupportedColumnError: a column's type would lose values.
         """
+        if rows.isStreaming != first.isStreaming:
+            reason = "either both DataFrames are streaming or neither is"
+            raise ConfigError("other", reason, "connect(...)")
         schema = rows.schema
         positions = tuple(map(_position, choose(rows, "order_by", order_by, "connect")))
         watermark = watermark_column(schema)

@@ -22,6 +22,7 @@ from millpond.runtime.windows.trigger_base import (
     TriggerContext,
     TriggerResult,
 )
+from millpond.runtime.windows.triggers import fire_at_end
 from millpond.runtime.windows.window import TimeWindow, milliseconds
 from millpond.state import ReducingStateDescriptor, ValueStateDescriptor
 from millpond.types import DeclaredType
@@ -105,12 +106,10 @@ class ContinuousEventTimeTrigger(_Continuous):
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        end = window.max_timestamp()
-        if end <= ctx.get_current_watermark():
-            return TriggerResult.FIRE
-        ctx.register_event_time_timer(end)
-        self._begin(timestamp, window, ctx)
-        return TriggerResult.CONTINUE
+        result = fire_at_end(window, ctx)
+        if result is TriggerResult.CONTINUE:
+            self._begin(timestamp, window, ctx)
+        return result
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:

@@ -25,7 +25,17 @@ __all__ = [
     "NeverTrigger",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
+    "fire_at_end",
 ]
+
+
+def fire_at_end(window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+    """Fire where the watermark has reached a window's end; else have a timer wait for it."""
+    end = window.max_timestamp()
+    if end <= ctx.get_current_watermark():
+        return TriggerResult.FIRE
+    ctx.register_event_time_timer(end)
+    return TriggerResult.CONTINUE
 
 
 @attrs.frozen
@@ -41,11 +51,7 @@ class EventTimeTrigger(Trigger):
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        end = window.max_timestamp()
-        if end <= ctx.get_current_watermark():
-            return TriggerResult.FIRE
-        ctx.register_event_time_timer(end)
-        return TriggerResult.CONTINUE
+        return fire_at_end(window, ctx)
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
