@@ -48,10 +48,14 @@ def local(rows: list[Row]) -> list[Any]:
     return mp.local.run(Enriched(), rows, key="country", second=SECOND)
 
 
+def managers(lines: Any) -> Any:
+    """The second stream."""
+    return lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
+
+
 def spark(lines: Any, key_by: Any) -> Any:
     """The same job; the managers are a stream of their own."""
-    managers = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
-    connected = key_by(lines, "country").connect(key_by(managers, "country"))
+    connected = key_by(lines, "country").connect(key_by(managers(lines), "country"))
     return connected.process(Enriched(), output=OUTPUT, uid="enriched")
 
 
@@ -60,18 +64,17 @@ SECOND_FOLDER = ""
 
 
 def beside(lines: Any) -> Any:
-    """The same by Spark's own join of two tables."""
-    managers = lines.sparkSession.createDataFrame(SECOND, SECOND_SCHEMA)
-    return lines.join(managers, "country").select("line", "country", "manager", "cents")
+    """The same by Spark's own join of two streams."""
+    return lines.join(managers(lines), "country").select("line", "country", "manager", "cents")
 
 
 def expected(rows: list[Row]) -> list[Any]:
     """The same by a dictionary."""
-    managers = {row["country"]: row["manager"] for row in SECOND}
+    named = {row["country"]: row["manager"] for row in SECOND}
     return [
-        (row["line"], row["country"], managers[row["country"]], row["cents"])
+        (row["line"], row["country"], named[row["country"]], row["cents"])
         for row in rows
-        if row["country"] in managers
+        if row["country"] in named
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 import millpond as mp
@@ -72,11 +73,15 @@ def local(rows: list[Row]) -> list[Any]:
     )
 
 
+def visits(lines: Any) -> Any:
+    """The second stream, with a watermark of its own."""
+    stream = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
+    return stream.selectExpr("*", "timestamp_millis(at) as seen").withWatermark("seen", "14 days")
+
+
 def spark(lines: Any, key_by: Any) -> Any:
     """The same job; the visits are a stream of their own."""
-    visits = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
-    visits = visits.selectExpr("*", "timestamp_millis(at) as t").withWatermark("t", "14 days")
-    connected = key_by(lines, "customer").connect(key_by(visits, "visitor"))
+    connected = key_by(lines, "customer").connect(key_by(visits(lines), "visitor"))
     return connected.process(Joined(), output=OUTPUT, uid="joined")
 
 
@@ -85,10 +90,10 @@ SECOND_FOLDER = ""
 
 
 def beside(lines: Any) -> Any:
-    """The same by Spark's own join of two tables."""
-    visits = lines.sparkSession.createDataFrame(SECOND, SECOND_SCHEMA)
-    near = lines.ms.between(visits["at"], visits["at"] + BEFORE)
-    joined = lines.join(visits, (lines.customer == visits.visitor) & near)
+    """The same by Spark's own join of two streams."""
+    seen = visits(lines)
+    near = lines.t.between(seen.seen, seen.seen + timedelta(milliseconds=BEFORE))
+    joined = lines.join(seen, (lines.customer == seen.visitor) & near)
     return joined.select("customer", "line", "visit")
 
 

@@ -84,16 +84,21 @@ def run_on_spark(spark: Any, job: Any, rows: list[Row], folder: Path) -> list[An
         job.SECOND_FOLDER = str(second)
     reader = spark.readStream.schema(f"{SCHEMA}, arrival bigint").option("maxFilesPerTrigger", 1)
     lines = reader.json(str(source)).selectExpr("*", "timestamp_millis(ms) as t")
-    out = job.spark(lines.withWatermark("t", "14 days"), key_by)
-    writer = out.writeStream.trigger(availableNow=True).format("parquet")
+    lines = lines.withWatermark("t", "14 days")
+    found = streamed(job.spark(lines, key_by), folder / "ours")
+    if hasattr(job, "beside"):
+        theirs = streamed(job.beside(lines), folder / "theirs")
+        assert sorted(found) == sorted(theirs), "Spark's own join gives something else"
+    return found
+
+
+def streamed(df: Any, folder: Path) -> list[Any]:
+    """Run a query over all that there is, and read what came out."""
+    writer = df.writeStream.trigger(availableNow=True).format("parquet")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     writer.option("path", str(folder / "out")).start().awaitTermination()
-    found = map(tuple, spark.read.parquet(str(folder / "out")).collect())
-    found = [row for row in found if END["customer"] not in row]
-    if hasattr(job, "beside"):
-        theirs = job.beside(spark.read.schema(SCHEMA).json(str(source))).collect()
-        assert sorted(found) == sorted(map(tuple, theirs)), "Spark's own join gives something else"
-    return found
+    rows = map(tuple, df.sparkSession.read.parquet(str(folder / "out")).collect())
+    return [row for row in rows if END["customer"] not in row]
 
 
 def draw(job: Any, result: list[Any], path: Path) -> None:

@@ -5,7 +5,7 @@ import random
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by
+from millpond.spark import create_savepoint, key_by
 from pyspark.sql import functions as F
 from streaming import Files, output, run
 
@@ -160,24 +160,48 @@ def test_two_inputs_of_a_plain_batch(spark, job_conf, mode):
     assert found == sorted(reference(mine, theirs))
 
 
+def add(files, first, second, low, high):
+    """A file for each input: the rows of some stretch of time."""
+    one, two = files
+    one.add(*((row["k"], row["n"], row["ms"]) for row in first if low <= row["ms"] < high))
+    two.add(*((row["ms"], row["m"], row["id"]) for row in second if low <= row["ms"] < high))
+
+
+def go_on(files, tmp_path, name="query"):
+    """Run the operator over what is new, each batch's rows by event time."""
+    streams = (timed(each.stream()).withWatermark("t", "1 hour") for each in files)
+    keyed, other = map(key_by, streams, ("k", "id"))
+    both = keyed.connect(other, in_time_order=True)
+    run(both.process(Both(), output=OUT, uid="both"), tmp_path, name=name)
+
+
 @BACKENDS
 def test_two_inputs_of_a_query(spark, job_conf, tmp_path, backend):
     """State is kept over micro-batches and a rescale; each batch's rows come by event time."""
-    one, two = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
+    files = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
     first, second = drawn(5, 30)
-    halves = []
     for low, high, parallelism in ((0, 75, 2), (75, 150, 3)):
-        mine = [row for row in first if low <= row["ms"] < high]
-        theirs = [row for row in second if low <= row["ms"] < high]
-        one.add(*((row["k"], row["n"], row["ms"]) for row in mine))
-        two.add(*((row["ms"], row["m"], row["id"]) for row in theirs))
-        halves.append((mine, theirs))
+        add(files, first, second, low, high)
         job_conf(state_backend=backend, parallelism=parallelism)
-        keyed = key_by(timed(one.stream()).withWatermark("t", "1 hour"), "k")
-        other = key_by(timed(two.stream()).withWatermark("t", "1 hour"), "id")
-        both = keyed.connect(other, in_time_order=True)
-        run(both.process(Both(), output=OUT, uid="both"), tmp_path)
+        go_on(files, tmp_path)
     assert output(spark, tmp_path) == sorted(reference(first, second))
+
+
+def test_a_savepoint_of_a_query(spark, job_conf, tmp_path):
+    """A query over other files, with another backend and more subtasks, goes on from it."""
+    first, second = drawn(7, 30)
+    job_conf(state_backend="rocksdb", parallelism=2)
+    old = Files(spark, tmp_path / "one", FIRST), Files(spark, tmp_path / "two", SECOND)
+    add(old, first, second, 0, 75)
+    go_on(old, tmp_path, "old")
+    create_savepoint(spark, str(tmp_path / "old" / "checkpoint"), tmp_path / "savepoint")
+
+    job_conf(state_backend="lmdb", parallelism=3, checkpoint_restore=tmp_path / "savepoint")
+    new = Files(spark, tmp_path / "three", FIRST), Files(spark, tmp_path / "four", SECOND)
+    add(new, first, second, 75, 150)
+    go_on(new, tmp_path, "new")
+    found = output(spark, tmp_path, "old") + output(spark, tmp_path, "new")
+    assert sorted(found) == sorted(reference(first, second))
 
 
 def test_what_does_not_belong_together_is_refused(spark, job_conf):
