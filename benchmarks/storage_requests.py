@@ -29,6 +29,7 @@ from cases import Totals
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.declared import DeclaredOperator, first_layout
 from millpond.spark.driver.layout import write_layout
@@ -79,7 +80,7 @@ def plan_of(backend: str, config: mp.Config) -> OperatorPlan:
         uid="totals",
         function=Totals(),
         rows=RowCodec.of(SCHEMA),
-        output=RowCodec.of(SCHEMA),
+        output=OutputCodec.of(SCHEMA),
         key_positions=(0,),
         key_fields=(LongType(),),
         event_time=None,

@@ -37,6 +37,7 @@ from cases import Totals, VectorizedTotals
 from millpond.plugins import get_registry
 from millpond.runtime import KeyedOperator, SubtaskInfo, open_operator_backend
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.timing import BatchTime
@@ -128,7 +129,7 @@ class Case:
             uid="totals",
             function=FUNCTIONS[function](),
             rows=RowCodec.of(StructType(fields)),
-            output=RowCodec.of(StructType(outcome)),
+            output=OutputCodec.of(StructType(outcome)),
             key_positions=(0,),
             key_fields=(KEY_TYPES[kind],),
             event_time=None,
@@ -157,7 +158,7 @@ class Case:
         for owner, method, part in (
             (RowCodec, "decode", "decode"),
             (KeyedOperator, "process_all", "rows"),
-            (RowCodec, "pack", "encode"),
+            (OutputCodec, "pack", "encode"),
             (type(self.backends[0]), "flush", "flush"),
         ):
             self._time(owner, method, part)

@@ -2,6 +2,7 @@
 
 from millpond.plugins import get_registry
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.driver.plan import OperatorPlan
 
 
@@ -11,7 +12,7 @@ def plan_of(uid, function, schema, config, backend):
         uid=uid,
         function=function,
         rows=RowCodec.of(schema),
-        output=RowCodec.of(schema),
+        output=OutputCodec.of(schema),
         key_positions=(0,),
         key_fields=(schema[0].dataType,),
         event_time=None,

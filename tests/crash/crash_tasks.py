@@ -10,6 +10,7 @@ from crash_faults import damage
 from crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 from millpond.plugins import get_registry
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.backend_source import acquire_backend
 from millpond.spark.worker.committed_state import CommittedState
@@ -36,7 +37,7 @@ def plan_of(case):
         uid="totals",
         function=Nothing(),
         rows=RowCodec.of(SCHEMA),
-        output=RowCodec.of(SCHEMA),
+        output=OutputCodec.of(SCHEMA),
         key_positions=(0,),
         key_fields=(StringType(),),
         event_time=None,

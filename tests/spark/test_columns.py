@@ -11,6 +11,7 @@ from millpond import errors
 from millpond.spark import key_by
 from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.choosing import choose
 from millpond.spark.columns import quoted
 from pyspark.errors import PySparkException
@@ -354,8 +355,9 @@ def test_moments_in_sessions_of_any_zone(spark, zone):
         codec = RowCodec.of(df.schema)
         found = list(codec.rows(codec.decode(codec.encoded(df).toPandas())))
         assert [(micros(row.t), row.wall) for row in found] == pairs
-        packed = spark.createDataFrame(codec.pack(found, "op"), codec.output_schema())
-        back = codec.restored(packed).select(F.unix_micros("t"), F.col("wall").cast("string"))
+        out = OutputCodec.of(df.schema)
+        packed = spark.createDataFrame(out.pack(found, "op"), out.schema())
+        back = out.restored(packed).select(F.unix_micros("t"), F.col("wall").cast("string"))
         expected = [(number, spark_s_text(clock)) for number, clock in pairs]
         assert list(map(tuple, back.collect())) == expected
     finally:

@@ -5,8 +5,10 @@ import time
 from zoneinfo import ZoneInfo
 
 import pytest
+from arriving import arriving
 from millpond import errors
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -21,7 +23,8 @@ WALLS = [
     dt.datetime(2024, 11, 3, 1, 30),  # it has this one twice
     dt.datetime(2024, 11, 3, 1, 30, fold=1),
 ]
-CODEC = RowCodec.of(StructType().add("t", TimestampType()).add("wall", TimestampNTZType()))
+SCHEMA = StructType().add("t", TimestampType()).add("wall", TimestampNTZType())
+CODEC, ROWS = OutputCodec.of(SCHEMA), RowCodec.of(SCHEMA)
 
 
 @pytest.fixture(autouse=True, params=["UTC", "America/New_York"])
@@ -37,7 +40,7 @@ def zone(request, monkeypatch):
 def there_and_back(*rows):
     """The rows as they come in again from the columns that they were yielded into."""
     frame = CODEC.pack(rows, "op")
-    return list(CODEC.rows(CODEC.decode(frame)))
+    return list(ROWS.rows(ROWS.decode(arriving(ROWS, frame))))
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -65,7 +68,7 @@ def test_a_wall_clock_stays_as_it_was_read(wall):
 
 def test_moments_within_arrays_are_moments():
     """At any depth."""
-    codec = RowCodec.of(StructType().add("ts", ArrayType(TimestampType())))
+    codec = OutputCodec.of(StructType().add("ts", ArrayType(TimestampType())))
     forms = [(MOMENTS,), ([m.astimezone(NEW_YORK) for m in MOMENTS],)]
     packed = [codec.pack([row], "op")["c0"][0] for row in forms]
     assert packed[0] == packed[1]

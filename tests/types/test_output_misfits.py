@@ -8,7 +8,7 @@ from decimal import Decimal
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from pyspark.sql import types as st
 from spark_type_language import HAS_TIME
 
@@ -93,7 +93,7 @@ def refused(declared, value, *, nullable=True):
     schema = st.StructType().add("id", st.IntegerType()).add("the column", declared, nullable)
     rows = [(1, value)] if not nullable else [(0, None), (1, value), (2, None)]
     with pytest.raises(errors.OutputTypeError) as caught:
-        RowCodec.of(schema).pack(rows, "op")
+        OutputCodec.of(schema).pack(rows, "op")
     return caught.value
 
 
@@ -129,5 +129,5 @@ def test_null_in_a_column_without_nulls_is_refused(kind):
 def test_what_just_fits_is_taken(declared, values):
     """The last values before those that are refused pass, alone and in parts."""
     for make, hold in FORMS.values():
-        codec = RowCodec.of(st.StructType().add("c", make(declared), False))
+        codec = OutputCodec.of(st.StructType().add("c", make(declared), False))
         assert len(codec.pack([(hold(value),) for value in values], "op")) == len(values)

@@ -89,7 +89,7 @@ def streaming_output(
     with shipping(plan, carried, subtask):
         result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
             subtask,
-            outputStructType=plan.returned.output_schema(),
+            outputStructType=plan.returned.schema(),
             stateStructType=POINTER_SCHEMA,
             outputMode=output_mode,
             timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
@@ -107,5 +107,5 @@ def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
     with shipping(plan, spread, partition):
-        result = spread.mapInPandas(partition, plan.returned.output_schema())
+        result = spread.mapInPandas(partition, plan.returned.schema())
     return plan.returned.restored(result)

@@ -42,7 +42,7 @@ Array = Any
 """An Arrow array."""
 
 Carried = tuple[Any, Any]
-"""A column of NumPy's, and the mask of its nulls; None where there are none."""
+"""A column of NumPy's, and the mask of its nulls; None where the column itself holds them."""
 
 _UTC, _NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
@@ -133,11 +133,8 @@ def carried_column(carrier: Carrier, array: Array) -> Carried | None:
         return None
     if carrier.filler is None:
         return ready.to_numpy(zero_copy_only=False), None
-    nulls = None
-    if ready.null_count:
-        nulls = ready.is_null().to_numpy(zero_copy_only=False)
-        ready = ready.fill_null(carrier.filler)
-    return ready.to_numpy(zero_copy_only=False), nulls
+    nulls = ready.is_null().to_numpy(zero_copy_only=False)
+    return ready.fill_null(carrier.filler).to_numpy(zero_copy_only=False), nulls
 
 
 def _booleans(_: Carrier, array: Array) -> Array | None:

@@ -1,10 +1,9 @@
-"""Rows in and out of pandas frames, column by column."""
+"""Rows in pandas frames on their way to functions, column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -12,15 +11,13 @@ import numpy as np
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
-from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
+from millpond.errors import UnsupportedColumnError
 from millpond.spark.carriers.arrow_columns import arrow_type_of_spark
 from millpond.spark.carriers.carrier import Carrier
 from millpond.spark.carriers.folds import Fold
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
-from millpond.spark.carriers.numeric import DoubleCarrier
-from millpond.spark.carriers.row_order import by_position
 from millpond.spark.columns import quoted, told_apart
 from millpond.types.rows import row_maker, row_type
 
@@ -39,28 +36,26 @@ def plain_name(index: int) -> str:
     return f"r{index}"
 
 
-def _mask_name(kind: str, index: int) -> str:
-    return f"{kind}{index}"
+def _mask_name(index: int) -> str:
+    return f"nulls{index}"
 
 
 @attrs.frozen
 class RowCodec:
-    """Carries rows of a schema between Spark and Python.
+    """Carries rows of a schema from Spark to Python.
 
     The carrier frame has a column ``c<i>`` for each column, and mask columns: bit *i* of
-    ``nulls`` says that column *i* is null where its carrier cannot, bit *i* of ``nans`` (output
-    only) that it is NaN, which pandas would take for null. Of a wide row's columns many are in
-    arrays instead.
+    ``nulls`` says that column *i* is null where its carrier cannot. Of a wide row's columns many
+    are in arrays instead.
 
     Attributes:
-        names, carriers, nullable, arrow_types: of the columns.
+        names, carriers, arrow_types: of the columns.
         width: how many of them are the rows'; what stands behind them are keys and the like.
         folds: columns that come in arrays, for each type one.
     """
 
     names: tuple[str, ...]
     carriers: tuple[Carrier, ...]
-    nullable: tuple[bool, ...]
     width: int
     arrow_types: tuple[Any, ...] = ()
     folds: tuple[Fold, ...] = ()
@@ -75,9 +70,8 @@ class RowCodec:
         fields = [*schema.fields, *beyond]
         carriers = tuple(carrier_for(field.name, field.dataType) for field in fields)
         names = tuple(field.name for field in fields)
-        nullable = tuple(field.nullable for field in fields)
         arrow_types = tuple(arrow_type_of_spark(field.dataType) for field in fields)
-        return cls(names, carriers, nullable, len(schema), arrow_types)
+        return cls(names, carriers, len(schema), arrow_types)
 
     # ---------------------------------------------------------------- in the JVM
 
@@ -126,7 +120,7 @@ class RowCodec:
     def _null_masks(self, positions: Sequence[int], names: Sequence[str]) -> list[str]:
         words = ((first, set(positions) & set(indices)) for first, indices in self._words())
         return [
-            f"{self._null_mask(first, sorted(indices), names)} AS {_mask_name('nulls', first)}"
+            f"{self._null_mask(first, sorted(indices), names)} AS {_mask_name(first)}"
             for first, indices in words
             if indices
         ]
@@ -155,7 +149,7 @@ class RowCodec:
 
     def fillers(self) -> dict[str, str]:
         """What the carrier columns hold, in SQL, in a row that does not come from the user."""
-        masks = {_mask_name("nulls", first): "0L" for first, _ in self._words()}
+        masks = {_mask_name(first): "0L" for first, _ in self._words()}
         return masks | {
             _carried_name(index): carrier.nothing for index, carrier in enumerate(self.carriers)
         }
@@ -168,51 +162,10 @@ class RowCodec:
         names = list(map(plain_name, range(len(self.names))))
         known = {_carried_name(at): self.carriers[at].filled(names[at]) for at in positions}
         masks = {
-            _mask_name("nulls", first): self._null_mask(first, set(positions) & set(indices), names)
+            _mask_name(first): self._null_mask(first, set(positions) & set(indices), names)
             for first, indices in self._words()
         }
         return self.fillers() | known | masks
-
-    def output_schema(self) -> StructType:
-        """The schema of the carrier frames that the worker returns."""
-        fields = [
-            StructField(_carried_name(index), carrier.carried)
-            for index, carrier in enumerate(self.carriers)
-        ]
-        for kind in ("nulls", "nans"):
-            fields += [
-                StructField(_mask_name(kind, first), LongType()) for first, _ in self._words()
-            ]
-        return StructType(fields)
-
-    def restored(self, df: DataFrame) -> DataFrame:
-        """The user's columns out of a frame of :meth:`output_schema`."""
-        nested = {_carried_name(index): carrier for index, carrier in self._nested()}
-        if nested:
-            # Apart from what comes after, which would parse once more for each part.
-            parsed = {name: F.expr(carrier.parsed(name)) for name, carrier in nested.items()}
-            df = df.withColumns(parsed)
-        columns = range(len(self.carriers))
-        names = map(_carried_name, columns) if nested else map(quoted, self.names)
-        df = df.selectExpr(
-            *(f"{self._restored(at)} AS {name}" for at, name in zip(columns, names, strict=True))
-        )
-        if not nested:
-            return df
-        by_name = {name: carrier.by_name(F.col(name)) for name, carrier in nested.items()}
-        return df.withColumns(by_name).toDF(*self.names)
-
-    def _restored(self, index: int) -> str:
-        column, carrier = _carried_name(index), self.carriers[index]
-        first, bit = index - index % _BITS, f"{1 << index % _BITS}L"
-        cases = []
-        if isinstance(carrier, DoubleCarrier):
-            cases.append(f"({_mask_name('nans', first)} & {bit}) != 0 THEN CAST('NaN' AS DOUBLE)")
-        if carrier.filler is not None:
-            # Not if(...): to look a function up takes Spark a third of the whole.
-            cases.append(f"({_mask_name('nulls', first)} & {bit}) = 0 THEN {column}")
-            column = f"CASE WHEN {' WHEN '.join(cases)} END"
-        return carrier.restore(column)
 
     # ---------------------------------------------------------------- in the worker
 
@@ -243,7 +196,7 @@ class RowCodec:
     @staticmethod
     def _nulls(frame: pd.DataFrame, index: int) -> Any:
         """Where a column is null that has a bit for it; None where it nowhere is."""
-        mask = frame[_mask_name("nulls", index - index % _BITS)].to_numpy()
+        mask = frame[_mask_name(index - index % _BITS)].to_numpy()
         return (mask & (1 << index % _BITS)) != 0 if mask.any() else None
 
     def carried_values(self, frame: pd.DataFrame, index: int) -> tuple[Any, Any]:
@@ -255,82 +208,6 @@ class RowCodec:
         """Decoded columns as rows."""
         make = row_maker(row_type(self.names[: self.width]))
         return map(make, zip(*columns[: self.width], strict=True))
-
-    def pack(self, rows: Sequence[Any], operator_uid: str) -> pd.DataFrame:
-        """Rows that a function yielded as a carrier frame.
-
-        Raises:
-            OutputTypeError: a row has another number of values or other names than the columns,
-                or a value does not fit.
-        """
-        width = len(self.carriers)
-        rows = by_position(rows, self.names, operator_uid)
-        frame = self.blank_masks(len(rows))
-        for index in range(width):
-            # Column by column: zip(*rows) would make an iterator a row (0.03 µs a row instead of
-            # 0.08 for two columns).
-            values = list(map(itemgetter(index), rows))
-            packed, missing = self.packed_column(index, values, rows, operator_uid)
-            self.put(frame, index, packed, missing or None)
-        return pd.DataFrame(frame)
-
-    def check(self, row: Any, operator_uid: str) -> None:
-        """Raise OutputTypeError where ``pack`` would, for a single row."""
-        (values,) = rows = by_position([row], self.names, operator_uid)
-        for index, value in enumerate(values):
-            self._pack_each(index, (value,), rows, operator_uid)
-
-    def blank_masks(self, count: int) -> dict[str, Any]:
-        """A carrier frame of so many rows, by column: no columns yet, nothing null."""
-        blank: dict[str, Any] = dict.fromkeys(self.carried_names(range(len(self.carriers))))
-        for kind in ("nulls", "nans"):
-            for first, _ in self._words():
-                blank[_mask_name(kind, first)] = np.zeros(count, np.int64)
-        return blank
-
-    def put(self, frame: dict[str, Any], index: int, packed: Any, missing: Any) -> None:
-        """Put a packed column into a frame; ``missing`` is where it is null, by mask or place."""
-        first, bit = index - index % _BITS, 1 << index % _BITS
-        if missing is not None:
-            frame[_mask_name("nulls", first)][missing] |= bit
-        if isinstance(self.carriers[index], DoubleCarrier):
-            nan = np.isnan(packed)
-            if nan.any():
-                frame[_mask_name("nans", first)][nan] |= bit
-                packed = np.where(nan, 0.0, packed)
-        frame[_carried_name(index)] = packed
-
-    def packed_column(
-        self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
-    ) -> tuple[Any, list[int]]:
-        """A carrier column, and where it is null (empty if the carrier holds nulls itself)."""
-        carrier = self.carriers[index]
-        plain = carrier.fits(values)
-        packed = list(values) if plain else self._pack_each(index, values, rows, operator_uid)
-        if carrier.filler is None:
-            column = np.empty(len(packed), dtype=object)
-            column[:] = packed
-            return column, []
-        missing = [] if plain else [at for at, value in enumerate(packed) if value is None]
-        for position in missing:
-            packed[position] = carrier.filler
-        return np.array(packed, dtype=_DTYPES[type(carrier.filler)]), missing
-
-    def _pack_each(
-        self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
-    ) -> list[Any]:
-        carrier, nullable = self.carriers[index], self.nullable[index]
-        pack = carrier.pack
-        packed: list[Any] = []
-        for value in values:
-            try:
-                packed.append(None if value is None and nullable else pack(value))
-            except (TypeError, ValueError, OverflowError) as error:
-                name, expected, row = self.names[index], carrier.python_name, rows[len(packed)]
-                raise OutputTypeError(
-                    operator_uid, name, expected, brief(value), str(error), brief(tuple(row))
-                ) from None
-        return packed
 
 
 def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> list[Any]:
@@ -345,9 +222,6 @@ def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> lis
     for position in missing:
         values[position] = None
     return values
-
-
-_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 def nulls_first(value: Any) -> tuple[int, Any]:

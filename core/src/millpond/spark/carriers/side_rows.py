@@ -8,18 +8,18 @@ from typing import Any, Self
 import attrs
 import numpy as np
 import pandas as pd
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from millpond.errors import ConfigError, OutputTypeError
 from millpond.runtime.named_rows import is_value
 from millpond.runtime.side_outputs import OutputTag, divided, is_side_row
-from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.schemas import output_schema
 
 __all__ = ["SideRows", "packed_main"]
 
 
-def packed_main(main: RowCodec, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
+def packed_main(main: OutputCodec, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
     """Rows as a carrier frame, where nobody takes side outputs.
 
     No row of a side output fits the columns, so they are only looked for where one does not fit.
@@ -44,8 +44,8 @@ class SideRows:
         single: of each, whether its rows have a single column.
     """
 
-    main: RowCodec
-    joint: RowCodec
+    main: OutputCodec
+    joint: OutputCodec
     tags: tuple[str, ...]
     single: tuple[bool, ...]
 
@@ -70,9 +70,9 @@ class SideRows:
         schemas = [rows if tag.type_info is None else output_schema(tag.type_info) for tag in tags]
         nullable = [StructField(field.name, field.dataType) for field in output]
         beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
-        joint = RowCodec.of(StructType(nullable + beside))
+        joint = OutputCodec.of(StructType(nullable + beside))
         single = tuple(len(schema) == 1 for schema in schemas)
-        return cls(RowCodec.of(output), joint, names, single)
+        return cls(OutputCodec.of(output), joint, names, single)
 
     def packed(self, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
         """What a function has yielded as carrier frames: main output, side outputs.
@@ -88,14 +88,10 @@ class SideRows:
         return [*frames, self.joint.pack(wide, operator_uid)] if wide else frames
 
     def _widened(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame of the main output with the further columns of the joint one."""
-        missing: dict[str, Any] = {}
-        for field in self.joint.output_schema():
-            if field.name not in frame.columns:
-                text = isinstance(field.dataType, StringType)
-                kind = object if text else np.int64
-                missing[field.name] = np.full(len(frame), None if text else 0, kind)
-        return frame.assign(**missing)
+        """A frame of the main output as one of the joint, whose further columns are null."""
+        nothing = np.full(len(frame), None, object)
+        columns = [frame[name].array for name in frame.columns]
+        return self.joint.frame([*columns, *(nothing for _ in self.tags)])
 
     def _wide(self, tag: OutputTag, row: Any) -> tuple[Any, ...]:
         """A row of a side output as one of the joint."""

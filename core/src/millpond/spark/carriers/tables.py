@@ -13,6 +13,7 @@ from millpond.arguments import nearest
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
 from millpond.spark.carriers.arrow_columns import arrow_array, carried_column
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.types.listed import listed
 
 __all__ = ["batch_of", "carried_array", "packed_table"]
@@ -39,27 +40,27 @@ def carried_array(codec: RowCodec, frame: pd.DataFrame, index: int) -> Any:
         raise UnsupportedColumnError(codec.names[index], str(kind), reason) from error
 
 
-def packed_table(codec: RowCodec, table: pa.Table, operator_uid: str) -> pd.DataFrame:
+def packed_table(codec: OutputCodec, table: pa.Table, operator_uid: str) -> pd.DataFrame:
     """A table that a function returned as a carrier frame.
 
     Raises:
         OutputTypeError: it has other columns than the output, or a value does not fit.
     """
-    frame = codec.blank_masks(table.num_rows)
+    columns = []
     for index, position in enumerate(_positions(codec, table, operator_uid)):
         array = _joined(table.column(position))
         quick = carried_column(codec.carriers[index], array)
         if quick is None or (array.null_count and not codec.nullable[index]):
             values = _listed(codec, index, array, operator_uid)
             rows = list(zip(values, strict=True))
-            packed, missing = codec.packed_column(index, values, rows, operator_uid)
-            codec.put(frame, index, packed, missing or None)
+            columns.append(codec.column(index, values, rows, operator_uid))
         else:
-            codec.put(frame, index, *quick)
-    return pd.DataFrame(frame, copy=False)
+            values, nulls = quick
+            columns.append(values if nulls is None else codec.masked(index, values, nulls))
+    return codec.frame(columns)
 
 
-def _positions(codec: RowCodec, table: pa.Table, operator_uid: str) -> Iterable[int]:
+def _positions(codec: OutputCodec, table: pa.Table, operator_uid: str) -> Iterable[int]:
     """Where each output column stands in a table: by name, whatever their order."""
     names, found = codec.names, table.column_names
     if tuple(found) == names:
@@ -88,7 +89,7 @@ def _joined(column: Any) -> Any:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _listed(codec: RowCodec, index: int, array: Any, operator_uid: str) -> list[Any]:
+def _listed(codec: OutputCodec, index: int, array: Any, operator_uid: str) -> list[Any]:
     """The values of a column that has no quick way; maps, which Arrow has as pairs, as dicts."""
     name, expected = codec.names[index], codec.carriers[index].python_name
     try:

@@ -34,6 +34,7 @@ from millpond.runtime.side_outputs import is_side_row
 from millpond.runtime.user_code import Place
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.carriers.side_rows import SideRows, packed_main
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
@@ -79,7 +80,7 @@ class OperatorPlan:
     uid: str
     function: OperatorFunction
     rows: RowCodec
-    output: RowCodec
+    output: OutputCodec
     key_positions: tuple[int, ...]
     key_fields: tuple[DataType, ...]
     event_time: int | None
@@ -117,7 +118,7 @@ class OperatorPlan:
         return isinstance(self.function, CheckpointListener)
 
     @property
-    def returned(self) -> RowCodec:
+    def returned(self) -> OutputCodec:
         """The codec of the columns that the operator gives."""
         return self.output if self.sides is None else self.sides.joint
 

@@ -29,6 +29,7 @@ from millpond.runtime.windows import WindowOperator
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, time_choice
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan
@@ -97,7 +98,7 @@ class ProcessCall:
         plan = OperatorPlan(
             uid=self.uid,
             function=self.function,
-            output=RowCodec.of(output_schema(self.output)),
+            output=OutputCodec.of(output_schema(self.output)),
             key_positions=key_positions,
             key_fields=tuple(key.field.dataType for key in self.keys),
             order_by=order_by,
