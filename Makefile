@@ -18,7 +18,7 @@ demo: setup ## the main job on every installed backend, checked against Spark SQ
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
 test: setup browser ## all tests but the long ones
-	$(PYTEST) -m "not soak"
+	$(PYTEST)
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
 	$(PYTEST) -q -m "not soak and not slow and not spark"

@@ -125,7 +125,7 @@ def test_rows_that_nobody_takes():
     for schema, row in ((MAIN, ("a", 1)), (one, "a"), (StructType([*MAIN, *one]), ("a", 1, "b"))):
         codec = SideRows.of(schema, (), MAIN).main
         (frame,) = packed_main(codec, [row, (ODD, 3), row], "op")
-        assert list(frame["c0"]) == ["a", "a"]
+        assert list(frame.iloc[:, 0]) == ["a", "a"]
         assert packed_main(codec, [(ODD, 3)], "op") == []
         with pytest.raises(errors.OutputTypeError, match=r"operator|Operator"):
             packed_main(codec, [row, (7, 3)], "op")

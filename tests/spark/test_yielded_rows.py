@@ -6,6 +6,7 @@ import attrs
 import millpond as mp
 import numpy as np
 import pytest
+from arriving import arriving
 from failing import mark
 from millpond import errors, windows
 from millpond.runtime.keyed_operator import WATCHED
@@ -87,7 +88,7 @@ def failure_of(function, rows, *, batch=False):
     """What a task says that runs a function over rows."""
     plan = plan_of("totals", function, ROWS, mp.Config({}), "heap")
     plan = attrs.evolve(plan, made_at=MADE, batch=batch, max_parallelism=1)
-    frame = plan.rows.pack(rows, "input")
+    frame = arriving(plan.rows, plan.output.pack(rows, "input"))
     frame[GROUP_COLUMN] = np.zeros(len(frame), dtype=np.int32)
     with pytest.raises(errors.UserFunctionError) as caught:
         list(run_partition(plan, [frame]))

@@ -4,7 +4,8 @@ pandas loses values: a null makes a bigint column float64, null and NaN become o
 become nanoseconds. So the JVM encodes each column in a form that pandas carries as it is: whole
 numbers (microseconds, days, months) and doubles filled where null, with the nulls in a bit
 mask beside them; text, bytes and decimals as objects; nested values as JSON. The worker
-decodes column-wise, and results go back the same way.
+decodes column-wise. Results go back in the same form, but for nulls, which pandas' masked arrays
+hold: where the form is that of the declared type, the JVM takes the columns as they are.
 
 What the JVM does is written as SQL: a Column costs a call of the JVM for each of its parts, which
 took 12 s for a thousand columns. Carriers see plain names of columns only, none of a user's.
