@@ -97,11 +97,13 @@ TARGETS = {
         call(writer, "rename_operator"), {"uid": lambda: "job", "new_uid": lambda: "new"},
     ),
     "SavepointWriter.remove_state": (
-        call(writer, "remove_state"), {"uid": lambda: "job", "name": lambda: "total"},
+        call(writer, "remove_state"),
+        {"uid": lambda: "job", "name": lambda: "total", "scope": lambda: "keyed"},
     ),
     "SavepointWriter.rename_state": (
         call(writer, "rename_state"),
-        {"uid": lambda: "job", "name": lambda: "total", "new_name": lambda: "sum"},
+        {"uid": lambda: "job", "name": lambda: "total", "new_name": lambda: "sum",
+         "scope": lambda: "keyed"},
     ),
     "SavepointWriter.write": (call(writer, "write"), {"path": lambda: fresh("written")}),
     "assign_to_key_group": (

@@ -174,6 +174,34 @@ def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_
         spark.read.format("millpond").option("stat", "count").load(folder)
 
 
+def test_the_scope_of_a_name_that_stands_for_two_states(spark, tmp_path):
+    """The data source reads the one that is named, and refuses the name alone."""
+
+    class Noting(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+        def initialize_state(self, context):
+            store = context.operator_state_store
+            store.get_list_state(mp.ListStateDescriptor("seen", int)).add(1)
+            store.get_broadcast_state(mp.MapStateDescriptor("seen", str, int)).put("a", 2)
+
+        def process_element(self, row, context):
+            """Nothing."""
+
+        def snapshot_state(self, context):
+            """All is there already."""
+
+    with mp.testing.KeyedOperatorHarness(Noting(), key="k") as harness:
+        harness.savepoint(tmp_path / "saved")
+    reader = spark.read.format("millpond").option("state", "seen")
+    with pytest.raises(AnalysisException, match="in scope broadcast, list"):
+        reader.load(str(tmp_path / "saved"))
+    with pytest.raises(AnalysisException, match="expected one of keyed, list, broadcast"):
+        reader.option("scope", "union").load(str(tmp_path / "saved"))
+    for scope, row in (("list", (0, 1)), ("broadcast", (0, "a", 2))):
+        assert list(
+            map(tuple, reader.option("scope", scope).load(str(tmp_path / "saved")).collect())
+        ) == [row]
+
+
 def test_a_savepoint_that_is_not_there_stops_the_query(spark, job_conf, files, tmp_path):
     """The error of the query names the savepoint; with a right one the query starts."""
     job_conf(state_backend="heap", checkpoint_restore=tmp_path / "nowhere")

@@ -82,8 +82,6 @@ def test_names_modes_and_types_are_checked(storage):
         assert backend.get_list_state(mp.ListStateDescriptor("items", int)) is first
         with pytest.raises(errors.StateConflictError):
             backend.get_union_list_state(ITEMS)
-        with pytest.raises(errors.StateConflictError):
-            backend.get_broadcast_state(mp.MapStateDescriptor("items", str, int))
         backend.get_broadcast_state(RULES)
         assert backend.get_registered_state_names() == {"items"}
         assert backend.get_registered_broadcast_state_names() == {"rules"}

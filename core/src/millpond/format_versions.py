@@ -52,11 +52,15 @@ class Format:
 SNAPSHOT_HANDLE = Format("snapshot handle", 2)
 """2: a store's own files may keep a list in pieces."""
 
-OPERATOR_STATE_HANDLE = Format("operator state handle", 1)
+OPERATOR_STATE_HANDLE = Format("operator state handle", 2)
+"""2: a list and a broadcast state may have one name."""
+
 SNAPSHOT_FILE = Format("snapshot file", 2)
 """2: a row of a list state may append to what there is."""
 
-SAVEPOINT = Format("savepoint", 1)
+SAVEPOINT = Format("savepoint", 2)
+"""2: a list and a broadcast state may have one name."""
+
 LAYOUT = Format("layout", 1)
 POINTER = Format("pointer", 1)
 LOCAL_COPY = Format("local copy", 2)

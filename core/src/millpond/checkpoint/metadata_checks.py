@@ -35,8 +35,9 @@ def check_states(metas: Sequence[StateMeta]) -> None:
 
 
 def check_operator_states(metas: Sequence[OperatorStateMeta]) -> None:
-    """The same for operator states, of which broadcast states are maps."""
-    _check_names([meta.name for meta in metas])
+    """The same for operator states: broadcast states are maps, and have names apart from lists."""
+    for scope in ("list", "broadcast"):
+        _check_names([meta.name for meta in metas if meta.scope == scope])
     for meta in metas:
         if (meta.mode is Mode.BROADCAST) != (meta.map_key is not None):
             raise ValueError(

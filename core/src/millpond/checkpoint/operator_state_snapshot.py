@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import attrs
 
 from millpond.arguments import check_type, check_within, checked
-from millpond.backend.operator_state import FrozenState, Mode, RestoredState
+from millpond.backend.operator_state import FrozenState, Mode, RestoredState, StateId
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
 from millpond.checkpoint.output_stream import CheckpointOutputStream, CheckpointStreamFactory
@@ -91,20 +91,20 @@ def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
 
 def read_operator_state(
     handles: Iterable[OperatorStateHandle | None],
-) -> dict[str, RestoredState]:
+) -> dict[StateId, RestoredState]:
     """The states of some handles, the parts of each joined in the given order.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing or foreign.
         RestoreError: one state has two modes or types.
     """
-    found: dict[str, RestoredState] = {}
+    found: dict[StateId, RestoredState] = {}
     for handle in handles:
         if handle is None:
             continue
         partitions = _partitions(handle)
         for stored in handle.states:
-            known = found.setdefault(stored.meta.name, FrozenState(stored.meta, ()))
+            known = found.setdefault(stored.meta.id, FrozenState(stored.meta, ()))
             if known.meta != stored.meta:
                 cause = f"state {stored.meta.name!r} has two types or modes in its snapshots"
                 raise RestoreError("operator state", (cause,))
@@ -112,7 +112,7 @@ def read_operator_state(
                 continue
             parts = tuple(partitions[number] for number in stored.partitions)
             joined = (*known.partitions, *parts)
-            found[stored.meta.name] = FrozenState(stored.meta, joined)
+            found[stored.meta.id] = FrozenState(stored.meta, joined)
     return found
 
 
@@ -154,8 +154,8 @@ def redistribute_operator_state(
     given = [handle for handle in handles_by_subtask if handle is not None]
     chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
     first = 0
-    for name in sorted({state.meta.name for handle in given for state in handle.states}):
-        parts = [(at, _state(handle, name)) for at, handle in enumerate(handles_by_subtask)]
+    for known in sorted({state.meta.id for handle in given for state in handle.states}):
+        parts = [(at, _state(handle, known)) for at, handle in enumerate(handles_by_subtask)]
         stored = [(at, state) for at, state in parts if state is not None]
         kept = len(handles_by_subtask) == new_parallelism
         shares, first = _shares(stored, new_parallelism, first, kept=kept)
@@ -192,9 +192,9 @@ def _shares(
     return _split(stored, parallelism, first)
 
 
-def _state(handle: OperatorStateHandle | None, name: str) -> StoredOperatorState | None:
+def _state(handle: OperatorStateHandle | None, known: StateId) -> StoredOperatorState | None:
     states = handle.states if handle is not None else ()
-    return next((state for state in states if state.meta.name == name), None)
+    return next((state for state in states if state.meta.id == known), None)
 
 
 def _split(

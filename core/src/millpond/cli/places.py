@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import get_args
 
 import click
 
@@ -24,6 +25,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
 )
 from millpond.cli.plugins import located, tool_limits, tool_registry
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
+from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "new_place",
     "place_text",
     "query_checkpoint",
+    "scope_option",
     "snapshots_option",
     "source",
     "stored_operators",
@@ -53,6 +56,12 @@ snapshots_option = click.option(
     required=True,
     metavar="DIRECTORY",
     help="What spark.millpond.checkpoint.dir names.",
+)
+
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(get_args(Scope)),
+    help="Which state, where several have the name; list is operator state.",
 )
 
 

@@ -19,6 +19,7 @@ from millpond.cli.places import (
     new_place,
     place_text,
     query_checkpoint,
+    scope_option,
     snapshots_option,
     source,
     stored_operators,
@@ -29,6 +30,7 @@ from millpond.cli.spark import local_session, spark_words
 from millpond.errors import PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.runtime.savepoint_writer import SavepointWriter
+from millpond.state.names import Scope
 
 __all__ = ["savepoint"]
 
@@ -176,12 +178,21 @@ def rename_operator(path: str, uid: str, new_uid: str, target: str, *, as_json: 
 @click.argument("name")
 @click.argument("target", type=place_text)
 @_operator_option
+@scope_option
 @as_json_option
-def remove_state(path: str, name: str, target: str, operator: str | None, *, as_json: bool) -> None:
+def remove_state(
+    path: str,
+    name: str,
+    target: str,
+    operator: str | None,
+    scope: Scope | None,
+    *,
+    as_json: bool,
+) -> None:
     """Write a savepoint to TARGET, a new directory, without the state NAME of an operator."""
 
     def edit(writer: SavepointWriter) -> object:
-        return writer.remove_state(_only(writer, operator, path), name)
+        return writer.remove_state(_only(writer, operator, path), name, scope)
 
     _rewrite(path, target, edit, as_json=as_json)
 
@@ -192,14 +203,22 @@ def remove_state(path: str, name: str, target: str, operator: str | None, *, as_
 @click.argument("new_name")
 @click.argument("target", type=place_text)
 @_operator_option
+@scope_option
 @as_json_option
 def rename_state(
-    path: str, name: str, new_name: str, target: str, operator: str | None, *, as_json: bool
+    path: str,
+    name: str,
+    new_name: str,
+    target: str,
+    operator: str | None,
+    scope: Scope | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
 
     def edit(writer: SavepointWriter) -> object:
-        return writer.rename_state(_only(writer, operator, path), name, new_name)
+        return writer.rename_state(_only(writer, operator, path), name, new_name, scope)
 
     _rewrite(path, target, edit, as_json=as_json)
 

@@ -16,7 +16,7 @@ from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_j
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
-from millpond.cli.places import about, new_place, place_text, stored_operators
+from millpond.cli.places import about, new_place, place_text, scope_option, stored_operators
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, tell
@@ -25,6 +25,7 @@ from millpond.errors import JobError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime import KeyedFunction
 from millpond.runtime.dry_run_check import Finding, check_function
+from millpond.state.names import Scope
 
 __all__ = ["state"]
 
@@ -93,7 +94,7 @@ def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, A
             "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
         }
     for own in operator.operator_metas():
-        rows = operator.table(own.name).num_rows if count else 0
+        rows = operator.table(own.name, scope=own.scope).num_rows if count else 0
         yield {
             **common,
             "state": own.name,
@@ -143,7 +144,7 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
     place = f"state {name!r}: key"
     key = key_value(text, codec.schema.field("key").type, place)
     group = stored_as(place, str(stored.key), repr(text), lambda: codec.group_of(key))
-    table = stored.table(name, KeyGroupRange(group, group))
+    table = stored.table(name, KeyGroupRange(group, group), scope="keyed")
     for row in table.to_pylist():
         if row["key"] == key:
             yield row
@@ -152,13 +153,19 @@ def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[
 @state.command()
 @_source
 @click.argument("name")
+@scope_option
 @click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="So many rows at most.")
 def dump(
-    path: str, name: str, operator: str | None, checkpoint_id: int | None, limit: int | None
+    path: str,
+    name: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    scope: Scope | None,
+    limit: int | None,
 ) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
     with about(path), working("reading"):
-        table = _picked(path, operator, checkpoint_id).table(name).slice(0, limit)
+        table = _picked(path, operator, checkpoint_id).table(name, scope=scope).slice(0, limit)
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
             emit(dumps(row))
@@ -168,15 +175,21 @@ def dump(
 @_source
 @click.argument("name")
 @click.argument("target", type=click.Path(path_type=Path))
+@scope_option
 def export(
-    path: str, name: str, target: Path, operator: str | None, checkpoint_id: int | None
+    path: str,
+    name: str,
+    target: Path,
+    operator: str | None,
+    checkpoint_id: int | None,
+    scope: Scope | None,
 ) -> None:
     """Write the state NAME to TARGET, a .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
         reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
     with about(path), working("exporting"):
-        table: pa.Table = _picked(path, operator, checkpoint_id).table(name)
+        table: pa.Table = _picked(path, operator, checkpoint_id).table(name, scope=scope)
         write_file(table, target)
     tell(f"{table.num_rows:,} rows written to {target}")
 

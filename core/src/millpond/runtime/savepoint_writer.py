@@ -42,6 +42,7 @@ from millpond.runtime.frames import each_row
 from millpond.runtime.named_rows import selector
 from millpond.runtime.public_functions import Place
 from millpond.state import StateDescriptor
+from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import DeclaredKeyType
 
@@ -199,26 +200,34 @@ class SavepointWriter:
     """Flink's name of ``rename_operator``."""
 
     @checked
-    def remove_state(self, uid: str, name: str) -> Self:
+    def remove_state(self, uid: str, name: str, scope: Scope | None = None) -> Self:
         """Leave a state out: keyed, operator or broadcast state, or the timers of a time domain.
+
+        Args:
+            uid: the operator's.
+            name: the state's.
+            scope: says which, where several have the name: ``keyed``, ``list`` (operator state) or
+                ``broadcast``.
 
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator comes from rows.
+            ArgumentValueError: the operator comes from rows, or several of its states have the
+                name, and no scope says which.
         """
-        self._operators[uid] = self._kept(uid).without_state(name)
+        self._operators[uid] = self._kept(uid).without_state(name, scope)
         return self
 
     @checked
-    def rename_state(self, uid: str, name: str, new_name: str) -> Self:
-        """Give a state another name.
+    def rename_state(self, uid: str, name: str, new_name: str, scope: Scope | None = None) -> Self:
+        """Give a state another name; see ``remove_state`` for the arguments.
 
         Raises:
             NotInSavepointError: there is no such operator, or it has no such state.
-            ArgumentValueError: the operator comes from rows, or has a state of the new name.
+            ArgumentValueError: the operator comes from rows, has a state of the new name in the
+                same scope, or several of the old name, and no scope says which.
             StateNameError: one of the names is Millpond's own, or the new one cannot be a state's.
         """
-        self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name)
+        self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name, scope)
         return self
 
     @checked

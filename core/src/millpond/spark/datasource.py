@@ -9,7 +9,7 @@ to choose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast, get_args
 
 import attrs
 import pyarrow as pa
@@ -18,21 +18,26 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
+from millpond.state.names import Scope
 
 __all__ = ["MillpondDataSource"]
 
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
 _S3 = tuple(f"checkpoint.s3.{name.replace('_', '-')}" for name in attrs.fields_dict(S3Config))
-_OPTIONS = ("path", "state", "operator", "batchId", "snapshots", *_RULES, *_S3)
+_OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULES, *_S3)
 
 
 class MillpondDataSource(DataSource):
     """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
+
+    ``scope`` says which state is meant where several have the name: ``keyed``, ``list`` (operator
+    state) or ``broadcast``.
 
     ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…`` are
     options too, for Spark plans the reading in a process that has no session's configuration.
@@ -68,25 +73,29 @@ class MillpondDataSource(DataSource):
         mine = [each for each in found if query is None or each.operator.query == query]
         return pick_operator(mine, options.get("operator"), path)
 
-    def _state(self, operator: StoredOperator) -> str:
-        state = next((v for k, v in self.options.items() if k.lower() == "state"), None)
-        if state is None:
+    def _state(self, operator: StoredOperator) -> tuple[str, Scope | None]:
+        options = {name.lower(): value for name, value in self.options.items()}
+        if "state" not in options:
             names = ", ".join(operator.state_names())
             raise ConfigError("state", f"name one of: {names}", 'format("millpond")')
-        return state
+        scope = options.get("scope")
+        if scope not in (None, *get_args(Scope)):
+            reason = f"expected one of {', '.join(get_args(Scope))}, got {scope!r}"
+            raise ConfigError("scope", reason, 'format("millpond")')
+        return options["state"], cast("Scope | None", scope)
 
     @override
     def schema(self) -> StructType:
         """The columns of the state's table."""
         operator = self._operator()
-        schema: StructType = from_arrow_schema(operator.schema(self._state(operator)))
+        schema: StructType = from_arrow_schema(operator.schema(*self._state(operator)))
         return schema
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one partition for each stored part."""
         operator = self._operator()
-        return _Reader(operator, self._state(operator))
+        return _Reader(operator, *self._state(operator))
 
 
 class _Part(InputPartition):
@@ -94,13 +103,14 @@ class _Part(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, operator: StoredOperator, state: str) -> None:
+    def __init__(self, operator: StoredOperator, state: str, scope: Scope | None) -> None:
         self._operator = operator
         self._state = state
+        self._scope = scope
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
-        if self._state in {meta.name for meta in self._operator.operator_metas()}:
+        if isinstance(self._operator.find(self._state, self._scope), OperatorStateMeta):
             return [_Part(None)]
         return [_Part(at) for at in range(len(self._operator.parts))]
 
@@ -108,5 +118,5 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         whole = self._operator
         part = whole if partition.value is None else whole.part(partition.value)
-        table: pa.Table = part.table(self._state, exact=False)
+        table: pa.Table = part.table(self._state, scope=self._scope, exact=False)
         yield from table.to_batches()

@@ -1,13 +1,16 @@
-"""The names of states: what a store can have a family of."""
+"""The names of states: what a store can have a family of, and within what a name is unique."""
 
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
+from typing import Any, Literal
 
 from millpond.errors import StateNameError, brief
 
-__all__ = ["check_state_name", "misspelling"]
+__all__ = ["Scope", "check_state_name", "misspelling"]
+
+Scope = Literal["keyed", "list", "broadcast"]
+"""Within which a state's name is unique: keyed states, lists of the operator, broadcast states."""
 
 _MAX_NAME_BYTES = 255
 _RESERVED = {"default": "it is the name of the column family that every store already has"}

@@ -10,6 +10,7 @@ from millpond.backend.operator_state.frozen_state import (
     Mode,
     OperatorStateMeta,
     RestoredState,
+    StateId,
 )
 from millpond.backend.operator_state.kinds import BroadcastState
 from millpond.backend.operator_state.operator_state_backend import (
@@ -25,4 +26,5 @@ __all__ = [
     "OperatorStateMeta",
     "RestoredState",
     "SnapshotWriter",
+    "StateId",
 ]

@@ -6,9 +6,13 @@ import enum
 
 import attrs
 
+from millpond.state.names import Scope
 from millpond.types import SerializerSnapshot
 
-__all__ = ["FrozenState", "Mode", "OperatorStateMeta", "RestoredState"]
+__all__ = ["FrozenState", "Mode", "OperatorStateMeta", "RestoredState", "StateId"]
+
+StateId = tuple[str, Scope]
+"""An operator state's name and scope."""
 
 
 class Mode(enum.Enum):
@@ -27,6 +31,16 @@ class OperatorStateMeta:
     mode: Mode
     value: SerializerSnapshot
     map_key: SerializerSnapshot | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Lists, split or union, share their names; broadcast states have theirs apart."""
+        return "broadcast" if self.mode is Mode.BROADCAST else "list"
+
+    @property
+    def id(self) -> StateId:
+        """By what the state is told from the operator's others; sorts by name."""
+        return self.name, self.scope
 
 
 @attrs.frozen

@@ -14,6 +14,7 @@ from millpond.backend.operator_state.frozen_state import (
     Mode,
     OperatorStateMeta,
     RestoredState,
+    StateId,
 )
 from millpond.backend.operator_state.kinds import BroadcastState, OperatorListState
 from millpond.backend.snapshot_strategies import SnapshotResult
@@ -66,7 +67,7 @@ class OperatorStateBackend(Closeable):
 
     def __init__(
         self,
-        restored: Mapping[str, RestoredState],
+        restored: Mapping[StateId, RestoredState],
         write: SnapshotWriter,
         find: FindSerializer = no_serializer,
         *,
@@ -76,14 +77,14 @@ class OperatorStateBackend(Closeable):
         self._pickles = PicklePermission(allow_pickle, outside=bool(restored))
         self._restored = dict(restored)
         self._write = write
-        self._states: dict[str, tuple[OperatorStateMeta, Any]] = {}
+        self._states: dict[StateId, tuple[OperatorStateMeta, Any]] = {}
         self._closed = False
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The split list of a descriptor: a new parallelism divides its elements anew.
 
         Raises:
-            StateConflictError: the name is used in another mode.
+            StateConflictError: the name is that of a union list; a broadcast state may have it.
             StateMigrationError: stored elements have another type.
             ConfigError: the descriptor has a TTL or is queryable.
         """
@@ -94,7 +95,10 @@ class OperatorStateBackend(Closeable):
         return self._list(descriptor, Mode.UNION)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """The broadcast map of a descriptor; the job keeps it the same in every subtask."""
+        """The broadcast map of a descriptor; the job keeps it the same in every subtask.
+
+        A list may have the same name.
+        """
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
         resolved = descriptor.resolved(self._find).bound(self._pickles)
@@ -139,8 +143,8 @@ class OperatorStateBackend(Closeable):
     def _get(self, meta: OperatorStateMeta, serializer: TypeSerializer[Any], make: Any) -> Any:
         if self._closed:
             raise BackendClosedError("operator state")
-        known = self._states.get(meta.name)
-        restored = self._restored.get(meta.name)
+        known = self._states.get(meta.id)
+        restored = self._restored.get(meta.id)
         previous = known[0] if known else restored.meta if restored else meta
         if previous.mode is not meta.mode:
             raise StateConflictError(meta.name, previous.mode.value, meta.mode.value)
@@ -150,8 +154,8 @@ class OperatorStateBackend(Closeable):
                 raise StateConflictError(meta.name, str(previous.value), str(meta.value))
             return known[1]
         state = make(restored.partitions if restored else (), convert)
-        self._states[meta.name] = (meta, state)
-        self._restored.pop(meta.name, None)
+        self._states[meta.id] = (meta, state)
+        self._restored.pop(meta.id, None)
         return state
 
     def get_registered_state_names(self) -> frozenset[str]:
@@ -177,11 +181,11 @@ class OperatorStateBackend(Closeable):
         return self._write(checkpoint_id, storage, self.freeze())
 
     def freeze(self) -> list[FrozenState]:
-        """All states as they are now, sorted by name; later changes do not touch them."""
+        """All states as they are now, sorted by name and scope; later changes do not touch them."""
         if self._closed:
             raise BackendClosedError("operator state")
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
-        return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.name)
+        return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.id)
 
     @override
     def close(self) -> None:

@@ -116,7 +116,7 @@ class _Editor:
         self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
     ) -> None:
         self._meta, self._codec, self._edit = meta, codec, edit
-        self._natural = operator.schema(meta.name)
+        self._natural = operator.schema(meta.name, "keyed")
         self._place = f"state {meta.name!r}"
         self._check_call()
         self._key = key_value(edit.key, codec.schema.field("key").type, f"{self._place}: key")

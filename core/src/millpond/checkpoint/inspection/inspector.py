@@ -33,6 +33,7 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
+from millpond.state.names import Scope
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import public_uri
 from millpond.types import SerializerSnapshot
@@ -82,20 +83,45 @@ class StoredOperator:
 
     def operator_metas(self) -> list[OperatorStateMeta]:
         """What is known of each operator state."""
-        metas = {s.meta.name: s.meta for states in self.operator_states() for s in states}
-        return [metas[name] for name in sorted(metas)]
+        metas = {s.meta.id: s.meta for states in self.operator_states() for s in states}
+        return [metas[known] for known in sorted(metas)]
 
     def state_names(self) -> list[str]:
         """The names of all states, those of the operator last."""
         own = [meta.name for meta in self.operator_metas()]
         return [*(meta.name for meta in self.states), *own]
 
-    def schema(self, name: str) -> pa.Schema:
-        """The columns of a state's table; RestoreError where no state has that name."""
-        for meta in self.operator_metas():
-            if meta.name == name:
-                return OperatorTableCodec(meta, exact=False).schema
-        return self.codec(name).schema
+    def schema(self, name: str, scope: Scope | None = None) -> pa.Schema:
+        """The columns of a state's table; the arguments and errors are those of ``find``."""
+        meta = self.find(name, scope)
+        if isinstance(meta, OperatorStateMeta):
+            return OperatorTableCodec(meta, exact=False).schema
+        return self.codec(meta.name).schema
+
+    def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
+        """What is known of a state of any scope, by its name; a keyed one's query name will do.
+
+        Args:
+            name: the name.
+            scope: says which, where states of several scopes have that name.
+
+        Raises:
+            RestoreError: no state has that name, or several have.
+        """
+        keyed = next((meta for meta in self.states if name in (meta.name, meta.query_name)), None)
+        found: dict[Scope, StateMeta | OperatorStateMeta] = {
+            meta.scope: meta for meta in self.operator_metas() if meta.name == name
+        }
+        if keyed is not None:
+            found["keyed"] = keyed
+        if scope in found:
+            return found[scope]
+        if scope is None and len(found) == 1:
+            return next(iter(found.values()))
+        if not found:
+            raise self._unknown(name)
+        cause = f"state {name!r} is there in scope {', '.join(sorted(found))}: give one of these"
+        raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def state(self, name: str) -> StateMeta:
         """What is known of a keyed state, by its name or its query name.
@@ -106,8 +132,11 @@ class StoredOperator:
         for meta in self.states:
             if name in (meta.name, meta.query_name):
                 return meta
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> RestoreError:
         known = ", ".join(map(repr, self.state_names())) or "none"
-        raise RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
+        return RestoreError(f"operator {self.uid!r}", (f"no state {name!r}; there are: {known}",))
 
     def contents(self, groups: KeyGroupRange | None = None) -> RowsInMemory:
         """All its rows, or those of some key groups, in memory."""
@@ -136,24 +165,30 @@ class StoredOperator:
         return attrs.evolve(self, parts=(part,), shape=part)
 
     def table(
-        self, state: str, groups: KeyGroupRange | None = None, *, exact: bool | None = None
+        self,
+        state: str,
+        groups: KeyGroupRange | None = None,
+        *,
+        scope: Scope | None = None,
+        exact: bool | None = None,
     ) -> pa.Table:
         """A keyed or operator state with typed columns.
 
         Args:
             state: its name.
             groups: the key groups to read; all by default.
+            scope: says which, where states of several scopes have that name.
             exact: whether ints are digits and datetimes ISO texts; by default only where a
                 value does not fit the natural types.
 
         Raises:
-            RestoreError: ``exact`` is False and a value does not fit.
+            RestoreError: as ``find``; or ``exact`` is False and a value does not fit.
         """
-        for meta in self.operator_metas():
-            if meta.name == state:
-                return self._in_form(state, partial(self._operator_table, meta), exact=exact)
-        rows = list(self.contents(groups).state_rows(state))
-        return self._in_form(state, partial(self._table, state, rows), exact=exact)
+        meta = self.find(state, scope)
+        if isinstance(meta, OperatorStateMeta):
+            return self._in_form(state, partial(self._operator_table, meta), exact=exact)
+        rows = list(self.contents(groups).state_rows(meta.name))
+        return self._in_form(state, partial(self._table, meta.name, rows), exact=exact)
 
     def _in_form(
         self, state: str, make: Callable[..., pa.Table], *, exact: bool | None
@@ -173,7 +208,7 @@ class StoredOperator:
             number: state.partitions
             for number, states in enumerate(self.operator_states())
             for state in states
-            if state.meta.name == meta.name
+            if state.meta.id == meta.id
         }
         return OperatorTableCodec(meta, exact=exact).to_table(partitions)
 

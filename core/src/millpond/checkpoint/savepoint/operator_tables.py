@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta
+from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta, StateId
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
@@ -32,6 +32,7 @@ from millpond.untrusted import decoding, unreadable
 
 __all__ = [
     "OperatorTableCodec",
+    "operator_state_folder",
     "read_operator_states",
     "save_operator_states",
     "seal_operator_states",
@@ -111,22 +112,33 @@ def save_operator_states(
     handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
 ) -> tuple[SavedOperatorState, ...]:
     """Write the operator states of all subtasks, each subtask's given in its place."""
-    metas = {state.meta.name: state.meta for states in subtasks for state in states}
+    metas = {state.meta.id: state.meta for states in subtasks for state in states}
     saved = []
-    for name, meta in sorted(metas.items()):
+    for known, meta in sorted(metas.items()):
         partitions = {
             number: state.partitions
             for number, states in enumerate(subtasks)
             for state in states
-            if state.meta.name == name
+            if state.meta.id == known
         }
         if meta.mode is Mode.BROADCAST:
             partitions = dict(list(partitions.items())[:1])
         exact, table = _fitting_table(meta, partitions)
-        path = f"{state_folder(uid, name)}/operator.parquet"
+        path = f"{operator_state_folder(uid, meta, metas)}/operator.parquet"
         file = write_table(handle, path, table, first=0, last=0) if table.num_rows else None
         saved.append(SavedOperatorState(meta, len(subtasks), file, exact))
     return tuple(saved)
+
+
+def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
+    """Where an operator state's table lies, among the states of its operator.
+
+    A broadcast state whose name is also a list's has a folder of its own, whose name no state's
+    name is written as.
+    """
+    folder = state_folder(uid, meta.name)
+    shared = meta.scope == "broadcast" and (meta.name, "list") in known
+    return f"{folder}!broadcast" if shared else folder
 
 
 def _fitting_table(
@@ -178,20 +190,20 @@ def seal_operator_states(
 ) -> tuple[SavedOperatorState, ...]:
     """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
     return tuple(
-        _sealed(handle, operator.uid, state, limits, added=added)
-        for state in operator.operator_states
+        _sealed(handle, operator, state, limits, added=added) for state in operator.operator_states
     )
 
 
 def _sealed(
     handle: SavepointHandle,
-    uid: str,
+    operator: SavedOperator,
     state: SavedOperatorState,
     limits: RestoreConfig,
     *,
     added: bool,
 ) -> SavedOperatorState:
-    folder = state_folder(uid, state.meta.name)
+    known = [each.meta.id for each in operator.operator_states]
+    folder = operator_state_folder(operator.uid, state.meta, known)
     named = [] if state.file is None else [state.file.path]
     names = named_files(handle, folder, named, added=added)
     if not names:

@@ -8,6 +8,8 @@ from typing import Self, TypeVar
 import attrs
 
 from millpond.arguments import nearest
+from millpond.backend.operator_state import StateId
+from millpond.checkpoint.savepoint.operator_tables import operator_state_folder
 from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     SavedOperatorState,
@@ -19,7 +21,8 @@ from millpond.checkpoint.savepoint.savepoint_file import (
 from millpond.checkpoint.savepoint.table_reader import checked_bytes
 from millpond.config import RestoreConfig
 from millpond.errors import ArgumentValueError, NotInSavepointError
-from millpond.state.names import check_state_name
+from millpond.state.names import Scope, check_state_name
+from millpond.state.state_meta import StateMeta
 
 __all__ = ["KeptOperator"]
 
@@ -41,38 +44,44 @@ class KeptOperator:
     @property
     def state_names(self) -> tuple[str, ...]:
         """The names of its states, those of the operator last."""
-        own = (state.meta.name for state in self.saved.operator_states)
-        return (*(state.meta.name for state in self.saved.states), *own)
+        return tuple(name for name, _ in self._ids)
 
-    def without_state(self, name: str) -> Self:
+    @property
+    def _ids(self) -> tuple[StateId, ...]:
+        own = (state.meta.id for state in self.saved.operator_states)
+        return (*((state.meta.name, "keyed") for state in self.saved.states), *own)
+
+    def without_state(self, name: str, scope: Scope | None = None) -> Self:
         """The operator without a state.
 
         Raises:
             NotInSavepointError: it has none of that name.
+            ArgumentValueError: it has several of that name, and no scope says which.
         """
-        self._require(name)
+        chosen = self._chosen(name, scope)
 
         def kept(states: tuple[S, ...]) -> tuple[S, ...]:
-            return tuple(state for state in states if state.meta.name != name)
+            return tuple(state for state in states if _id(state) != chosen)
 
         return self._with_states(kept(self.saved.states), kept(self.saved.operator_states))
 
-    def with_state_renamed(self, old: str, new: str) -> Self:
+    def with_state_renamed(self, old: str, new: str, scope: Scope | None = None) -> Self:
         """The operator, one of its states under another name.
 
         Raises:
             NotInSavepointError: it has none of the old name.
-            ArgumentValueError: it has one of the new name.
+            ArgumentValueError: it has one of the new name in the same scope, or several of the old
+                one, and no scope says which.
             StateNameError: one of the names is Millpond's own, as those of timers are, or the new
                 one cannot be a state's.
         """
-        self._require(old)
+        chosen = self._chosen(old, scope)
         check_state_name(old)
-        if check_state_name(new) in self.state_names:
+        if (check_state_name(new), chosen[1]) in self._ids:
             raise ArgumentValueError("new_name", "the name of no other state", repr(new))
 
         def named(state: S) -> S:
-            if state.meta.name != old:
+            if _id(state) != chosen:
                 return state
             return attrs.evolve(state, meta=attrs.evolve(state.meta, name=new))
 
@@ -80,11 +89,18 @@ class KeptOperator:
             tuple(map(named, self.saved.states)), tuple(map(named, self.saved.operator_states))
         )
 
-    def _require(self, name: str) -> None:
+    def _chosen(self, name: str, scope: Scope | None) -> StateId:
+        """The one state of a name, in a scope or in all."""
         known = self.state_names
-        if name not in known:
+        named = [each for each in self._ids if each[0] == name]
+        found = [each for each in named if scope in (None, each[1])]
+        if not named:
             what = f"Operator {self.saved.uid!r}"
             raise NotInSavepointError(what, "state", name, known, nearest(name, known))
+        if len(found) != 1:
+            there = " or ".join(repr(where) for _, where in named)
+            raise ArgumentValueError("scope", f"{there}, which has a state {name!r}", repr(scope))
+        return found[0]
 
     def _with_states(
         self, states: tuple[SavedState, ...], own: tuple[SavedOperatorState, ...]
@@ -106,10 +122,15 @@ class KeptOperator:
             states.append(attrs.evolve(state, files=tuple(files)))
         own = []
         for each in self.saved.operator_states:
-            stem = f"{state_folder(uid, each.meta.name)}/operator"
+            stem = f"{operator_state_folder(uid, each.meta, self._ids)}/operator"
             file = None if each.file is None else copies.add(each.file, stem)
             own.append(attrs.evolve(each, file=file))
         return attrs.evolve(self.saved, uid=uid, states=tuple(states), operator_states=tuple(own))
+
+
+def _id(state: SavedState | SavedOperatorState) -> StateId:
+    meta = state.meta
+    return (meta.name, "keyed") if isinstance(meta, StateMeta) else meta.id
 
 
 def _stem(file: TableFile) -> str:

@@ -1,0 +1,153 @@
+"""One name as a keyed state, a list and a broadcast state of one operator: three states."""
+
+import json
+from pathlib import Path
+
+import millpond as mp
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.cli.main import commands
+from stored import open_stored
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+ITEMS = mp.ListStateDescriptor("items", int)
+RULES = mp.MapStateDescriptor("items", str, int)
+
+
+class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Uses the name ``items`` three times."""
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.list, self.rules = store.get_list_state(ITEMS), store.get_broadcast_state(RULES)
+        self.names = store.get_registered_state_names()
+        self.broadcast_names = store.get_registered_broadcast_state_names()
+
+    def open(self, context):
+        self.keyed = context.get_state(mp.ValueStateDescriptor("items", float, default=0.0))
+
+    def process_element(self, row, context):
+        self.keyed.update(self.keyed.value() + row.n)
+        self.list.add(row.n)
+        self.rules.put(row.k, row.n)
+        yield row.k, self.keyed.value(), self.list.get(), dict(self.rules.items())
+
+    def snapshot_state(self, context):
+        """All is in the states already."""
+
+
+def harness(backend, **options):
+    """The function in a harness."""
+    return mp.testing.KeyedOperatorHarness(Shared(), key="k", backend=backend, **options)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A savepoint of the operator."""
+    with harness("heap") as operator:
+        operator.process({"k": "a", "n": 1})
+        operator.savepoint(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+@pytest.mark.parametrize("way", ["snapshot", "savepoint"])
+def test_three_states_of_one_name(tmp_path, backend, way):
+    """All three come back, from a snapshot and from a savepoint."""
+    with harness(backend) as operator:
+        operator.process({"k": "a", "n": 1})
+        if way == "snapshot":
+            start = operator.snapshot()
+        else:
+            start = tmp_path / "saved"
+            operator.savepoint(start)
+    with harness(backend, restore=start) as operator:
+        operator.process({"k": "a", "n": 2})
+        assert operator.output == [("a", 3.0, [1, 2], {"a": 2})]
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+def test_a_rescale_keeps_them_apart(backend):
+    """The list is divided, the map goes to all."""
+    with harness(backend) as operator:
+        for n in (1, 2):
+            operator.process({"k": "a", "n": n})
+        start = operator.snapshot()
+    found = []
+    for subtask in range(2):
+        options = {"restore": start, "subtask": subtask, "parallelism": 2}
+        with harness(backend, **options) as operator:
+            key = next(k for k in "abcdef" if mp.assign_to_key_group(k, 128) // 64 == subtask)
+            operator.process({"k": key, "n": 10})
+            (row,) = operator.output
+            found.append(row[2])
+            assert row[3] == {"a": 2} | {key: 10}
+    assert found == [[1, 10], [2, 10]]
+
+
+def test_names_are_told_apart_by_scope():
+    """Each of the two sets has the name; a union list shares it with split lists, which is refused."""
+    with mp.open_operator_backend() as backend:
+        backend.get_broadcast_state(RULES).put("a", 1)
+        backend.get_list_state(ITEMS).add(2)
+        assert backend.get_registered_state_names() == {"items"}
+        assert backend.get_registered_broadcast_state_names() == {"items"}
+        with pytest.raises(errors.StateConflictError, match="registered as split"):
+            backend.get_union_list_state(ITEMS)
+        assert dict(backend.get_broadcast_state(RULES).items()) == {"a": 1}
+
+
+@pytest.mark.parametrize("version", ["operator_v1", "operator_v2"])
+def test_golden_operator_states(version):
+    """Operator state that earlier versions have written is read back."""
+    storage = mp.checkpoint_storage((GOLDEN / version).as_uri())
+    text = (GOLDEN / version / "handle.json").read_text()
+    handle = mp.OperatorStateHandle.from_json(text, storage)
+    rules = mp.MapStateDescriptor("rules", str, int) if version == "operator_v1" else RULES
+    with mp.open_operator_backend(restore=[handle]) as backend:
+        assert backend.get_list_state(ITEMS).get() == [1, 2]
+        assert dict(backend.get_broadcast_state(rules).items()) == {"a": 1}
+
+
+def test_tables_lie_in_folders_of_their_own(saved):
+    """Lists keep their place in a savepoint; a broadcast state of the same name has another one."""
+    folder = saved / "operator"
+    assert pq.read_table(folder / "items!broadcast" / "operator.parquet").num_rows == 1
+    edited = pq.read_table(folder / "items" / "operator.parquet").set_column(1, "value", [[7]])
+    pq.write_table(edited, folder / "items" / "operator.parquet")
+    mp.seal_savepoint(saved)
+    mp.rekey_savepoint(saved, saved.parent / "rekeyed", 256)
+    with harness("heap", restore=saved.parent / "rekeyed", max_parallelism=256) as operator:
+        operator.process({"k": "a", "n": 2})
+        assert operator.output == [("a", 3.0, [7, 2], {"a": 2})]
+
+
+def test_the_writer_asks_for_the_scope(saved, tmp_path):
+    """What is removed or renamed is said by scope, and refused without one."""
+    writer = mp.SavepointWriter.from_existing(saved)
+    with pytest.raises(errors.ArgumentValueError, match="'keyed' or 'broadcast' or 'list'"):
+        writer.remove_state("operator", "items")
+    writer.remove_state("operator", "items", "list")
+    with pytest.raises(errors.ArgumentValueError, match="'keyed' or 'broadcast'"):
+        writer.remove_state("operator", "items", "list")
+    writer.rename_state("operator", "items", "limits", "broadcast").write(tmp_path / "second")
+    (operator,) = open_stored(tmp_path / "second")
+    assert operator.state_names() == ["items", "limits"]
+    assert operator.table("limits")["map_key"].to_pylist() == ["a"]
+    assert operator.table("items")["key"].to_pylist() == ["a"]
+
+
+def test_tools_ask_for_the_scope(saved):
+    """``millpond state dump`` names the scopes; with one it shows that state."""
+    call = ["state", "dump", str(saved), "items"]
+    refused = CliRunner().invoke(commands, call)
+    assert refused.exit_code == 1
+    assert "in scope broadcast, keyed, list: give one of these" in refused.stderr
+    rows = {}
+    for scope in ("keyed", "list", "broadcast"):
+        rows[scope] = json.loads(CliRunner().invoke(commands, [*call, "--scope", scope]).stdout)
+    assert rows["list"] == {"subtask": 0, "value": 1}
+    assert rows["broadcast"] == {"subtask": 0, "map_key": "a", "value": 1}
+    assert (rows["keyed"]["key"], rows["keyed"]["value"]) == ("a", 1.0)
