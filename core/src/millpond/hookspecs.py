@@ -182,7 +182,8 @@ def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]: 
 
     When called: once per process and set of plugin rules, when a state of a type that Millpond
     does not know is requested; a descriptor may have been made long before.
-    Result: Python type to a function that makes its serializer.
+    Result: Python type to a function that makes its serializer. The type may then be a part of
+        other types and of keys, too.
     First result only: no, all results are gathered; built-in types cannot be replaced.
     Errors: propagate to the one who requests the state.
 

@@ -35,7 +35,13 @@ from millpond.types.exact_values import (
     time_from_text,
     timedelta_from_micros,
 )
-from millpond.types.node import SCALAR_NODES, entries_of, mapping_of
+from millpond.types.node import (
+    SCALAR_NODES,
+    custom_bytes,
+    custom_plain,
+    entries_of,
+    mapping_of,
+)
 from millpond.types.scalars import scalar_named
 
 __all__ = ["ColumnForm", "UnfitError", "column_form"]
@@ -186,11 +192,18 @@ def _leaf(description: Any, *, exact: bool) -> _Leaf | None:  # noqa: PLR0911 - 
         return _struct_leaf(parts, as_list=False, exact=exact)
     if kind == "namedtuple":
         return _struct_leaf(parts, as_list=True, exact=exact)
+    if kind == "union":
+        return _union_leaf(parts, exact=exact)
+    return _single_leaf(kind, parts, exact=exact)
+
+
+def _single_leaf(kind: str, parts: Any, *, exact: bool) -> _Leaf | None:
+    """The form of a type without parts that is not a scalar; a plugin's type is its bytes."""
     if kind == "enum":
         return _enum_leaf(parts)
     if kind == "flag":
         return _scalar_leaf("int", exact=exact)
-    return _union_leaf(parts, exact=exact) if kind == "union" else None
+    return _Leaf(pa.binary(), custom_bytes, custom_plain) if kind == "custom" else None
 
 
 def _scalar_leaf(name: str, *, exact: bool) -> _Leaf:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.node import Node, entries_of, mapping_of
+from millpond.types.node import Node, entries_of, is_custom, mapping_of
 
 __all__ = ["UnionError", "dict_node", "list_node", "set_node", "tuple_node", "union_node"]
 
@@ -96,11 +96,14 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
     )
 
 
+_NO_MAP_KEYS = {"custom", "ext", "list", "map"}
+
+
 def dict_node(key: Node, item: Node) -> Node:
     """``dict[K, V]``; keys are hashable, so they are immutable."""
     pack_key, pack_item, copy_item = key.pack, item.pack, item.copy
     # Keys that are not scalars make a list of pairs.
-    shapes = frozenset({"map", "list"}) if key.shapes & {"ext", "list", "map"} else {"map"}
+    shapes = frozenset({"map", "list"}) if key.shapes & _NO_MAP_KEYS else {"map"}
     always_map = "list" not in shapes
 
     def pack(value: Any) -> Any:
@@ -134,6 +137,10 @@ _SHAPES: dict[type, str] = {
     list: "list",
     dict: "map",
 }
+
+
+def _shape(plain: Any) -> str:
+    return _SHAPES.get(type(plain)) or ("custom" if is_custom(plain) else "ext")
 
 
 def _check_apart(parts: Sequence[Node]) -> None:
@@ -200,7 +207,7 @@ def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any]
         return part.pack(value)
 
     def unpack(plain: Any) -> Any:
-        part = by_shape.get(_SHAPES.get(type(plain), "ext"))
+        part = by_shape.get(_shape(plain))
         if len(by_fields) > 1 and isinstance(plain, dict):
             part = by_fields.get(frozenset(plain))
         if part is None:

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from millpond.errors import ConfigError, brief
+from millpond.types.base import FindSerializer, no_serializer
 from millpond.types.classes import (
     ClassError,
     enum_node,
@@ -25,7 +26,7 @@ from millpond.types.containers import (
     tuple_node,
     union_node,
 )
-from millpond.types.node import NONE_NODE, SCALAR_NODES, Node
+from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
 
 __all__ = [
     "MAX_NESTING",
@@ -80,22 +81,22 @@ def is_union(declared: Any) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def describe(declared: Any) -> Any:
-    """A type as plain JSON values, for the serializer snapshot.
-
-    Raises:
-        ConfigError: the type, or a part of it, cannot be stored.
-    """
-    return node_of(declared).description
+def describe(declared: Any, find: FindSerializer = no_serializer) -> Any:
+    """A type as plain JSON values, for the serializer snapshot; see ``node_of``."""
+    return node_of(declared, find).description
 
 
-def node_of(declared: Any) -> Node:
+def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
     """The node of a declared type: how its values are stored.
+
+    Args:
+        declared: the type.
+        find: looks up the serializers that the job's plugins provide.
 
     Raises:
         ConfigError: the type, or a part of it, cannot be stored; the error names the part.
     """
-    return _Compiler(declared).node(declared, "")
+    return _Compiler(declared, find).node(declared, "")
 
 
 def typed_fields(declared: Any) -> dict[str, Any]:
@@ -119,8 +120,9 @@ def typed_fields(declared: Any) -> dict[str, Any]:
 class _Compiler:
     """Breaks a declared type into its parts; keeps what its errors name."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, find: FindSerializer) -> None:
         self._root = root
+        self._find = find
         self._open: list[Any] = []
 
     def _refuse(self, declared: Any, place: str, reason: str = _CURE) -> ConfigError:
@@ -181,6 +183,9 @@ class _Compiler:
         return tuple_node(parts, repeated=repeated)
 
     def _class(self, declared: type, place: str) -> Node | None:
+        custom = self._find(declared)
+        if custom is not None:
+            return custom_node(declared, custom)
         if issubclass(declared, enum.Enum):
             return flag_node(declared) if issubclass(declared, enum.Flag) else enum_node(declared)
         if not is_struct(declared) and not hasattr(declared, "_fields"):

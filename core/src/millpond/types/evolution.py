@@ -15,10 +15,17 @@ from typing import Any, get_args, get_type_hints
 import attrs
 
 from millpond.arguments import check_type
+from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
 from millpond.types.classes import stored_members
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
 from millpond.types.exact_values import exact_float
-from millpond.types.node import entries_of, mapping_of, unpack_int
+from millpond.types.node import (
+    custom_bytes,
+    custom_plain,
+    entries_of,
+    mapping_of,
+    unpack_int,
+)
 
 __all__ = [
     "RENAMED_FROM",
@@ -50,32 +57,6 @@ class NotCompatibleError(Exception):
         self.reason = reason
 
 
-def plain_migration(old: Any, declared: Any, path: str = "") -> Transform | None:
-    """The function from plain values of an old description to those of a declared type.
-
-    Returns:
-        The function, or None if plain values stay as they are.
-
-    Raises:
-        NotCompatibleError: the stored values cannot be converted safely.
-    """
-    new = describe(declared)
-    if old == new:
-        return None
-    if is_union(declared):
-        return _into_union(old, declared, path)
-    if isinstance(old, str) and isinstance(new, str):
-        return _widened(old, new, path)
-    if isinstance(old, dict) and isinstance(new, dict):
-        ((old_kind, old_parts),) = old.items()
-        ((new_kind, new_parts),) = new.items()
-        if (old_kind, new_kind) == ("enum", "flag") and old_parts.items() <= new_parts.items():
-            return None  # older versions described flags as enums and stored the same bits
-        if old_kind == new_kind:
-            return _by_kind(old_kind, old_parts, declared, path)
-    raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
-
-
 def _word(description: Any) -> str:
     return description if isinstance(description, str) else next(iter(description))
 
@@ -90,56 +71,6 @@ def _widened(old: str, new: str, path: str) -> Transform:
     return widenings[old, new]
 
 
-def _into_union(old: Any, declared: Any, path: str) -> Transform | None:
-    members = list(get_args(declared))
-    olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
-    descriptions = [describe(member) for member in members]
-    changed = [part for part in olds if part not in descriptions]
-    if not changed:
-        return None
-    given = [member for member in members if member is not type(None)]
-    if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
-        inner = plain_migration(changed[0], given[0], path)
-        return None if inner is None else lambda value: None if value is None else inner(value)
-    raise NotCompatibleError(path, f"{_word(changed[0])} is not part of {declared}")
-
-
-def _by_kind(kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
-    if kind in ("struct", "namedtuple"):
-        return _struct(parts, declared, path, named=kind == "struct")
-    if kind == "enum":
-        return _enum(parts, declared, path)
-    if kind == "flag":
-        _check_flag(parts, declared, path)
-        return None
-    arguments = get_args(declared)
-    if kind == "dict":
-        if parts[0] != describe(arguments[0]):
-            raise NotCompatibleError(path, "the type of a dictionary's keys cannot change")
-        item = plain_migration(parts[1], arguments[1], path)
-        return item and (
-            lambda value: mapping_of([(key, item(entry)) for key, entry in entries_of(value)])
-        )
-    if kind == "tuple" and not (len(parts) == 2 and parts[1] == "..."):  # noqa: PLR2004
-        return _tuple(parts, arguments, path)
-    if kind == "tuple" and arguments[-1] is not ...:
-        raise NotCompatibleError(path, "a tuple of any length cannot become one of fixed length")
-    element = plain_migration(parts[0], arguments[0], path)
-    return element and (lambda value: [element(entry) for entry in value])
-
-
-def _tuple(parts: Any, arguments: tuple[Any, ...], path: str) -> Transform | None:
-    if len(parts) != len(arguments) or arguments[-1] is ...:
-        raise NotCompatibleError(path, "a tuple's length cannot change")
-    changes = [plain_migration(old, new, path) for old, new in zip(parts, arguments, strict=True)]
-    if not any(changes):
-        return None
-    return lambda value: [
-        item if change is None else change(item)
-        for item, change in zip(value, changes, strict=True)
-    ]
-
-
 def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> Transform | None:
     lost = [name for name in members if name not in declared.__members__]
     if lost:
@@ -149,7 +80,8 @@ def _enum(members: Mapping[str, Any], declared: type[enum.Enum], path: str) -> T
     return None if all(old == new for old, new in moved.items()) else moved.__getitem__
 
 
-def _check_flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> None:
+def _flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> None:
+    """No stored value changes, or the flag is refused."""
     for name, bits in members.items():
         if name not in declared.__members__ or declared[name].value != bits:
             raise NotCompatibleError(path, f"the flag {name} is gone or has other bits")
@@ -177,40 +109,152 @@ def _fields(declared: Any) -> list[tuple[str, Any, bool]]:
     return [(name, hints[name], name in declared._field_defaults) for name in declared._fields]
 
 
-def _struct(olds: Mapping[str, Any], declared: Any, path: str, *, named: bool) -> Transform | None:
-    renames = _renames(declared)
-    sources: dict[str, str] = {}
-    changes: dict[str, Transform | None] = {}
-    for name, kind, has_default in _fields(declared):
-        place = f"{path}.{name}" if path else name
-        source = name if name in olds else renames.get(name, name)
-        if source in olds:
-            sources[name] = source
-            changes[name] = plain_migration(olds[source], kind, place)
-        elif not has_default:
-            reason = "the field is new and has no default; give it one, or declare its old name"
-            raise NotCompatibleError(place, reason)
-    same_names = list(sources.values()) == list(sources) and set(olds) == set(sources)
-    complete = len(sources) == len(_fields(declared))
-    same_order = named or list(olds) == list(sources)
-    if same_names and complete and same_order and not any(changes.values()):
-        return None
-    order = list(olds)
+def plain_migration(
+    old: Any, declared: Any, find: FindSerializer = no_serializer
+) -> Transform | None:
+    """The function from plain values of an old description to those of a declared type.
 
-    def transform(value: Any) -> Any:
-        entries = value if named else dict(zip(order, value, strict=True))
-        made = {
-            name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
-            for name, source in sources.items()
-        }
-        return made if named else _completed(declared, made)
+    Args:
+        old: the description.
+        declared: the type.
+        find: looks up the serializers that the job's plugins provide.
 
-    return transform
+    Returns:
+        The function, or None if plain values stay as they are.
+
+    Raises:
+        NotCompatibleError: the stored values cannot be converted safely.
+    """
+    return _Evolution(find).migration(old, declared, "")
 
 
-def _completed(declared: Any, made: dict[str, Any]) -> list[Any]:
-    hints, defaults = get_type_hints(declared), declared._field_defaults
-    return [
-        made[name] if name in made else node_of(hints[name]).pack(defaults[name])
-        for name in declared._fields
-    ]
+class _Evolution:
+    """Walks an old description and a declared type; keeps what finds the plugins' serializers."""
+
+    def __init__(self, find: FindSerializer) -> None:
+        self._find = find
+
+    def _describe(self, declared: Any) -> Any:
+        return describe(declared, self._find)
+
+    def migration(self, old: Any, declared: Any, path: str) -> Transform | None:
+        """What ``plain_migration`` gives, of the part at a path."""
+        new = self._describe(declared)
+        if old == new:
+            return None
+        if is_union(declared):
+            return self._into_union(old, declared, path)
+        if isinstance(old, str) and isinstance(new, str):
+            return _widened(old, new, path)
+        if isinstance(old, dict) and isinstance(new, dict):
+            ((old_kind, old_parts),) = old.items()
+            ((new_kind, new_parts),) = new.items()
+            if (old_kind, new_kind) == ("enum", "flag") and old_parts.items() <= new_parts.items():
+                return None  # older versions described flags as enums and stored the same bits
+            if old_kind == new_kind:
+                return self._by_kind(old_kind, old_parts, declared, path)
+        raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
+
+    def _into_union(self, old: Any, declared: Any, path: str) -> Transform | None:
+        members = list(get_args(declared))
+        olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
+        descriptions = [self._describe(member) for member in members]
+        changed = [part for part in olds if part not in descriptions]
+        if not changed:
+            return None
+        given = [member for member in members if member is not type(None)]
+        if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
+            inner = self.migration(changed[0], given[0], path)
+            return None if inner is None else lambda value: None if value is None else inner(value)
+        raise NotCompatibleError(path, f"{_word(changed[0])} is not part of {declared}")
+
+    def _by_kind(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
+        if kind in ("struct", "namedtuple"):
+            return self._struct(parts, declared, path, named=kind == "struct")
+        if kind in ("enum", "flag"):
+            return (_enum if kind == "enum" else _flag)(parts, declared, path)
+        if kind == "custom":
+            return self._custom(SerializerSnapshot(*parts), declared, path)
+        arguments = get_args(declared)
+        if kind == "dict":
+            if self.migration(parts[0], arguments[0], path) is not None:
+                raise NotCompatibleError(
+                    path, "what a dictionary's keys are stored as cannot change"
+                )
+            item = self.migration(parts[1], arguments[1], path)
+            return item and (
+                lambda value: mapping_of([(key, item(entry)) for key, entry in entries_of(value)])
+            )
+        if kind == "tuple" and not (len(parts) == 2 and parts[1] == "..."):  # noqa: PLR2004
+            return self._tuple(parts, arguments, path)
+        if kind == "tuple" and arguments[-1] is not ...:
+            raise NotCompatibleError(
+                path, "a tuple of any length cannot become one of fixed length"
+            )
+        element = self.migration(parts[0], arguments[0], path)
+        return element and (lambda value: [element(entry) for entry in value])
+
+    def _custom(self, old: SerializerSnapshot, declared: type, path: str) -> Transform | None:
+        """By what the plugin's serializer says of its older self."""
+        serializer = self._find(declared)
+        assert serializer is not None
+        verdict = serializer.compatibility(old)
+        if verdict.outcome is Outcome.INCOMPATIBLE:
+            place = f"{path}.{verdict.field}" if path and verdict.field else path or verdict.field
+            raise NotCompatibleError(place, verdict.reason)
+        migrate = verdict.migrate
+        if migrate is None:
+            return None
+        return lambda plain: custom_plain(migrate(custom_bytes(plain)))
+
+    def _tuple(self, parts: Any, arguments: tuple[Any, ...], path: str) -> Transform | None:
+        if len(parts) != len(arguments) or arguments[-1] is ...:
+            raise NotCompatibleError(path, "a tuple's length cannot change")
+        changes = [
+            self.migration(old, new, path) for old, new in zip(parts, arguments, strict=True)
+        ]
+        if not any(changes):
+            return None
+        return lambda value: [
+            item if change is None else change(item)
+            for item, change in zip(value, changes, strict=True)
+        ]
+
+    def _struct(
+        self, olds: Mapping[str, Any], declared: Any, path: str, *, named: bool
+    ) -> Transform | None:
+        renames = _renames(declared)
+        sources: dict[str, str] = {}
+        changes: dict[str, Transform | None] = {}
+        for name, kind, has_default in _fields(declared):
+            place = f"{path}.{name}" if path else name
+            source = name if name in olds else renames.get(name, name)
+            if source in olds:
+                sources[name] = source
+                changes[name] = self.migration(olds[source], kind, place)
+            elif not has_default:
+                reason = "the field is new and has no default; give it one, or declare its old name"
+                raise NotCompatibleError(place, reason)
+        same_names = list(sources.values()) == list(sources) and set(olds) == set(sources)
+        complete = len(sources) == len(_fields(declared))
+        same_order = named or list(olds) == list(sources)
+        if same_names and complete and same_order and not any(changes.values()):
+            return None
+        order = list(olds)
+
+        def transform(value: Any) -> Any:
+            entries = value if named else dict(zip(order, value, strict=True))
+            made = {
+                name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
+                for name, source in sources.items()
+            }
+            return made if named else self._completed(declared, made)
+
+        return transform
+
+    def _completed(self, declared: Any, made: dict[str, Any]) -> list[Any]:
+        hints, defaults = get_type_hints(declared), declared._field_defaults
+        return [
+            made[name] if name in made else node_of(hints[name], self._find).pack(defaults[name])
+            for name in declared._fields
+        ]

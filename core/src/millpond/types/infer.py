@@ -58,26 +58,41 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     declared = as_declared(declared)
     if isinstance(declared, type) and declared in SCALARS:
         return SCALARS[declared]
-    custom = custom_serializer(declared, find)
-    return StructuredSerializer(declared) if custom is None else custom
+    custom = find(declared) if isinstance(declared, type) else None
+    return StructuredSerializer(declared, find) if custom is None else custom
+
+
+class _Noted:
+    """A search that remembers whether a plugin's serializer was found."""
+
+    def __init__(self, find: FindSerializer) -> None:
+        self._find = find
+        self.found = False
+
+    def __call__(self, part: type) -> TypeSerializer[Any] | None:
+        serializer = self._find(part)
+        self.found = self.found or serializer is not None
+        return serializer
 
 
 def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """The serializer that a plugin provides for a type; None if Millpond knows the type."""
-    return find(declared) if isinstance(declared, type) and declared not in SCALARS else None
+    """The serializer of a type that is, or contains, a plugin's; None if it contains none.
+
+    Raises:
+        ConfigError: the type cannot be stored.
+    """
+    if isinstance(declared, TypeSerializer):
+        return None
+    noted = _Noted(find)
+    serializer = serializer_for(declared, noted)
+    return serializer if noted.found else None
 
 
 def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """The codec of a key type that contains a plugin's type; None if it contains none."""
-    found: list[TypeSerializer[Any]] = []
-
-    def noted(part: type) -> TypeSerializer[Any] | None:
-        serializer = find(part)
-        found.extend([] if serializer is None else [serializer])
-        return serializer
-
+    """The codec of a key type that is, or contains, a plugin's; None if it contains none."""
+    noted = _Noted(find)
     codec = key_codec_for(declared, noted)
-    return codec if found else None
+    return codec if noted.found else None
 
 
 def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:

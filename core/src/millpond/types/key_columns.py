@@ -79,12 +79,11 @@ class _RawKeyCodec(KeyCodec):
 
 
 def _nested(free: Any) -> SerializerSnapshot:
-    return SerializerSnapshot(free) if isinstance(free, str) else SerializerSnapshot(*_parts(free))
-
-
-def _parts(free: Any) -> tuple[str, int, Any]:
-    name, payload = free
-    return name, 1, payload
+    """A snapshot as ``attrs_free`` has nested it."""
+    if isinstance(free, str):
+        return SerializerSnapshot(free)
+    name, payload, version = (*free, 1) if len(free) == 2 else free  # noqa: PLR2004 - no version
+    return SerializerSnapshot(name, version, payload)
 
 
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:

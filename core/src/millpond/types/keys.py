@@ -281,4 +281,6 @@ class SerializedKeyCodec(KeyCodec):
 
 def attrs_free(snapshot: SerializerSnapshot) -> Any:
     """A snapshot as a plain value, to nest it in another's payload."""
+    if snapshot.version != 1:
+        return [snapshot.id, snapshot.payload, snapshot.version]
     return snapshot.id if snapshot.payload is None else [snapshot.id, snapshot.payload]

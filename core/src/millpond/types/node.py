@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from millpond.errors import StateTypeError, brief
+from millpond.types.base import TypeSerializer
 from millpond.types.exact_values import (
     EPOCH,
     NAIVE_EPOCH,
@@ -32,9 +33,21 @@ from millpond.types.exact_values import (
 )
 from millpond.types.scalars import SCALARS
 
-__all__ = ["NONE_NODE", "SCALAR_NODES", "Node", "entries_of", "mapping_of", "unpack_int"]
+__all__ = [
+    "NONE_NODE",
+    "SCALAR_NODES",
+    "Node",
+    "custom_bytes",
+    "custom_node",
+    "custom_plain",
+    "entries_of",
+    "is_custom",
+    "mapping_of",
+    "unpack_int",
+]
 
 _BIG_INT = 1
+_CUSTOM = 2
 _OFFSET = 1 << 63
 _Ext = msgspec.msgpack.Ext
 
@@ -159,6 +172,43 @@ def _only_none(value: Any) -> None:
 
 
 NONE_NODE = Node("None", type(None), _only_none, _only_none, frozenset({"nil"}))
+
+
+def custom_plain(data: bytes) -> Any:
+    """Bytes of a plugin's serializer as a plain value, an extension of MessagePack's."""
+    return _Ext(_CUSTOM, data)
+
+
+def is_custom(plain: Any) -> bool:
+    """Whether a plain value is what ``custom_plain`` gives."""
+    return isinstance(plain, _Ext) and plain.code == _CUSTOM
+
+
+def custom_bytes(plain: Any) -> bytes:
+    """The inverse of ``custom_plain``."""
+    if not is_custom(plain):
+        raise StateTypeError("the bytes of a plugin's serializer", brief(plain))
+    return bytes(plain.data)
+
+
+def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
+    """A type that a plugin's serializer stores, as a part of another type.
+
+    Only values that the serializer declares immutable may be a dictionary's keys or a set's
+    elements, which are handed out without a copy.
+    """
+    check, serialize, deserialize = serializer.check, serializer.serialize, serializer.deserialize
+    stored = serializer.snapshot()
+    return Node(
+        {"custom": [stored.id, stored.version, stored.payload]},
+        kind,
+        lambda value: custom_plain(serialize(check(value))),
+        lambda plain: deserialize(custom_bytes(plain)),
+        frozenset({"custom"}),
+        None if serializer.immutable else serializer.copy,
+        hashable=serializer.immutable and kind.__hash__ is not None,
+    )
+
 
 _MAP_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
 

@@ -13,7 +13,15 @@ import msgspec
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.base import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
+from millpond.types.base import (
+    Compatibility,
+    FindSerializer,
+    Outcome,
+    PicklePermission,
+    SerializerSnapshot,
+    TypeSerializer,
+    no_serializer,
+)
 from millpond.types.describe import node_of
 from millpond.types.evolution import NotCompatibleError, plain_migration
 from millpond.types.node import SCALAR_NODES
@@ -26,11 +34,12 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class StructuredSerializer(TypeSerializer[Any]):
-    """The serializer of any type that has a node; see ``node_of``."""
+    """The serializer of any type that has a node; see ``node_of`` for the arguments."""
 
-    def __init__(self, declared: Any) -> None:
+    def __init__(self, declared: Any, find: FindSerializer = no_serializer) -> None:
         self._declared = declared
-        node = node_of(declared)
+        self._find = find
+        node = node_of(declared, find)
         self._description = node.description
         self._pack, self._unpack, self._copy = node.pack, node.unpack, node.copy
         self.type_name = getattr(declared, "__name__", None) or str(declared)
@@ -76,7 +85,7 @@ class StructuredSerializer(TypeSerializer[Any]):
             return Compatibility.of_snapshots(old, self.snapshot())
         stored = old.payload if scalar is None else old.id
         try:
-            transform = plain_migration(stored, self._declared)
+            transform = plain_migration(stored, self._declared, self._find)
         except NotCompatibleError as error:
             return Compatibility(Outcome.INCOMPATIBLE, field=error.field, reason=error.reason)
         if scalar is None and transform is None:
@@ -88,6 +97,18 @@ class StructuredSerializer(TypeSerializer[Any]):
             return self.serialize(self._unpack(made))
 
         return Compatibility(Outcome.AFTER_MIGRATION, migrate)
+
+    @override
+    def bound(self, permission: PicklePermission) -> StructuredSerializer:
+        """Binds the serializers of plugins among its parts."""
+        if self._find is no_serializer:
+            return self
+
+        def found(part: type) -> TypeSerializer[Any] | None:
+            serializer = self._find(part)
+            return None if serializer is None else serializer.bound(permission)
+
+        return StructuredSerializer(self._declared, found)
 
     @override
     def weight(self, value: Any) -> int:
