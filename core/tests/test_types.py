@@ -182,6 +182,22 @@ def test_wrong_values_are_refused(kind, value):
         serializer_for(kind).check(value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        (Order, Order("1", []), r"\(number: expected int, got str '1'\)"),
+        (list[Order], [Order("1", [])], r"\(number: expected int, got str '1'\)"),
+        ("k string, s struct<a: int>", ("a", ("b",)), r"\(s\.a: expected int, got str 'b'\)"),
+        ("k string, n int", ("a",), "expected a row of k, n, got tuple .* 1 values for 2 columns"),
+        ("k string, n int", {"k": "a"}, r"expected a row of k, n, got dict {'k': 'a'}\. "),
+    ],
+)
+def test_a_wrong_part_is_told_with_its_field(kind, value, told):
+    """Of a structured value the error names the field, and of a row the columns."""
+    with pytest.raises(errors.StateTypeError, match=told):
+        serializer_for(kind).check(value)
+
+
 class Text(str):  # noqa: SLOT000 - a subclass like any other
     """A str with more to it."""
 

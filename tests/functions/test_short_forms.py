@@ -1,5 +1,6 @@
 """Short forms of keyed functions, and rows as a type of state."""
 
+import math
 import random
 from collections import namedtuple
 from datetime import date, datetime
@@ -89,14 +90,56 @@ def test_generated_reductions():
             assert mp.local.run(getattr(mp.keyed, name)("n", kind), rows, key="k") == wanted, name
 
 
+def test_nan_is_the_greatest():
+    """In generated rows NaN comes after all numbers, as in Flink and Spark, wherever it stands."""
+    for seed in range(5):
+        rng = random.Random(seed)
+        values = [rng.choice([None, math.nan, math.inf, *map(float, range(5))]) for _ in range(30)]
+        rows = [{"k": "a", "x": value, "at": at} for at, value in enumerate(values)]
+        for name, best in (("min", min), ("max", max), ("min_by", min), ("max_by", max)):
+            out = mp.local.run(
+                getattr(mp.keyed, name)("x", "k string, x double, at int"), rows, key="k"
+            )
+            for at, row in enumerate(out):
+                known = [
+                    (math.isnan(x), x, n) for n, x in enumerate(values[: at + 1]) if x is not None
+                ]
+                first = best(
+                    known, key=lambda each: (each[0], 0 if each[0] else each[1]), default=None
+                )
+                wanted = (None, 0) if first is None else first[1:]
+                assert repr(row.x) == repr(wanted[0]), (name, values[: at + 1])
+                assert row.at == (wanted[1] if name.endswith("by") else 0)
+
+
+@BACKENDS
+def test_sums_of_decimals_are_exact(backend):
+    """Python's own sums have 28 digits, and Spark's decimals 38."""
+    one, two = Decimal("1234567890123456789012345678.0123456789"), Decimal("1.0000000001")
+    rows = [{"k": "a", "n": one}, {"k": "a", "n": two}, {"k": "a", "n": one.copy_negate()}]
+    wanted = [one, Decimal("1234567890123456789012345679.0123456790"), two]
+    sums = mp.keyed.sum("n", "k string, n decimal(38,10)")
+    assert [row.n for row in mp.local.run(sums, rows, key="k", backend=backend)] == wanted
+
+
 def test_what_a_short_form_refuses():
     """Something that is not a function, a type that cannot be state, a field that is not there."""
     with pytest.raises(errors.ArgumentTypeError, match="function.*MapFunction"):
         mp.keyed.map(7)
+    with pytest.raises(errors.ArgumentTypeError, match="an instance of MapFunction"):
+        mp.keyed.map(Twice)
+    with pytest.raises(
+        errors.ConfigError, match="no such column; there are: k, n. Did you mean 'n'"
+    ):
+        mp.keyed.max_by("N", TYPE)
+    for kind in ("boolean", "date", "string", "array<int>"):
+        with pytest.raises(errors.ConfigError, match="neither a number nor a duration"):
+            mp.keyed.sum("n", f"k string, n {kind}")
+    for odd in ({"k": "a"}, {"n": 1, "k": "a"}):
+        with pytest.raises(errors.UserFunctionError, match="expected a row of k, n, got Row"):
+            mp.local.run(mp.keyed.max("n", TYPE), [{**odd, "n": 1, "x": 2}], key="k")
     with pytest.raises(errors.ConfigError, match="not a type of Spark's that state can have"):
         mp.keyed.reduce(keep_greater, "k string, v variant")
-    with pytest.raises(errors.UserFunctionError, match="has no field str 'm'"):
-        mp.local.run(mp.keyed.sum("m", TYPE), [ROWS[0], ROWS[0]], key="k")
 
 
 DECLARED = (

@@ -143,11 +143,20 @@ def test_rows_of_all_outputs_in_one_frame(spark):
     ]  # fmt: skip
     with pytest.raises(errors.OutputTypeError, match="'k'"):
         codec.packed([(None, 1)], "op")
-    with pytest.raises(errors.OutputTypeError, match="'bad'"):
-        codec.packed([(BAD, ("b", 1))], "op")
+    for row, fault in (
+        (("b", 1), "column 'k, n, seen' is declared a row of 3.*2 values for 3 columns"),
+        (("b", "x", 1), "column 'n' is declared int, the function yielded str 'x'"),
+        (None, "column 'k, n, seen' is declared a row of 3.*yielded NoneType"),
+    ):
+        with pytest.raises(errors.OutputTypeError, match=f"side output 'bad', {fault}") as caught:
+            codec.packed([("a", 1), (BAD, row)], "op")
+        assert caught.value.side_output == "bad"
     with pytest.raises(errors.ConfigError, match="n: the output has a column of that name"):
         SideRows.of(MAIN, [mp.OutputTag("n")], MAIN)
-    with pytest.raises(errors.ConfigError, match="output: expected DDL text"):
+    for twice in ([mp.OutputTag("K")], [mp.OutputTag("x"), mp.OutputTag("X")]):
+        with pytest.raises(errors.ConfigError, match="a column of that name, whatever its case"):
+            SideRows.of(MAIN, twice, MAIN)
+    with pytest.raises(errors.ConfigError, match="'x'.*: output: expected DDL text"):
         SideRows.of(MAIN, [mp.OutputTag("x", 7)], MAIN)
 
 

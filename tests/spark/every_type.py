@@ -45,6 +45,10 @@ NESTED = {
         ["struct(9223372036854775807, struct('z', double('NaN')))", "struct(null, null)"],
     ),
     "structs": ("array<struct<a:int,b:binary>>", ["array(struct(1, X'01'), null)"]),
+    "odd_keys": (
+        "map<struct<x:int,y:array<date>>,int>",
+        ["map(struct(1, array(date'2020-01-02', null)), 2, struct(null, null), null)"],
+    ),
 }
 
 

@@ -128,6 +128,7 @@ class OutputTypeError(MillpondError, TypeError):
     Attributes:
         row: the beginning of the row that the value stands in; empty where the row is the value.
         method, file, line: where it was yielded; empty and 0 where that is not known.
+        side_output: the tag's name; empty where it was yielded to the main output.
     """
 
     operator_uid: str
@@ -139,6 +140,7 @@ class OutputTypeError(MillpondError, TypeError):
     method: str = ""
     file: str = ""
     line: int = 0
+    side_output: str = ""
 
     @override
     def sentence(self) -> str:
@@ -149,8 +151,9 @@ class OutputTypeError(MillpondError, TypeError):
         """The sentence without the operator."""
         why = f" ({self.reason})" if self.reason not in ("", self.value) else ""
         where = f", in the row {self.row}" if self.row else ""
+        side = f"side output {self.side_output!r}, " if self.side_output else "output "
         return (
-            f"output column {self.column!r} is declared {self.expected}, the function yielded "
+            f"{side}column {self.column!r} is declared {self.expected}, the function yielded "
             f"{self.value}{why}{where}."
         )
 

@@ -6,20 +6,24 @@ PyFlink's; Flink's Java names with ``Rich`` are aliases.
 
 from __future__ import annotations
 
-import builtins
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeAlias
+from datetime import timedelta
+from decimal import Decimal
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type
+from millpond.arguments import check_text, check_type, nearest
+from millpond.errors import ArgumentTypeError, ConfigError, brief
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.named_rows import selector
 from millpond.runtime.results import rows_of
 from millpond.state import ValueStateDescriptor
+from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType
+from millpond.types.row_types import as_declared
 
 __all__ = [
     "FilterFunction",
@@ -103,6 +107,8 @@ class _ShortForm(KeyedProcessFunction):
 
     def __init__(self, function: Any, kind: type[_Opened], method: str) -> None:
         check_type("function", function, kind | Callable)
+        if isinstance(function, type) and issubclass(function, kind):
+            raise ArgumentTypeError("function", f"an instance of {kind.__name__}", brief(function))
         self._life = function if isinstance(function, kind) else None
         self._call = getattr(function, method) if isinstance(function, kind) else function
 
@@ -186,38 +192,80 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 def sum(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
     """A keyed function that yields, after each row, the key's first one with a field's sum.
 
-    Nulls are left out of the sum; so they are by ``min`` and ``max``.
+    Sums are of numbers and durations, and those of decimals are exact. Nulls are left out of the
+    sum; so they are by ``min`` and ``max``.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored, have no such field, or one of another type.
     """
-    return _of_field(operator.add, field, row_type)
+    kind = _field_type(field, row_type)
+    is_union = get_origin(kind) in (Union, UnionType)
+    if kind is not None and not set(get_args(kind) if is_union else (kind,)) <= _SUMMABLE:
+        reason = f"{brief(field)} is neither a number nor a duration, so it has no sum"
+        raise ConfigError("field", reason, "short form")
+    return _of_field(exact_sum, field, row_type)
+
+
+_SUMMABLE = {int, float, Decimal, timedelta, NoneType}
 
 
 def min(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """A keyed function that yields, after each row, the key's first one with a field's minimum."""
-    return _of_field(builtins.min, field, row_type)
+    """A keyed function that yields, after each row, the key's first one with a field's minimum.
+
+    NaN is greater than any number, as in Flink and Spark; so it is for the other three.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored, or have no such field.
+    """
+    return _of_field(lambda old, new: new if _is_less(new, old) else old, field, row_type)
 
 
 def max(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:  # noqa: A001 - PyFlink's name
-    """A keyed function that yields, after each row, the key's first one with a field's maximum."""
-    return _of_field(builtins.max, field, row_type)
+    """A keyed function that yields, after each row, the key's first one with a field's maximum.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored, or have no such field.
+    """
+    return _of_field(lambda old, new: new if _is_less(old, new) else old, field, row_type)
 
 
 def min_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
     """A keyed function that yields, after each row, the key's row in which a field is least.
 
     Among equals the first one stays, and one in which it is null gives way.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored, or have no such field.
     """
-    return _by_field(operator.lt, field, row_type)
+    return _by_field(_is_less, field, row_type)
 
 
 def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
-    """A keyed function that yields, after each row, the key's row in which a field is greatest."""
-    return _by_field(operator.gt, field, row_type)
+    """A keyed function that yields, after each row, the key's row in which a field is greatest.
+
+    Raises:
+        ConfigError: rows of that type cannot be stored, or have no such field.
+    """
+    return _by_field(lambda new, old: _is_less(old, new), field, row_type)
 
 
-def _checked_field(field: str) -> str:
+def _is_less(a: Any, b: Any) -> bool:
+    """Whether a value comes before another one; NaN, which differs from itself, comes last."""
+    return bool(a == a if b != b else a < b)  # noqa: PLR0124
+
+
+def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
+    """The type of a field, after a check that there is one; None where only rows can tell."""
     check_type("field", field, str)
     check_text("field", field)
-    return field
+    declared: Any = as_declared(row_type)
+    if not hasattr(declared, "_row_type"):
+        return None
+    if field not in declared._fields:
+        reason = f"there is no such column; there are: {', '.join(declared._fields)}"
+        hint = nearest(field, declared._fields)
+        raise ConfigError("field", reason, "short form", suggestion=hint)
+    return declared.__annotations__[field]
 
 
 def _of_field(
@@ -246,7 +294,8 @@ def _reduced_by(
     step: Callable[[Any, Any, Any, Any], Any], field: str, row_type: DeclaredType[Any]
 ) -> KeyedProcessFunction:
     """Reduces rows by a field of the row that is kept and of the next; its nulls change nothing."""
-    select = selector(_checked_field(field), "field")
+    _field_type(field, row_type)
+    select = selector(field, "field")
 
     def reduced(held: Any, row: Any) -> Any:
         new = select(row)

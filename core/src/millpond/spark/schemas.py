@@ -12,8 +12,12 @@ from millpond.errors import ConfigError, brief
 __all__ = ["brief_reason", "output_schema"]
 
 
-def output_schema(output: str | StructType) -> StructType:
+def output_schema(output: str | StructType, place: str = "process(...)") -> StructType:
     """The columns that a function yields, from DDL or as they are.
+
+    Args:
+        output: DDL or a StructType.
+        place: what an error names.
 
     Raises:
         ConfigError: it is of another type, or not DDL.
@@ -24,13 +28,13 @@ def output_schema(output: str | StructType) -> StructType:
         return output
     if not isinstance(output, str):
         reason = f"expected DDL text or a StructType, got {type(output).__name__}"
-        raise ConfigError("output", reason, "process(...)")
+        raise ConfigError("output", reason, place)
     check_text("output", output)
     try:
         parsed = DataType.fromDDL(output)
     except PySparkException as error:
         reason = f"{brief(output)} is not DDL: {brief_reason(error)}"
-        raise ConfigError("output", reason, "process(...)") from error
+        raise ConfigError("output", reason, place) from error
     return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
 
 

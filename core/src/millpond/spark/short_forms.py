@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from pyspark.sql.types import StructType
 from typing_extensions import Unpack
 
-from millpond.arguments import check_type, nearest
-from millpond.errors import ConfigError
 from millpond.runtime import short_forms
 from millpond.runtime.short_forms import Filtering, FlatMapping, Mapping, Reducing
 from millpond.spark.choosing import ColumnOrName
@@ -47,15 +45,6 @@ class ShortForms:
     @property
     def _row_type(self) -> Any:
         return self.row_schema  # a type of state at run time, which type checkers do not know
-
-    def _checked(self, field: str) -> str:
-        check_type("field", field, str)
-        names = self.row_schema.names
-        if field not in names:
-            reason = f"there is no such column; there are: {', '.join(names)}"
-            hint = nearest(field, names)
-            raise ConfigError("field", reason, "key_by(...)", suggestion=hint)
-        return field
 
     def map(
         self,
@@ -95,25 +84,25 @@ class ShortForms:
 
     def sum(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Give, after each row, the key's first one with a column's sum."""
-        made = short_forms.sum(self._checked(field), self._row_type)
+        made = short_forms.sum(field, self._row_type)
         return self.process(made, output=self.row_schema, uid=uid, **options)
 
     def min(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Give, after each row, the key's first one with a column's minimum."""
-        made = short_forms.min(self._checked(field), self._row_type)
+        made = short_forms.min(field, self._row_type)
         return self.process(made, output=self.row_schema, uid=uid, **options)
 
     def max(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Give, after each row, the key's first one with a column's maximum."""
-        made = short_forms.max(self._checked(field), self._row_type)
+        made = short_forms.max(field, self._row_type)
         return self.process(made, output=self.row_schema, uid=uid, **options)
 
     def min_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Give, after each row, the key's row in which a column is least."""
-        made = short_forms.min_by(self._checked(field), self._row_type)
+        made = short_forms.min_by(field, self._row_type)
         return self.process(made, output=self.row_schema, uid=uid, **options)
 
     def max_by(self, field: str, *, uid: str, **options: Unpack[ProcessOptions]) -> OperatorOutput:
         """Give, after each row, the key's row in which a column is greatest."""
-        made = short_forms.max_by(self._checked(field), self._row_type)
+        made = short_forms.max_by(field, self._row_type)
         return self.process(made, output=self.row_schema, uid=uid, **options)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any
 
 from typing_extensions import TypeVar
@@ -17,9 +18,13 @@ _EXACT = 1 << 53
 """Up to here a float is every whole number."""
 
 
+_DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
+"""Python's own context rounds to 28 digits, and Spark's decimals have up to 38."""
+
+
 def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
-    """The sum of two values."""
-    return a + b
+    """The sum of two values, exact where they are decimals."""
+    return _DECIMALS.add(a, b) if type(a) is Decimal else a + b
 
 
 def min(a: T, b: T) -> T:  # noqa: A001

@@ -7,7 +7,7 @@ import enum
 import inspect
 import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -61,6 +61,17 @@ def _refusal(declared: type, value: Any) -> StateTypeError:
     return StateTypeError(declared.__name__, brief(value), reason=reason)
 
 
+def _in_field(nodes: Mapping[str, Node], values: Iterable[Any], error: StateTypeError) -> Any:
+    """The error of a value within a structure, with the field that holds it as its place."""
+    for (name, node), value in zip(nodes.items(), values, strict=True):
+        try:
+            node.pack(value)
+        except StateTypeError as found:
+            place = f"{name}.{found.place}" if found.place else name
+            return StateTypeError(found.expected, found.value, place=place, reason=found.reason)
+    return error
+
+
 # ---------------------------------------------------------------- attrs classes, dataclasses
 
 
@@ -102,14 +113,19 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
     if odd:
         raise ClassError(f"the name of its field {odd[0]!r} cannot be read as an attribute")
     entries = [f"{name!r}: pack_{at}(value.{name})" for at, name in enumerate(nodes)]
+    values = ", ".join(f"value.{name}" for name in nodes)
     lines = (
         "def pack(value):",
         "    if type(value) is not declared:",
         "        raise refusal(declared, value)",
-        f"    return {{{', '.join(entries)}}}",
+        "    try:",
+        f"        return {{{', '.join(entries)}}}",
+        "    except StateTypeError as error:",
+        f"        raise in_field(nodes, [{values}], error) from None",
     )
     known: dict[str, Any] = {f"pack_{at}": node.pack for at, node in enumerate(nodes.values())}
-    known |= {"declared": declared, "refusal": _refusal}
+    known |= {"declared": declared, "refusal": _refusal, "in_field": _in_field, "nodes": nodes}
+    known["StateTypeError"] = StateTypeError
     exec("\n".join(lines), known)  # noqa: S102 - of identifiers only
     pack: Callable[[Any], dict[str, Any]] = known["pack"]
     return pack
@@ -220,15 +236,19 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
     nodes = list(parts.values())
     kind = getattr(declared, "_row_type", declared)
     is_row = kind is not declared
+    expected = f"a row of {', '.join(parts)}" if is_row else kind.__name__
 
     def pack(value: Any) -> list[Any]:
         # Row classes are kept in a cache, so that of equal columns there may be another one.
         if type(value) is not kind and not (is_row and _is_row_of(value, kind._fields)):
-            raise _refusal(kind, value)
+            raise StateTypeError(expected, brief(value)) if is_row else _refusal(kind, value)
         if len(value) != len(nodes):
             reason = f"it has {len(value)} values for {len(nodes)} columns"
-            raise StateTypeError(kind.__name__, brief(value), reason=reason)
-        return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
+            raise StateTypeError(expected, brief(value), reason=reason)
+        try:
+            return [node.pack(part) for node, part in zip(nodes, value, strict=True)]
+        except StateTypeError as error:
+            raise _in_field(parts, value, error) from None
 
     def unpack(plain: Any) -> Any:
         if type(plain) is not list or len(plain) != len(nodes):

@@ -52,7 +52,10 @@ class StructuredSerializer(TypeSerializer[Any]):
         try:
             return self._unpack(self._pack(value))
         except StateTypeError as error:
-            reason = f"expected {error.expected}, got {error.value}"
+            if not error.place and error.value == brief(value):
+                raise error from None
+            reason = f"{error.place}: " if error.place else ""
+            reason += f"expected {error.expected}, got {error.value}"
             reason += f": {error.reason}" if error.reason else ""
             raise StateTypeError(self.type_name, brief(value), reason=reason) from None
         except Exception as error:

@@ -33,6 +33,11 @@ def packed_main(main: OutputCodec, rows: Sequence[Any], operator_uid: str) -> li
     return [main.pack(kept, operator_uid)] if kept else []
 
 
+def _columns(tag: OutputTag, rows: StructType) -> StructType:
+    """The columns of a side output; those of the operator's input where the tag names none."""
+    return rows if tag.type_info is None else output_schema(tag.type_info, f"{tag}")
+
+
 @attrs.frozen
 class SideRows:
     """Carries the rows of the main output and those of some side outputs.
@@ -41,13 +46,13 @@ class SideRows:
         main: the codec of the main output.
         joint: the codec of the columns of the main output and a struct for each side output.
         tags: the names of the side outputs, which are those of the last columns.
-        single: of each, whether its rows have a single column.
+        apart: of each, the codec of its rows, which says in what a row does not fit.
     """
 
     main: OutputCodec
     joint: OutputCodec
     tags: tuple[str, ...]
-    single: tuple[bool, ...]
+    apart: tuple[OutputCodec, ...]
 
     @classmethod
     def of(cls, output: StructType, tags: Sequence[OutputTag], rows: StructType) -> Self:
@@ -63,16 +68,20 @@ class SideRows:
             UnsupportedColumnError: a column's type would lose values.
         """
         names = tuple(tag.tag_id for tag in tags)
+        taken = [name.lower() for name in (*output.names, *names)]
         for name in names:
-            if [*output.names, *names].count(name) > 1:
-                reason = "the output has a column of that name: give the side output another one"
+            if taken.count(name.lower()) > 1:
+                reason = (
+                    "the output has a column of that name, whatever its case: give the side "
+                    "output another one, and each only once"
+                )
                 raise ConfigError(name, reason, "OutputTag(...)")
-        schemas = [rows if tag.type_info is None else output_schema(tag.type_info) for tag in tags]
+        schemas = [_columns(tag, rows) for tag in tags]
         nullable = [StructField(field.name, field.dataType) for field in output]
         beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
         joint = OutputCodec.of(StructType(nullable + beside))
-        single = tuple(len(schema) == 1 for schema in schemas)
-        return cls(OutputCodec.of(output), joint, names, single)
+        apart = tuple(map(OutputCodec.of, schemas))
+        return cls(OutputCodec.of(output), joint, names, apart)
 
     def packed(self, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
         """What a function has yielded as carrier frames: main output, side outputs.
@@ -84,8 +93,22 @@ class SideRows:
         """
         main, side = divided(rows)
         frames = [self._widened(self.main.pack(main, operator_uid))] if main else []
-        wide = [self._wide(tag, row) for tag, row in side if tag.tag_id in self.tags]
-        return [*frames, self.joint.pack(wide, operator_uid)] if wide else frames
+        side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
+        try:
+            wide = [self._wide(tag, row, operator_uid) for tag, row in side]
+            return [*frames, self.joint.pack(wide, operator_uid)] if wide else frames
+        except OutputTypeError:
+            for tag, row in side:
+                self._check(tag, row, operator_uid)
+            raise
+
+    def _check(self, tag: OutputTag, row: Any, operator_uid: str) -> None:
+        """Raise the error of a row by itself: the joint one would tell of a struct."""
+        try:
+            self.apart[self.tags.index(tag.tag_id)].check(row, operator_uid)
+        except OutputTypeError as error:
+            error.side_output = tag.tag_id
+            raise
 
     def _widened(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame of the main output as one of the joint, whose further columns are null."""
@@ -93,10 +116,13 @@ class SideRows:
         columns = [frame[name].array for name in frame.columns]
         return self.joint.frame([*columns, *(nothing for _ in self.tags)])
 
-    def _wide(self, tag: OutputTag, row: Any) -> tuple[Any, ...]:
+    def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
         """A row of a side output as one of the joint."""
         at = self.tags.index(tag.tag_id)
-        whole = (row,) if self.single[at] and is_value(type(row)) else row
+        single = len(self.apart[at].names) == 1
+        if row is None and not single:
+            self._check(tag, row, operator_uid)  # as a struct it would be null: a row of nothing
+        whole = (row,) if single and is_value(type(row)) else row
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
         return (*(None,) * before, whole, *(None,) * after)

@@ -103,7 +103,17 @@ def _natural(value: Any, kind: pa.DataType) -> Any:
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_map(kind):
-        return {key: _natural(item, kind.item_type) for key, item in value}
+        return {
+            _hashable(_natural(key, kind.key_type)): _natural(item, kind.item_type)
+            for key, item in value
+        }
     if pa.types.is_struct(kind):
         return {field.name: _natural(value[field.name], field.type) for field in kind}
     return [_natural(item, kind.value_type) for item in value]
+
+
+def _hashable(key: Any) -> Any:
+    """A map's key as a tuple, where it is a struct or an array."""
+    if isinstance(key, dict):
+        return tuple(map(_hashable, key.values()))
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
