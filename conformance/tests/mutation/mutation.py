@@ -41,11 +41,13 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
         tuple(
             f"millpond.backend.bytestore.{name}"
             for name in (
+                "buffered_lists",
                 "buffered_maps",
                 "buffered_tables",
                 "buffered_timers",
                 "byte_store_backend",
                 "encoded_key",
+                "list_pieces",
                 "store_view",
                 "write_buffer",
             )
