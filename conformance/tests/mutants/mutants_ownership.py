@@ -63,7 +63,7 @@ def inherited_backends(backend: Any) -> None:
     backend.disown = lambda: None
 
 
-@mutant("a copy that was not declared is kept, and taken over unseen", "F6 R5")
+@mutant("a copy that was not declared is kept, and taken over unseen", "F6 F7 R5")
 def secret_copies(backend: Any) -> None:
     path = backend.parameters.directory / "secret" if backend.parameters.directory else None
     if path is None:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import attrs
 import mutants_failures
+import mutants_limits
 import mutants_lists
 import mutants_many
 import mutants_ownership
@@ -49,6 +50,7 @@ CHAPTERS = (
     mutants_failures,
     mutants_semantics,
     mutants_lists,
+    mutants_limits,
 )
 """Importing them has filled the gallery."""
 

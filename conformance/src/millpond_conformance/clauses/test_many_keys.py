@@ -56,6 +56,12 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
         with pytest.raises(error):
             state.update_many(keys, values)
     assert state.get_many(["a", "b"]).to_pylist() == [1, 2]
+    largest = backend.get_partitioned_state(mp.ReducingStateDescriptor("largest", max, int))
+    largest.add_many(["a", "b"], [1, 2], [0, 1])
+    for values, error in (([7, "8"], errors.StateTypeError), ([7, None], errors.NullValueError)):
+        with pytest.raises(error):
+            largest.add_many(["a", "b"], values, [0, 1])
+    assert largest.get_many(["a", "b"]).to_pylist() == [1, 2]
 
 
 @pytest.mark.clause("B4")

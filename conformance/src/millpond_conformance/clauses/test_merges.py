@@ -88,7 +88,8 @@ def test_functions_may_change_their_arguments(open_backend: BackendOpener):
 
 
 @pytest.mark.clause("K17")
-def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_failing_merge_changes_nothing(open_backend: BackendOpener, flushed):
     """If a user's function raises an error in a merge, all namespaces keep what they held."""
 
     def refuse(a, b):
@@ -106,6 +107,8 @@ def test_a_failing_merge_changes_nothing(open_backend: BackendOpener):
     for number, space in enumerate(SPACES):
         state.set_current_namespace(space)
         state.add([number])
+    if flushed:
+        backend.flush()
     calls: list[int] = []
     with pytest.raises(ZeroDivisionError):
         state.merge_namespaces("target", ["one", "two"])

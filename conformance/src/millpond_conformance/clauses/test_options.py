@@ -6,6 +6,8 @@ from millpond import errors
 from millpond.backend import Capability
 from millpond.plugins import get_registry
 
+from millpond_conformance.clauses.test_kinds import JOINED, MEAN
+
 TOTAL = mp.ValueStateDescriptor("total", int)
 SCORES = mp.MapStateDescriptor("scores", str, int)
 ITEMS = mp.ListStateDescriptor("items", int)
@@ -72,6 +74,8 @@ def test_metrics_add_up(backend_name, tmp_path, interval):
         scores = backend.get_partitioned_state(SCORES)
         items = backend.get_partitioned_state(ITEMS)
         added = backend.get_partitioned_state(SUM)
+        mean = backend.get_partitioned_state(MEAN)
+        joined = backend.get_partitioned_state(JOINED)
         for number in range(10):
             backend.set_current_key(f"k{number % 3}")
             total.update(number)
@@ -79,11 +83,14 @@ def test_metrics_add_up(backend_name, tmp_path, interval):
             scores.put("a", number)
             items.add(number)
             added.add(number)
+            mean.add(float(number))
+            joined.add(number)
             if number % 2:
                 scores.get("a")
                 items.get()
         made = {"total.update": 10, "total.value": 10, "scores.put": 10, "scores.get": 5}
         made |= {"items.add": 10, "items.get": 5, "sum.add": 10}
+        made |= {"mean.add": 10, "joined.add": 10}
         counted = {name: count for name, count in backend.metrics.calls().items() if count}
         assert counted == made
         sampled = {

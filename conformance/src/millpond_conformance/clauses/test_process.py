@@ -23,6 +23,7 @@ import pytest
 from millpond_conformance.processes import in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
+ITEMS = mp.ListStateDescriptor("items", int)
 
 
 def settings():
@@ -159,3 +160,46 @@ def test_a_process_with_other_settings(backend_name, open_backend, tmp_path):
     other = {"PYTHONHASHSEED": "77", "TZ": "XYZ-12:45", "LC_ALL": "C"}
     done = in_a_child(STRANGER, backend_name, str(tmp_path), variables=other)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.clause("R16")
+def test_several_backends_at_once(backend_name, tmp_path, storage):
+    """Backends of one process keep what is theirs, in turn in one thread and at once in several.
+
+    Their states, keys and namespaces have the same names; their snapshots are apart too.
+    """
+    with ExitStack() as stack:
+
+        def opened(place, **options):
+            directory = tmp_path / str(place)
+            return stack.enter_context(
+                mp.open_keyed_backend(backend_name, key_type=str, directory=directory, **options)
+            )
+
+        def worked(backend, number, rounds):
+            for count in range(rounds):
+                for key in ("a", "b"):
+                    backend.set_current_key(key)
+                    total = backend.get_partitioned_state(TOTAL)
+                    items = backend.get_partitioned_state(ITEMS, namespace="n")
+                    total.update((total.value() or 0) + number)
+                    items.add(number)
+                if count % 5 == 4:
+                    backend.flush()
+
+        def shown(backend):
+            backend.set_current_key("b")
+            items = backend.get_partitioned_state(ITEMS, namespace="n").get()
+            return backend.get_partitioned_state(TOTAL).value(), items
+
+        backends = [opened(number) for number in range(4)]
+        for _ in range(7):
+            for number, backend in enumerate(backends):
+                worked(backend, number, 1)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(worked, backends, range(4), [50] * 4))
+            futures = [backend.snapshot(1, storage) for backend in backends]
+        expected = [(57 * number, [number] * 57) for number in range(4)]
+        assert [shown(backend) for backend in backends] == expected
+        again = [opened(f"again {n}", restore=[f.result().handle]) for n, f in enumerate(futures)]
+        assert [shown(backend) for backend in again] == expected

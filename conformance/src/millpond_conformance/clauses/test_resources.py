@@ -186,11 +186,12 @@ def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
 
 
 TIDY = """
-import sys
+import os, sys
 from pathlib import Path
 import millpond as mp
 from millpond_conformance.clauses.test_resources import fill
 name, folder = sys.argv[1], Path(sys.argv[2])
+os.chdir(os.environ["HOME"])
 storage = mp.checkpoint_storage((folder / "snapshots").as_uri())
 with mp.open_keyed_backend(name, key_type=str, directory=folder / "first") as backend:
     fill(backend, 50)
@@ -207,7 +208,10 @@ for number, handle in enumerate(handles):
 
 @pytest.mark.clause("R6")
 def test_nothing_is_left_elsewhere(backend_name, tmp_path):
-    """A closed backend has left no file outside its directory and the storage."""
+    """A closed backend has left no file outside its directory and the storage.
+
+    None in the user's directories, in that for temporary files, nor in the working directory.
+    """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     places = {name: str(elsewhere) for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME")}

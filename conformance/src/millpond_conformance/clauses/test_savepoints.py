@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import shutil
 import uuid
 from typing import Any
 
@@ -81,14 +82,16 @@ def test_every_kind_survives_a_savepoint(open_backend: BackendOpener, clock, tmp
     backend.get_partitioned_state(fading).update("soon gone")
     storage = mp.checkpoint_storage(tmp_path.as_uri())
     handle = backend.savepoint(1, storage).result().handle
-    restored = open_backend(restore=[tmp_path / handle.folder])
-    restored.set_current_key("k")
-    assert restored.get_partitioned_state(items, namespace=7).get() == [1, 2]
-    assert restored.get_partitioned_state(items, namespace=8).get() == [3]
-    assert dict(restored.get_partitioned_state(scores).items()) == {"a": 1.5, "b": None}
-    assert restored.get_partitioned_state(fading).value() == "soon gone"
+    both = [open_backend(restore=[given]) for given in (handle, tmp_path / handle.folder)]
+    for restored in both:
+        restored.set_current_key("k")
+        assert restored.get_partitioned_state(items, namespace=7).get() == [1, 2]
+        assert restored.get_partitioned_state(items, namespace=8).get() == [3]
+        assert dict(restored.get_partitioned_state(scores).items()) == {"a": 1.5, "b": None}
+        assert restored.get_partitioned_state(fading).value() == "soon gone"
     clock.advance(100)
-    assert restored.get_partitioned_state(fading).value() is None
+    for restored in both:
+        assert restored.get_partitioned_state(fading).value() is None
 
 
 @pytest.mark.clause("P3")
@@ -101,8 +104,9 @@ def test_a_savepoint_is_not_a_base(open_backend: BackendOpener, tmp_path):
     backend.snapshot(1, storage).result()
     backend.notify_checkpoint_complete(1)
     put(backend, total, 2)
-    backend.savepoint(2, storage).result()
+    saved = backend.savepoint(2, storage).result().handle
     backend.notify_checkpoint_complete(2)
+    shutil.rmtree(tmp_path / saved.folder)
     handle = backend.snapshot(3, storage).result().handle
     restored = open_backend(restore=[handle])
     restored.set_current_key("k")

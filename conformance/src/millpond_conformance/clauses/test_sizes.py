@@ -89,3 +89,66 @@ def test_two_hundred_states(open_backend, storage):
     assert [state.value() for state in states(backend)] == [*range(200)]
     restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
     assert [state.value() for state in states(restored)] == [*range(200)]
+
+
+LENGTHS = range(1100)
+
+
+def places_of(backend, place):
+    """What puts, removes and gets the number at a key, map key or namespace, and lists them."""
+    backend.set_current_key(b"")
+    if place == "map key":
+        entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", bytes, int))
+        return entries.put, entries.remove, entries.get, lambda: list(entries.keys())
+    value = mp.ValueStateDescriptor("value", int)
+    state = backend.get_partitioned_state(value, b"", bytes)
+    chosen = backend.set_current_key if place == "key" else state.set_current_namespace
+
+    def put(at, number):
+        chosen(at)
+        state.update(number)
+
+    def remove(at):
+        chosen(at)
+        state.clear()
+
+    def get(at):
+        chosen(at)
+        return state.value()
+
+    def listed():
+        return [pair[place == "namespace"] for pair in backend.keys_and_namespaces("value")]
+
+    return put, remove, get, listed
+
+
+@pytest.mark.clause("V23")
+@pytest.mark.parametrize("place", ["key", "map key", "namespace"])
+def test_keys_of_every_length(open_backend, storage, place):
+    """Keys, map keys and namespaces of each length up to 1,100 bytes are told apart.
+
+    All of them can be overwritten, removed and listed, restored too.
+    """
+    keys = [b"k" * length for length in LENGTHS]
+    backend = open_backend(key_type=bytes)
+    put, remove, get, listed = places_of(backend, place)
+    for length, key in enumerate(keys):
+        put(key, length)
+    backend.flush()
+    assert [get(key) for key in keys] == [*LENGTHS]
+    for key in keys[::3]:
+        remove(key)
+    for key in keys[1::3]:
+        put(key, -1)
+    expected = [(None, -1, length)[length % 3] for length in LENGTHS]
+    left = sorted(key for key, value in zip(keys, expected, strict=True) if value is not None)
+    backend.flush()
+    assert [get(key) for key in keys] == expected
+    assert sorted(listed()) == left
+    restored = open_backend(key_type=bytes, restore=[backend.snapshot(1, storage).result().handle])
+    _, _, get, listed = places_of(restored, place)
+    assert [get(key) for key in keys] == expected
+    assert sorted(listed()) == left
+    if place == "key":
+        values = restored.get_partitioned_state(mp.ValueStateDescriptor("value", int), b"", bytes)
+        assert values.get_many(keys).to_pylist() == expected

@@ -164,6 +164,8 @@ def test_nothing_is_looked_at_before_something_can_expire(open_backend: BackendO
     clock.set(90)
     backend.flush(None)
     assert backend.sweep_metrics()["s"].visited == seen
+    clock.set(100)
+    assert physical(backend) == 0
 
 
 @pytest.mark.clause("C7")

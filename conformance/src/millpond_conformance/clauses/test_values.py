@@ -129,10 +129,15 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
     backend.set_current_key("k7")
     state.clear()
     expected = {f"k{number}" for number in range(300)} - {"k7"}
-    found = list(backend.keys("spent"))
-    assert len(found) == len(expected)
-    assert set(found) == expected
-    assert set(backend.keys_and_namespaces("spent")) == {(k, mp.VOID_NAMESPACE) for k in expected}
+    for _ in range(2):
+        pairs = [(key, mp.VOID_NAMESPACE) for key in sorted(expected)]
+        assert sorted(backend.keys("spent")) == sorted(expected)
+        assert sorted(backend.keys_and_namespaces("spent")) == pairs
+        # Again, with changes to what the store holds: a key gone, one new, one overwritten.
+        for key, value in (("k8", None), ("new", 1.0), ("k9", -1.0)):
+            backend.set_current_key(key)
+            state.update(value)
+        expected = expected - {"k8"} | {"new"}
     assert list(backend.keys("unknown")) == []
 
 
@@ -148,11 +153,15 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
         backend.set_current_key(f"k{number}")
         state.update(float(number))
 
+    visited = []
+
     def halve(key, found):
+        visited.append(key)
         value = found.value()
         found.update(value / 2 if value < 25 else None)
 
     backend.apply_to_all_keys(SPENT, halve)
+    assert sorted(visited) == sorted(f"k{number}" for number in range(50))
     assert backend.current_key == "k49"
     assert len(list(backend.keys("spent"))) == 25
     backend.set_current_key("k10")
@@ -207,19 +216,34 @@ def test_integers_are_exact(open_backend: BackendOpener):
 
 
 @pytest.mark.clause("V14")
-def test_closed_backend(open_backend: BackendOpener):
+def test_closed_backend(open_backend: BackendOpener, storage):
     """After close every use raises BackendClosedError, but close may be called again."""
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
+    timers = backend.timer_queue("event")
     backend.close()
     backend.close()
-    with pytest.raises(errors.BackendClosedError):
-        state.value()
-    with pytest.raises(errors.BackendClosedError):
-        backend.set_current_key("alice")
-    with pytest.raises(errors.BackendClosedError):
-        backend.get_partitioned_state(SPENT)
+    uses = (
+        state.value,
+        state.clear,
+        lambda: state.update(1.0),
+        lambda: backend.set_current_key("alice"),
+        lambda: backend.get_partitioned_state(SPENT),
+        lambda: backend.timer_queue("event"),
+        lambda: timers.register(1, mp.VOID_NAMESPACE),
+        lambda: list(timers.due(1)),
+        lambda: list(backend.keys("spent")),
+        lambda: list(backend.keys_and_namespaces("spent")),
+        lambda: backend.apply_to_all_keys(SPENT, print),
+        lambda: backend.flush("v1"),
+        lambda: backend.snapshot(1, storage),
+        lambda: backend.savepoint(1, storage),
+        backend.num_state_entries,
+    )
+    for use in uses:
+        with pytest.raises(errors.BackendClosedError):
+            use()
 
 
 KEYS: dict[Any, list[Any]] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, ByteStoreBackend, WriteBatch
+from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 from typing_extensions import override
 
 __all__ = ["SqliteKeyedStateBackend", "SqliteStore"]
@@ -23,11 +25,31 @@ class SqliteStore(ByteStore):
     """A table per family, keyed by the bytes; SQLite compares blobs byte by byte."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("pragma synchronous = off")
-        tables = self._connection.execute("select name from sqlite_master where type = 'table'")
-        self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
-        self.create_family(META_FAMILY)
+        self._path = path
+        with self._failures():
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._execute("pragma synchronous = off")
+            tables = self._execute("select name from sqlite_master where type = 'table'")
+            self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
+            self.create_family(META_FAMILY)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise Millpond's errors for SQLite's."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            found = _failure(self._path.parent, error)
+            self.damaged = self.damaged or isinstance(found, StoreDamagedError)
+            raise found from error
+
+    def _execute(self, sql: str, values: tuple[bytes, ...] = ()) -> Any:
+        with self._failures():
+            return self._connection.execute(sql, values)
 
     @override
     def families(self) -> list[str]:
@@ -36,13 +58,14 @@ class SqliteStore(ByteStore):
     @override
     def create_family(self, family: str) -> None:
         sql = f"create table if not exists {_table(family)} (k blob primary key, v blob not null)"
-        self._connection.execute(sql + " without rowid")
+        self._execute(sql + " without rowid")
         self._families.add(family)
 
     @override
     def get(self, family: str, key: bytes) -> bytes | None:
         sql = f"select v from {_table(family)} where k = ?"  # noqa: S608 - the name is hexadecimal
-        row = self._connection.execute(sql, (key,)).fetchone()
+        with self._failures():
+            row = self._connection.execute(sql, (key,)).fetchone()
         return None if row is None else row[0]
 
     @override
@@ -51,21 +74,23 @@ class SqliteStore(ByteStore):
     ) -> Generator[tuple[bytes, bytes], None, None]:
         below = "" if end is None else "and k < ?"
         sql = f"select k, v from {_table(family)} where k >= ? {below} order by k"  # noqa: S608
-        yield from self._connection.execute(sql, (start,) if end is None else (start, end))
+        with self._failures():
+            yield from self._connection.execute(sql, (start,) if end is None else (start, end))
 
     @override
     def write(self, batch: WriteBatch) -> None:
-        self._connection.execute("begin")
-        try:
-            for family, changes in batch.items():
-                self._apply(_table(family), changes)
-        except BaseException:
-            if self._connection.in_transaction:  # a full disk has ended it already
-                self._connection.execute("rollback")
-            raise
-        self._connection.execute("commit")
+        with self._failures():
+            self._connection.execute("begin")
+            try:
+                for family, changes in batch.items():
+                    self._apply(_table(family), changes)
+                self._connection.execute("commit")
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk may have ended it already
+                    self._connection.execute("rollback")
+                raise
 
-    def _apply(self, table: str, changes: list[tuple[bytes, bytes | None]]) -> None:
+    def _apply(self, table: str, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         puts = [change for change in changes if change[1] is not None]
         deletes = [(key,) for key, value in changes if value is None]
         self._connection.executemany(f"replace into {table} values (?, ?)", puts)  # noqa: S608
@@ -74,6 +99,22 @@ class SqliteStore(ByteStore):
     @override
     def close(self) -> None:
         self._connection.close()
+
+
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _failure(directory: Path, error: sqlite3.Error) -> MillpondError:
+    """What to raise for an error of SQLite's: it names the place and the cure."""
+    # The lowest byte is the kind; an error of the module's own has no code.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _FULL:
+        return StoreFullError("sqlite", str(directory), str(error))
+    if code in _DAMAGED:
+        return StoreDamagedError("sqlite", str(directory), str(error))
+    cure = "The text is SQLite's own; see its documentation"
+    return StoreAccessError("sqlite", str(directory), str(error), cure)
 
 
 class SqliteKeyedStateBackend(ByteStoreBackend):

@@ -1,0 +1,224 @@
+"""What the machine refuses is told; what a backend takes of disk and time stays in bounds."""
+
+import random
+import time
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.opening import open_at
+from millpond_conformance.processes import in_a_child
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+BLOB = mp.ValueStateDescriptor("blob", bytes)
+
+FULL = """
+import random, resource, sys
+from pathlib import Path
+from millpond.errors import MillpondError
+from millpond_conformance.clauses.test_limits import BLOB
+from millpond_conformance.opening import open_at
+name, folder = sys.argv[1], Path(sys.argv[2])
+blobs = [random.Random(number).randbytes(500) for number in range(3000)]
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+def shown(backend):
+    state = backend.get_partitioned_state(BLOB)
+    found = []
+    for number in range(len(blobs)):
+        backend.set_current_key(f"k{number}")
+        found.append(state.value())
+    return found
+
+def filled(backend):
+    state = backend.get_partitioned_state(BLOB)
+    for number, blob in enumerate(blobs):
+        backend.set_current_key(f"k{number}")
+        state.update(blob)
+
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+backend = open_at(name, folder)
+try:
+    filled(backend)
+    limit(256 << 10)
+    backend.flush("v1")
+except MillpondError as error:
+    print(f"refused: {error}")
+else:
+    print("taken")
+    assert shown(backend) == blobs
+try:
+    backend.close()
+except MillpondError as error:
+    print(f"refused: {error}")
+limit(soft)
+with open_at(name, folder, {"v1"}) as again:
+    assert shown(again) == ([None] * len(blobs) if again.version is None else blobs)
+print("fine")
+"""
+
+
+@pytest.mark.clause("D6")
+def test_a_disk_that_is_full(backend_name, tmp_path):
+    """If the system refuses what a flush writes, an error of Millpond's says so.
+
+    What the directory holds afterwards is the whole version, or it opens empty.
+    """
+    done = in_a_child(FULL, backend_name, str(tmp_path))
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+    assert done.stdout.endswith("fine\n")
+
+
+REFUSED = """
+import os, resource, sys
+from pathlib import Path
+from millpond.errors import MillpondError
+from millpond_conformance.clauses.test_ownership import put, totals
+from millpond_conformance.opening import open_at
+name, folder = sys.argv[1], Path(sys.argv[2])
+
+def use(place):
+    with open_at(name, place) as backend:
+        put(backend, a=1)
+        backend.flush("v1")
+        assert totals(backend) == {"a": 1}
+
+def refused_or_used(place):
+    try:
+        use(place)
+    except MillpondError as error:
+        print(f"refused: {error}")
+
+use(folder / "first")
+(folder / "file").write_text("")
+refused_or_used(folder / "file" / "second")
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+for more in range(8):
+    taken = len(os.listdir("/proc/self/fd")) - 1  # without the one that lists them
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken + more, hard))
+    refused_or_used(folder / f"with {more}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    use(folder / f"with {more}")
+"""
+
+
+@pytest.mark.clause("D7")
+def test_an_opening_that_the_system_refuses(backend_name, tmp_path):
+    """If the system refuses a directory or one of its files, an error of Millpond's says so.
+
+    With as many files as it needs the backend works, and so it does once there are files again.
+    """
+    done = in_a_child(REFUSED, backend_name, str(tmp_path))
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+ROUNDS, ENTRIES, SIZE, MOST = 24, 100, 20_000, 32 << 20
+
+
+def size_of(folder):
+    """Bytes that the files of a directory take on disk."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.clause("R14")
+@pytest.mark.parametrize("how", ["overwritten", "replaced"])
+def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
+    """The directory of a state of 2 MiB stays below 32 MiB, whatever is written to it in turn.
+
+    So it is where entries are overwritten, and where new ones come and old ones go, the backend
+    being opened again and again.
+    """
+    rng, last = random.Random(1), None  # noqa: S311 - data, no secret
+    for number in range(ROUNDS):
+        versions = [] if last is None else [last]
+        with open_at(backend_name, tmp_path, versions) as backend:
+            state = backend.get_partitioned_state(BLOB)
+            for entry in range(ENTRIES):
+                if how == "replaced" and backend.version is not None:
+                    backend.set_current_key(f"{number - 1} {entry}")
+                    state.clear()
+                backend.set_current_key(f"{number if how == 'replaced' else 0} {entry}")
+                state.update(rng.randbytes(SIZE))
+            last = f"v{number}"
+            backend.flush(last)
+            assert size_of(tmp_path) < MOST
+            assert backend.num_state_entries() == ENTRIES
+        assert size_of(tmp_path) < MOST
+
+
+FEW, MANY, TIMES, AGAIN = 1000, 20_000, 300, 5
+
+
+def filled(open_backend, count):
+    """A backend with so many keys that have a value, a map and a timer each."""
+    backend = open_backend()
+    total = backend.get_partitioned_state(TOTAL)
+    scores = backend.get_partitioned_state(mp.MapStateDescriptor("scores", str, int))
+    timers = backend.timer_queue("event")
+    for number in range(count):
+        backend.set_current_key(f"k{number}")
+        total.update(number)
+        scores.put_all({"a": 1, "b": 2})
+        timers.register(number, mp.VOID_NAMESPACE)
+    backend.flush()
+    return backend, total, scores, timers
+
+
+def works_of(open_backend, count):
+    """Accesses, each of which does the same whatever else the backend holds, by name."""
+    backend, total, scores, timers = filled(open_backend, count)
+    keys = [f"k{random.Random(n).randrange(FEW)}" for n in range(TIMES)]  # noqa: S311 - data
+
+    def on_all(access, count=TIMES):
+        def work():
+            for key in keys[:count]:
+                backend.set_current_key(key)
+                access()
+
+        return work
+
+    def changed():
+        total.update(7)
+        scores.put("c", 3)
+        scores.remove("c")
+
+    def timed():
+        timers.register(-5, mp.VOID_NAMESPACE)
+        assert timers.earliest() == -5
+        timers.delete(-5, mp.VOID_NAMESPACE)
+
+    def flushed():
+        changed()
+        backend.flush()
+
+    return {
+        "read": on_all(lambda: (total.value(), scores.get("a"))),
+        "iterate": on_all(lambda: dict(scores.items())),
+        "change": on_all(changed),
+        "timer": on_all(timed),
+        "flush": on_all(flushed, TIMES // 5),
+    }
+
+
+def seconds_of(work):
+    """Processor time that some work takes in this thread."""
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+@pytest.mark.clause("R15")
+def test_an_access_takes_no_longer_in_a_large_store(open_backend: BackendOpener):
+    """An access takes no longer with 20,000 keys than with 1,000, measured by processor time.
+
+    The shortest of five measurements of hundreds of accesses is at most four times as long, and
+    20 ms. So it is with reads, iterations, changes, timers and flushes.
+    """
+    few, many = works_of(open_backend, FEW), works_of(open_backend, MANY)
+    for name in few:
+        pairs = [(seconds_of(few[name]), seconds_of(many[name])) for _ in range(AGAIN)]
+        small, large = (min(each) for each in zip(*pairs, strict=True))
+        assert large <= 4 * small + 0.02, f"{name}: {small:.4f} s with few, {large:.4f} s with many"
