@@ -131,10 +131,9 @@ def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
     So it is where entries are overwritten, and where new ones come and old ones go, the backend
     being opened again and again.
     """
-    rng, last = random.Random(1), None  # noqa: S311 - data, no secret
+    rng = random.Random(1)  # noqa: S311 - data, no secret
     for number in range(ROUNDS):
-        versions = [] if last is None else [last]
-        with open_at(backend_name, tmp_path, versions) as backend:
+        with open_at(backend_name, tmp_path, [f"v{number - 1}"]) as backend:
             state = backend.get_partitioned_state(BLOB)
             for entry in range(ENTRIES):
                 if how == "replaced" and backend.version is not None:
@@ -142,8 +141,7 @@ def test_a_directory_does_not_grow_without_end(backend_name, tmp_path, how):
                     state.clear()
                 backend.set_current_key(f"{number if how == 'replaced' else 0} {entry}")
                 state.update(rng.randbytes(SIZE))
-            last = f"v{number}"
-            backend.flush(last)
+            backend.flush(f"v{number}")
             assert size_of(tmp_path) < MOST
             assert backend.num_state_entries() == ENTRIES
         assert size_of(tmp_path) < MOST

@@ -58,9 +58,9 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
     assert state.get_many(["a", "b"]).to_pylist() == [1, 2]
     largest = backend.get_partitioned_state(mp.ReducingStateDescriptor("largest", max, int))
     largest.add_many(["a", "b"], [1, 2], [0, 1])
-    for values, error in (([7, "8"], errors.StateTypeError), ([7, None], errors.NullValueError)):
-        with pytest.raises(error):
-            largest.add_many(["a", "b"], values, [0, 1])
+    for wrong, refusal in (("8", errors.StateTypeError), (None, errors.NullValueError)):
+        with pytest.raises(refusal):
+            largest.add_many(["a", "b"], [7, wrong], [0, 1])
     assert largest.get_many(["a", "b"]).to_pylist() == [1, 2]
 
 
