@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
+from millpond.backend.address_change import AddressChange
 from millpond.backend.changes import Change
 from millpond.backend.state_compatibility import CellMigration
 from millpond.backend.state_view import StateView
@@ -45,6 +46,14 @@ class PortableRows(ABC):
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         """Put portable rows of a state into the store; the value None removes a row."""
+
+    @abstractmethod
+    def readdress_rows(self, state_name: str, change: AddressChange) -> None:
+        """Give all stored rows of a restored state that was not requested yet other physical keys.
+
+        Each stays in its key group, and no two become one. Afterwards all is as after
+        ``migrate_rows``; if ``change`` refuses a row, all stay as they were.
+        """
 
     @abstractmethod
     def migrate_rows(self, state_name: str, migrate: CellMigration) -> None:

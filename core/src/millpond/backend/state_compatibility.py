@@ -12,28 +12,16 @@ from millpond.state.ttl.stamp import STAMP
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.untrusted import decoding
 
-__all__ = ["CellMigration", "cell_migration", "check_fixed_parts", "refusal"]
+__all__ = ["CellMigration", "cell_migration", "check_kind", "refusal"]
 
 CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes; None where the entry is gone."""
 
 
-def check_fixed_parts(stored: StateMeta, declared: StateMeta) -> None:
-    """Raise unless kind, namespace and map-key type are what they were: these never migrate.
-
-    Raises:
-        StateConflictError: it is another kind of state.
-        StateMigrationError: a type differs.
-    """
+def check_kind(stored: StateMeta, declared: StateMeta) -> None:
+    """Raise StateConflictError where it is another kind of state."""
     if stored.kind is not declared.kind:
         raise StateConflictError(stored.name, stored.kind.value, declared.kind.value)
-    for part, old, new in (
-        ("namespace", stored.namespace, declared.namespace),
-        ("map key", stored.map_key, declared.map_key),
-    ):
-        if old != new:
-            reason = "addresses are found by their bytes, so this type can never change"
-            raise StateMigrationError(stored.name, part, str(old), str(new), reason=reason)
 
 
 def cell_migration(
@@ -51,7 +39,7 @@ def cell_migration(
     Raises:
         StateConflictError, StateMigrationError: the stored state cannot become the declared one.
     """
-    check_fixed_parts(stored, declared)
+    check_kind(stored, declared)
     with decoding("its snapshot's metadata", f"the type of state {stored.name!r} cannot be read"):
         verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:

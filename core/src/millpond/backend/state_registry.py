@@ -12,11 +12,13 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type
+from millpond.backend.address_change import AddressChange, namespace_change
 from millpond.backend.current_key import CurrentKey
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.list_encoding import cell_serializer
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.portable_rows import PortableRows
-from millpond.backend.state_compatibility import CellMigration, cell_migration
+from millpond.backend.state_compatibility import CellMigration, cell_migration, check_kind
 from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
@@ -187,10 +189,14 @@ class StateRegistry:
 
     def _check_redeclared(self, known: StateMeta, fresh: RegisteredState) -> None:
         """A state in use can be declared again with other functions, not with another type."""
-        if self._migration(known, fresh) is not None or known.value != fresh.meta.value:
-            old, new = str(known.value), str(fresh.meta.value)
+        check_kind(known, fresh.meta)
+        parts = ("namespace", "map_key", "value")
+        changed = [part for part in parts if getattr(known, part) != getattr(fresh.meta, part)]
+        if changed or self._migration(known, fresh) is not None:
+            part = next(iter(changed), "value")
+            old, new = str(getattr(known, part)), str(getattr(fresh.meta, part))
             reason = "the state is in use; a type changes across a restore only"
-            raise StateMigrationError(known.name, "value", old, new, reason=reason)
+            raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=reason)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
         """Bring all stored entries of a restored state to the declared type, at once.
@@ -199,10 +205,31 @@ class StateRegistry:
         entry.
         """
         stored = self.restored.get(fresh.meta.name)
-        migrate = None if stored is None else self._migration(stored, fresh)
+        if stored is None:
+            return
+        addresses, migrate = self._address_change(stored, fresh), self._migration(stored, fresh)
+        if addresses is not None:
+            namespace, map_key = fresh.meta.namespace, fresh.meta.map_key
+            self._readdress(
+                stored, attrs.evolve(stored, namespace=namespace, map_key=map_key), addresses
+            )
         if migrate is not None and self._rows is not None:
             self._rows.migrate_rows(fresh.meta.name, migrate)
             self.restored[fresh.meta.name] = fresh.meta
+
+    @property
+    def _keys(self) -> tuple[KeyLayout, KeyCodec]:
+        return self._current.layout, self._current.codec
+
+    def _address_change(self, stored: StateMeta, fresh: RegisteredState) -> AddressChange | None:
+        check_kind(stored, fresh.meta)
+        return namespace_change(stored, *self._keys, fresh.namespace_codec, fresh.map_key_codec)
+
+    def _readdress(self, stored: StateMeta, made: StateMeta, change: AddressChange | None) -> None:
+        """Bring all stored addresses of a restored state to its declared types, at once."""
+        if change is not None and self._rows is not None:
+            self._rows.readdress_rows(stored.name, change)
+            self.restored[stored.name] = made
 
     def _migration(self, stored: StateMeta, fresh: RegisteredState) -> CellMigration | None:
         serializer = fresh.descriptor.value_serializer()
@@ -233,9 +260,7 @@ class StateRegistry:
             codec = self._codec(namespace_type)
             meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
-            if stored != meta:
-                old, new = str(stored.namespace), str(meta.namespace)
-                raise StateMigrationError(name, "namespace", old, new)
+            self._readdress(stored, meta, namespace_change(stored, *self._keys, codec))
             rows = self._source.create_timer_rows(name)
             self.tables[name] = rows
             self._timers[name] = (meta, TimerQueue(self._current, codec, rows))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millpond.backend.address_change import KeyRewrite
+from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
-from millpond.errors import MaxParallelismError, RestoreError, StateMigrationError
+from millpond.errors import MaxParallelismError, RestoreError
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
 
@@ -17,22 +19,22 @@ def adopt_metadata(
     max_parallelism: int,
     key: SerializerSnapshot,
     states: Iterable[StateMeta],
-) -> None:
+) -> KeyRewrite | None:
     """Take over the states of a snapshot.
+
+    Returns:
+        What its rows need where its keys are of an older type than the backend's.
 
     Raises:
         MaxParallelismError: it has another number of key groups.
-        StateMigrationError: it has another type of keys.
+        StateMigrationError: its type of keys cannot become the backend's.
         RestoreError: a snapshot restored beside it has a state of another type under that name,
             or there are more states than ``restore.max-states``.
     """
     if max_parallelism != backend.max_parallelism:
         raise MaxParallelismError(max_parallelism, backend.max_parallelism)
-    declared = backend.key_codec.snapshot()
     label = backend.parameters.operator.label
-    if key != declared:
-        reason = "the key type can never change"
-        raise StateMigrationError(label, "key", str(key), str(declared), reason=reason)
+    rewrite = KeyRewrite.of(label, key, backend.key_codec, KeyLayout(max_parallelism))
     most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
@@ -46,3 +48,4 @@ def adopt_metadata(
             cause = f"there are more than {most:,} states in it; if it has so many, raise "
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
+    return rewrite

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from millpond.backend.address_change import KeyRewrite
 from millpond.backend.changes import size_of_rows
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
@@ -59,10 +60,12 @@ class RestoreOperation:
         """
         progress = _Progress(self.backend.parameters.operator, sum(h.size for h in self.handles))
         for handle in self.handles:
-            adopt_metadata(self.backend, handle.max_parallelism, handle.key, handle.states)
+            adopted = adopt_metadata(
+                self.backend, handle.max_parallelism, handle.key, handle.states
+            )
             groups = handle.key_group_range.intersection(self.backend.key_group_range)
             if groups is not None:
-                load_files(self.backend, handle, handle.files, groups, progress.add)
+                load_files(self.backend, handle, handle.files, groups, adopted, progress.add)
 
 
 def load_files(
@@ -70,17 +73,18 @@ def load_files(
     handle: KeyedStateHandle,
     files: Iterable[SnapshotFile],
     groups: KeyGroupRange,
+    rewrite: KeyRewrite | None = None,
     report: Callable[[int], object] = int,
 ) -> None:
-    """Apply files in their order."""
+    """Apply files in their order, with keys of an older type rewritten."""
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     layout = KeyLayout(backend.max_parallelism)
-    names = {meta.name for meta in handle.states}
+    metas = {meta.name: meta for meta in handle.states}
     limits = backend.parameters.config.restore
     for file in files:
-        for state, rows in read_rows(handle.storage, file, groups, layout, names, limits):
-            backend.load_rows(state, rows)
+        for state, rows in read_rows(handle.storage, file, groups, layout, set(metas), limits):
+            backend.load_rows(state, rewrite.rows(metas[state], rows) if rewrite else rows)
             report(size_of_rows(rows))
 
 
@@ -111,7 +115,8 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     """Bring a backend that is at an earlier version of a snapshot's chain up to it.
 
     Returns:
-        False, with nothing changed, where the chain does not hold the backend's version.
+        False where the chain does not hold the backend's version, or its keys are of an older type;
+        the rows are what they were.
 
     Raises:
         CorruptSnapshotError: a delta is damaged or gone; the backend is of no use any more.
@@ -120,7 +125,8 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     if missing is None:
         return False
     backend.expect_outside_bytes()
-    adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
+    if adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states) is not None:
+        return False
     if missing:
         backend.flush(None)
         load_files(backend, handle, missing, backend.key_group_range)

@@ -8,12 +8,19 @@ from typing import Any
 import attrs
 
 from millpond.backend import StateMeta
-from millpond.backend.state_compatibility import check_fixed_parts
+from millpond.backend.address_change import checked_change
+from millpond.backend.state_compatibility import check_kind
 from millpond.errors import MillpondError
 from millpond.plugins import PluginRegistry
 from millpond.runtime.functions import KeyedFunction, RuntimeContext, SubtaskInfo
 from millpond.state.descriptors import StateDescriptor
-from millpond.types import VOID_NAMESPACE, Outcome, infer_key_type, key_codec_for
+from millpond.types import (
+    VOID_NAMESPACE,
+    KeyCodec,
+    Outcome,
+    infer_key_type,
+    key_codec_for,
+)
 
 __all__ = ["Finding", "check_function"]
 
@@ -53,6 +60,7 @@ class _Recorder:
         self._find = registry.serializer
         self.declared: dict[str, StateMeta] = {}
         self.descriptors: dict[str, StateDescriptor] = {}
+        self.namespaces: dict[str, KeyCodec] = {}
 
     def get_partitioned_state(
         self,
@@ -63,7 +71,9 @@ class _Recorder:
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
         resolved = descriptor.resolved(self._find)
         self.descriptors[descriptor.name] = resolved
-        self.declared[descriptor.name] = StateMeta.of(resolved, key_codec_for(kind, self._find))
+        codec = key_codec_for(kind, self._find)
+        self.namespaces[descriptor.name] = codec
+        self.declared[descriptor.name] = StateMeta.of(resolved, codec)
 
 
 def check_function(
@@ -77,7 +87,7 @@ def check_function(
     function.open(RuntimeContext(SubtaskInfo("check"), recorder))  # type: ignore[arg-type]
     known = {meta.name: meta for meta in stored}
     findings = [
-        _judge(known[name], meta, recorder.descriptors[name])
+        _judge(known[name], meta, recorder.descriptors[name], recorder.namespaces[name])
         if name in known
         else Finding(name, "", str(meta.value), "new")
         for name, meta in recorder.declared.items()
@@ -86,10 +96,16 @@ def check_function(
     return findings + [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
 
 
-def _judge(stored: StateMeta, declared: StateMeta, descriptor: StateDescriptor) -> Finding:
+def _judge(
+    stored: StateMeta, declared: StateMeta, descriptor: StateDescriptor, namespaces: KeyCodec
+) -> Finding:
     old, new = str(stored.value), str(declared.value)
     try:
-        check_fixed_parts(stored, declared)
+        check_kind(stored, declared)
+        addresses = (
+            checked_change(stored.name, "namespace", stored.namespace, namespaces),
+            checked_change(stored.name, "map key", stored.map_key, descriptor.map_key_codec()),
+        )
     except MillpondError as error:
         return Finding(stored.name, old, new, Outcome.INCOMPATIBLE.value, str(error))
     verdict = descriptor.value_serializer().compatibility(stored.value)
@@ -98,4 +114,6 @@ def _judge(stored: StateMeta, declared: StateMeta, descriptor: StateDescriptor) 
     outcome = verdict.outcome
     if outcome is Outcome.AS_IS and stored.ttl != declared.ttl:
         outcome, reason = Outcome.AFTER_MIGRATION, "TTL is switched on or off"
+    elif outcome in (Outcome.AS_IS, Outcome.RECONFIGURED) and any(addresses):
+        outcome, reason = Outcome.AFTER_MIGRATION, "the type of namespaces or map keys has grown"
     return Finding(stored.name, old, new, outcome.value, reason)

@@ -260,6 +260,8 @@ def _claimed(
     (handle,) = handles
     if isinstance(handle, SavepointHandle) or handle.key_group_range != backend.key_group_range:
         return None
+    if handle.key != backend.key_codec.snapshot():
+        return None  # its rows have been rewritten: nothing can build on it
     backend.flush(handle.version)
     return handle
 

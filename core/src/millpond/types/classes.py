@@ -20,6 +20,7 @@ from millpond.types.rows import Row
 __all__ = [
     "ClassError",
     "enum_node",
+    "field_defaults",
     "flag_node",
     "is_frozen",
     "named_tuple_node",
@@ -44,6 +45,20 @@ def is_frozen(declared: type) -> bool:
             raise ClassError("only a base of it is an attrs class: decorate it, too")
         return bool(attrs.inspect(declared).is_frozen)
     return bool(declared.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def field_defaults(declared: Any) -> dict[str, Any]:
+    """By field of an attrs class or a dataclass, its default; none that a factory makes."""
+    if attrs.has(declared):
+        none = (attrs.NOTHING,)
+        fields = [(field.name, field.default) for field in attrs.fields(declared)]
+        return {
+            name: default
+            for name, default in fields
+            if default not in none and not isinstance(default, attrs.Factory)  # type: ignore[arg-type]
+        }
+    missing = dataclasses.MISSING
+    return {f.name: f.default for f in dataclasses.fields(declared) if f.default is not missing}
 
 
 def _compares_fields(declared: type) -> bool:

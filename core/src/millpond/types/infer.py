@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, Union, get_args, get_origin
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief
 from millpond.keygroups import check_parallelism
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
-from millpond.types.classes import ClassError, is_frozen, positional_maker
+from millpond.types.classes import ClassError, field_defaults, is_frozen, positional_maker
 from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
 from millpond.types.enum_keys import EnumKeyCodec
 from millpond.types.keys import (
@@ -173,7 +173,9 @@ def _composite_codec(declared: object, find: FindSerializer, depth: int) -> Tupl
         if not names:
             raise ConfigError(str(declared), "a key tuple must have fields", place="key type")
         parts = [_part_codec(kind, find, depth) for kind in fields.values()]
-        return TupleKeyCodec(parts, declared, names=names, exact=declared.__eq__ is tuple.__eq__)
+        exact = declared.__eq__ is tuple.__eq__
+        defaults: Any = getattr(declared, "_field_defaults", {})
+        return TupleKeyCodec(parts, declared, names=names, exact=exact, defaults=defaults)
     if is_struct(declared):
         return _struct_codec(declared, find, depth)
     return None
@@ -206,7 +208,7 @@ def _struct_codec(declared: type, find: FindSerializer, depth: int) -> TupleKeyC
 
     # A class defines its own equality: it may leave out fields, and NaN is unequal to itself.
     parts = [_part_codec(kind, find, depth) for kind in fields.values()]
-    return TupleKeyCodec(parts, make, split, names, exact=False)
+    return TupleKeyCodec(parts, make, split, names, exact=False, defaults=field_defaults(declared))
 
 
 def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:

@@ -33,7 +33,7 @@ from millpond.types.keys import (
 )
 from millpond.types.scalar_keys import SCALAR_KEYS
 
-__all__ = ["KeyColumn", "codec_from_snapshot", "key_column"]
+__all__ = ["KeyColumn", "codec_from_snapshot", "key_column", "nested_snapshot"]
 
 _CODECS: dict[str, KeyCodec] = {
     codec.snapshot().id: codec for codec in (*SCALAR_KEYS.values(), ENUM_NAMES)
@@ -78,7 +78,7 @@ class _RawKeyCodec(KeyCodec):
         return self._snapshot
 
 
-def _nested(free: Any) -> SerializerSnapshot:
+def nested_snapshot(free: Any) -> SerializerSnapshot:
     """A snapshot as ``attrs_free`` has nested it."""
     if isinstance(free, str):
         return SerializerSnapshot(free)
@@ -93,10 +93,14 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
     if snapshot.id == VoidKeyCodec.id:
         return VoidKeyCodec()
     if snapshot.id == NullableKeyCodec.id:
-        return NullableKeyCodec(codec_from_snapshot(_nested(snapshot.payload)))
+        return NullableKeyCodec(codec_from_snapshot(nested_snapshot(snapshot.payload)))
     if snapshot.id == TupleKeyCodec.id:
-        parts = [codec_from_snapshot(_nested(part)) for part in snapshot.payload["parts"]]
-        return TupleKeyCodec(parts, names=snapshot.payload["names"])
+        parts = [codec_from_snapshot(nested_snapshot(part)) for part in snapshot.payload["parts"]]
+        names = snapshot.payload["names"]
+        optional = [
+            n for n, p in zip(names, parts, strict=False) if isinstance(p, NullableKeyCodec)
+        ]
+        return TupleKeyCodec(parts, names=names, defaults=dict.fromkeys(optional))
     return _RawKeyCodec(snapshot)
 
 
@@ -130,7 +134,7 @@ def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
     if snapshot.id in _COLUMNS:
         return _COLUMNS[snapshot.id]
     if snapshot.id == NullableKeyCodec.id:
-        inner = key_column(_nested(snapshot.payload))
+        inner = key_column(nested_snapshot(snapshot.payload))
         return KeyColumn(
             inner.arrow_type,
             lambda value: None if value is None else inner.out(value),
@@ -142,7 +146,7 @@ def key_column(snapshot: SerializerSnapshot) -> KeyColumn:
 
 
 def _struct_column(payload: Any) -> KeyColumn:
-    parts = [key_column(_nested(part)) for part in payload["parts"]]
+    parts = [key_column(nested_snapshot(part)) for part in payload["parts"]]
     names = payload["names"] or [f"_{at + 1}" for at in range(len(parts))]
 
     def out(key: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ hash of a key is Spark's ``xxhash64`` of the matching column type (seed 42, fiel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import xxhash
@@ -151,32 +152,32 @@ class NullableKeyCodec(KeyCodec):
     id = "nullable"
 
     def __init__(self, inner: KeyCodec) -> None:
-        self._inner = inner
+        self.inner = inner
         self.exact = inner.exact
 
     @override
     def check(self, key: Any) -> Any:
-        return None if key is None else self._inner.check(key)
+        return None if key is None else self.inner.check(key)
 
     @override
     def encode(self, key: Any) -> bytes:
-        return b"\0" if key is None else b"\1" + self._inner.encode(key)
+        return b"\0" if key is None else b"\1" + self.inner.encode(key)
 
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return (None, start + 1) if data[start] == 0 else self._inner.decode(data, start + 1)
+        return (None, start + 1) if data[start] == 0 else self.inner.decode(data, start + 1)
 
     @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        return NullableKeyCodec(self._inner.bound(permission))
+        return NullableKeyCodec(self.inner.bound(permission))
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return seed if key is None else self._inner.hash(key, seed)
+        return seed if key is None else self.inner.hash(key, seed)
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        return SerializerSnapshot(self.id, payload=attrs_free(self._inner.snapshot()))
+        return SerializerSnapshot(self.id, payload=attrs_free(self.inner.snapshot()))
 
 
 def _parts_of(key: Any) -> Sequence[Any]:
@@ -186,7 +187,13 @@ def _parts_of(key: Any) -> Sequence[Any]:
 
 
 class TupleKeyCodec(KeyCodec):
-    """Composite keys: tuples, named tuples, frozen attrs classes and dataclasses."""
+    """Composite keys: tuples, named tuples, frozen attrs classes and dataclasses.
+
+    Attributes:
+        parts: the codecs of its parts.
+        names: of the parts; none of a plain tuple.
+        defaults: by name, what a part is that stored keys do not have yet.
+    """
 
     id = "tuple"
 
@@ -198,51 +205,60 @@ class TupleKeyCodec(KeyCodec):
         names: Sequence[str] = (),
         *,
         exact: bool = True,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self._parts = tuple(parts)
+        self.parts = tuple(parts)
         self._make = make
         self._split = split
-        self._names = tuple(names)
+        self.names = tuple(names)
+        self.defaults = defaults
         self.exact = exact and all(part.exact for part in parts)
 
     @override
     def check(self, key: Any) -> Any:
         values = self._split(key)
-        if len(values) != len(self._parts):
-            raise StateTypeError(f"{len(self._parts)} parts", brief(key))
-        for value, part in zip(values, self._parts, strict=True):
+        if len(values) != len(self.parts):
+            raise StateTypeError(f"{len(self.parts)} parts", brief(key))
+        for value, part in zip(values, self.parts, strict=True):
             if value is None and not isinstance(part, NullableKeyCodec):
                 raise NullValueError("a part of a composite key")
-        return self._make(*[p.check(v) for p, v in zip(self._parts, values, strict=True)])
+        return self._make(*[p.check(v) for p, v in zip(self.parts, values, strict=True)])
 
     @override
     def encode(self, key: Any) -> bytes:
-        values = zip(self._parts, self._split(key), strict=True)
+        values = zip(self.parts, self._split(key), strict=True)
         return b"".join(part.encode(value) for part, value in values)
 
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         values = []
-        for part in self._parts:
+        for part in self.parts:
             value, start = part.decode(data, start)
             values.append(value)
         return self._make(*values), start
 
     @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        parts = [part.bound(permission) for part in self._parts]
-        return TupleKeyCodec(parts, self._make, self._split, self._names, exact=self.exact)
+        parts = [part.bound(permission) for part in self.parts]
+        return TupleKeyCodec(
+            parts,
+            self._make,
+            self._split,
+            self.names,
+            exact=self.exact,
+            defaults=self.defaults,
+        )
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        for part, value in zip(self._parts, self._split(key), strict=True):
+        for part, value in zip(self.parts, self._split(key), strict=True):
             seed = part.hash(value, seed)
         return seed
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        parts = [attrs_free(part.snapshot()) for part in self._parts]
-        return SerializerSnapshot(self.id, payload={"parts": parts, "names": list(self._names)})
+        parts = [attrs_free(part.snapshot()) for part in self.parts]
+        return SerializerSnapshot(self.id, payload={"parts": parts, "names": list(self.names)})
 
 
 class SerializedKeyCodec(KeyCodec):
@@ -251,32 +267,32 @@ class SerializedKeyCodec(KeyCodec):
     exact = False
 
     def __init__(self, serializer: TypeSerializer[Any]) -> None:
-        self._serializer = serializer
+        self.serializer = serializer
 
     @override
     def check(self, key: Any) -> Any:
-        return self._serializer.check(key)
+        return self.serializer.check(key)
 
     @override
     def encode(self, key: Any) -> bytes:
-        return escape(self._serializer.serialize(key))
+        return escape(self.serializer.serialize(key))
 
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         raw, end = unescape(data, start)
-        return self._serializer.deserialize(raw), end
+        return self.serializer.deserialize(raw), end
 
     @override
     def bound(self, permission: PicklePermission) -> KeyCodec:
-        return SerializedKeyCodec(self._serializer.bound(permission))
+        return SerializedKeyCodec(self.serializer.bound(permission))
 
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(self._serializer.serialize(key), seed)
+        return _xxh64(self.serializer.serialize(key), seed)
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        return self._serializer.snapshot()
+        return self.serializer.snapshot()
 
 
 def attrs_free(snapshot: SerializerSnapshot) -> Any:

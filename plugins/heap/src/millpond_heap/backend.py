@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from millpond.arguments import check_type
+from millpond.backend.address_change import AddressChange
 from millpond.backend.changes import Change, ChangeListener
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import apply_to_lists
@@ -109,6 +110,20 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self.load_rows(state_name, changes)
         self.version = None
         self.report({state_name: changes})
+
+    @override
+    def readdress_rows(self, state_name: str, change: AddressChange) -> None:
+        """Readdress restored rows, which are still serialized."""
+        groups = self._unclaimed.get(state_name, {})
+        rows = [
+            (key, change(key), value) for rows in groups.values() for key, value in rows.items()
+        ]
+        moved: list[Change] = [(made, value) for _, made, value in rows]
+        kept = {made for made, _ in moved}
+        self._unclaimed.pop(state_name, None)  # a running snapshot may read these dictionaries
+        self.load_rows(state_name, moved)
+        self.version = None
+        self.report({state_name: [(key, None) for key, _, _ in rows if key not in kept] + moved})
 
     @override
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:

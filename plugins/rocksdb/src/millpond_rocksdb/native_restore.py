@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import attrs
+from millpond.backend.address_change import KeyRewrite
 from millpond.backend.bytestore import whole_lists
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
@@ -39,7 +40,8 @@ class NativeRestore:
         """Load everything.
 
         On RocksDB, the files of the handle that shares the most key groups become the store,
-        clipped to the range; then the rows of the other handles are added.
+        clipped to the range, where their keys are of the backend's type; then the rows of the other
+        handles are added.
 
         Raises:
             CorruptSnapshotError: a file is damaged, missing or foreign.
@@ -47,19 +49,24 @@ class NativeRestore:
         """
         backend = self.backend
         common: dict[int, KeyGroupRange] = {}
+        rewrites: dict[int, KeyRewrite] = {}
         for at, handle in enumerate(self.handles):
-            adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
+            rewrite = adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states)
+            if rewrite is not None:
+                rewrites[at] = rewrite
             groups = handle.key_group_range.intersection(backend.key_group_range)
             if groups is not None:
                 common[at] = groups
         rest = sorted(common, key=lambda at: len(common[at]), reverse=True)
-        if rest and isinstance(backend, RocksDBKeyedStateBackend):
+        if rest and isinstance(backend, RocksDBKeyedStateBackend) and rest[0] not in rewrites:
             backend.adopt_files(self.handles[rest[0]], common[rest[0]])
             rest = rest[1:]
         for at in rest:
-            self._add_rows(self.handles[at], common[at])
+            self._add_rows(self.handles[at], common[at], rewrites.get(at))
 
-    def _add_rows(self, handle: KeyedStateHandle, groups: KeyGroupRange) -> None:
+    def _add_rows(
+        self, handle: KeyedStateHandle, groups: KeyGroupRange, rewrite: KeyRewrite | None
+    ) -> None:
         layout = KeyLayout(handle.max_parallelism)
         low, high = layout.group_prefix(groups.start), layout.end_of_group(groups.end)
         with _opened(handle) as store:
@@ -69,7 +76,8 @@ class NativeRestore:
                 stored = store.scan(state.name, low, high)
                 rows = whole_lists(stored) if state.kind is StateKind.LIST else stored
                 while some := list[Change](islice(rows, _ROWS)):
-                    self.backend.load_rows(state.name, some)
+                    made = rewrite.rows(state, some) if rewrite else some
+                    self.backend.load_rows(state.name, made)
 
 
 @contextmanager

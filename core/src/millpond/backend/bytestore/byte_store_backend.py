@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.arguments import check_type
+from millpond.backend.address_change import AddressChange
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
 from millpond.backend.bytestore.buffered_tables import BufferedCellTable
@@ -258,9 +259,29 @@ class ByteStoreBackend(KeyedStateBackend):
             self.fail(error)
             raise
 
-    def _whole_rows(self, state_name: str) -> Iterator[tuple[bytes, bytes]]:
+    @override
+    def readdress_rows(self, state_name: str, change: AddressChange) -> None:
+        """As ``migrate_rows``, with the rows of one key group in memory at a time."""
+        self.flush(None)
+        family, layout = self.buffer.family(state_name), self.current.layout
+        for key, _ in self._whole_rows(state_name):
+            change(key)
+        try:
+            for group in self.key_group_range:
+                rows = list(self._whole_rows(state_name, layout.group_prefix(group)))
+                moved = [(change(key), value) for key, value in rows]
+                kept = {key for key, _ in moved}
+                changes: list[Change] = [(key, None) for key, _ in rows if key not in kept]
+                changes += moved
+                self.store.write({family: self._stored(state_name, changes)})
+                self.report({state_name: changes})
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def _whole_rows(self, state_name: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All stored rows of a state, as portable ones; those that were given may be written."""
-        rows = self.buffer.rows(self.buffer.family(state_name), b"")
+        rows = self.buffer.rows(self.buffer.family(state_name), prefix)
         return whole_lists(rows) if self.states.holds_lists(state_name) else rows
 
     def _stored(self, state_name: str, rows: list[Change]) -> list[Change]:

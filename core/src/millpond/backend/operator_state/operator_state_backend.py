@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import INT64, check_type, check_within
+from millpond.backend.address_change import checked_change
 from millpond.backend.operator_state.frozen_state import (
     FrozenState,
     Mode,
@@ -24,7 +25,6 @@ from millpond.errors import (
     BackendClosedError,
     ConfigError,
     StateConflictError,
-    StateMigrationError,
 )
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
@@ -113,11 +113,15 @@ class OperatorStateBackend(Closeable):
             partitions: Sequence[bytes], convert: Callable[[bytes], bytes]
         ) -> BroadcastState[K, V]:
             entries: dict[bytes, Any] = {}
+            restored = self._restored.get(meta.id)
+            stored_key = None if restored is None else restored.meta.map_key
+            change = checked_change(descriptor.name, "map key", stored_key, codec)
             for data in partitions:
                 end = 4 + int.from_bytes(data[:4], "big")
                 with decoding("operator state", _undecodable(descriptor.name)):
-                    codec.decode(data[4:end], 0)
-                    entries[data[4:end]] = serializer.deserialize(convert(data[end:]))
+                    key = data[4:end] if change is None else change.recode(data[:end], 4)[0]
+                    codec.decode(key, 0)
+                    entries[key] = serializer.deserialize(convert(data[end:]))
             return BroadcastState(descriptor.name, codec, serializer, entries)
 
         state: BroadcastState[K, V] = self._get(meta, serializer, make)
@@ -151,7 +155,9 @@ class OperatorStateBackend(Closeable):
         convert = _conversion(previous, meta, serializer)
         if known is not None:
             if previous != meta:
-                raise StateConflictError(meta.name, str(previous.value), str(meta.value))
+                part = "value" if previous.map_key == meta.map_key else "map_key"
+                old, new = str(getattr(previous, part)), str(getattr(meta, part))
+                raise StateConflictError(meta.name, old, new)
             return known[1]
         state = make(restored.partitions if restored else (), convert)
         self._states[meta.id] = (meta, state)
@@ -203,9 +209,6 @@ def _conversion(
     stored: OperatorStateMeta, declared: OperatorStateMeta, serializer: TypeSerializer[Any]
 ) -> Callable[[bytes], bytes]:
     """The function from stored values to the declared type; else StateMigrationError."""
-    if stored.map_key != declared.map_key:
-        old, new = str(stored.map_key), str(declared.map_key)
-        raise StateMigrationError(stored.name, "map key", old, new)
     verdict = serializer.compatibility(stored.value)
     if verdict.outcome is Outcome.INCOMPATIBLE:
         raise refusal(stored.name, stored.value, declared.value, verdict)

@@ -112,6 +112,9 @@ def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
     """The parts as one operator of all key groups: what no part holds is empty."""
     states: dict[str, SavedState] = {}
     for part in parts:
+        if part.key != parts[0].key:
+            cause = "its keys have two types; run all subtasks once before"
+            raise RestoreError(f"operator {uid!r}", (cause,))
         for state in part.states:
             known = states.setdefault(state.meta.name, attrs.evolve(state, files=()))
             if known.meta != state.meta:

@@ -34,10 +34,13 @@ class SavepointRestore:
         for handle in self.handles:
             savepoint = read_savepoint(handle)
             operator = savepoint.operator(backend.parameters.operator)
-            adopt_metadata(backend, operator.max_parallelism, operator.key, operator.metas)
+            rewrite = adopt_metadata(
+                backend, operator.max_parallelism, operator.key, operator.metas
+            )
             groups = operator.key_group_range.intersection(backend.key_group_range)
             if groups is None:
                 continue
             for state in operator.states:
                 for rows in read_state(handle, operator, state, groups, limits):
-                    backend.load_rows(state.meta.name, rows)
+                    made = rewrite.rows(state.meta, rows) if rewrite else rows
+                    backend.load_rows(state.meta.name, made)

@@ -227,9 +227,15 @@ class _Source:
             raise RestoreError(self.operator.label, causes) from error
         if own is None:
             return "rescaled"
-        backend.flush(own.version)
+        backend.flush(own.version if _same_keys(backend, own) else None)
         return "snapshot"
 
     def _start(self, backend: KeyedStateBackend) -> None:
-        strategy = self.plan.config.state.snapshot.strategy
-        backend.strategy(strategy).start(self.committed.handle)
+        strategy, handle = self.plan.config.state.snapshot.strategy, self.committed.handle
+        builds_on = handle if handle is not None and _same_keys(backend, handle) else None
+        backend.strategy(strategy).start(builds_on)
+
+
+def _same_keys(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
+    """Whether a snapshot's keys are as the backend has them; if not, nothing can build on it."""
+    return handle.key == backend.key_codec.snapshot()
