@@ -22,6 +22,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import Stay, WorkingDirectory
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.portable_rows import PortableRows
+from millpond.backend.restored_bytes import RestoredBytes
 from millpond.backend.snapshot_strategies import SnapshotResult, Snapshots, Strategy
 from millpond.backend.state_registry import RegisteredState, StateRegistry, TableSource
 from millpond.backend.state_view import StateShape
@@ -59,6 +60,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         snapshots: the snapshot strategies.
         listeners: those whom each flush tells what it has changed.
         metrics: the metrics of the states.
+        restored_bytes: what restores have read.
         operator_state: the subtask's operator state, where it has some: part of every snapshot.
         version: what the state is called; None where it has changed since it was named.
         discarded: why a local copy was thrown away at the opening; empty where none was.
@@ -83,6 +85,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         self.snapshots = Snapshots(current, provide, strategy)
         self.listeners = ChangeListeners(self.fail)
         self.metrics = MetricRegistry()
+        self.restored_bytes = RestoredBytes()
         self.operator_state: OperatorStateBackend | None = None
         self.version: str | None = None
         self.discarded = ""

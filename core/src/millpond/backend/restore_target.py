@@ -7,6 +7,7 @@ from typing import Protocol
 
 from millpond.backend.changes import Change
 from millpond.backend.parameters import KeyedBackendParameters
+from millpond.backend.restored_bytes import RestoredBytes
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec
@@ -36,6 +37,10 @@ class RestoreTarget(Protocol):
     @property
     def restored(self) -> dict[str, StateMeta]:
         """What snapshots say of states; restoring adds to it."""
+
+    @property
+    def restored_bytes(self) -> RestoredBytes:
+        """What restores have read; each adds to it."""
 
     def expect_outside_bytes(self) -> None:
         """Stop trusting pickles: bytes of a snapshot come in."""

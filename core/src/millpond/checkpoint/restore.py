@@ -85,7 +85,9 @@ def load_files(
     for file in files:
         for state, rows in read_rows(handle.storage, file, groups, layout, set(metas), limits):
             backend.load_rows(state, rewrite.rows(metas[state], rows) if rewrite else rows)
-            report(size_of_rows(rows))
+            size = size_of_rows(rows)
+            backend.restored_bytes.add_rows("checkpoint", state, size)
+            report(size)
 
 
 def restore_keyed(

@@ -55,6 +55,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         self.store.close()
         self.destroy_store(directory)
         fetch_files(handle, directory / _FOLDER, self._options.transfer_threads)
+        self.restored_bytes.add_files("checkpoint", handle.size)
         try:
             self.replace_store(self.open_store(directory))
         except StoreDamagedError as error:

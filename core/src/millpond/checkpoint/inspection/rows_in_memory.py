@@ -10,6 +10,7 @@ from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.list_encoding import apply_to_lists
 from millpond.backend.parameters import KeyedBackendParameters, PluginHooks
+from millpond.backend.restored_bytes import RestoredBytes
 from millpond.backend.state_view import StateShape, StateView
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
@@ -32,6 +33,7 @@ class RowsInMemory:
 
     Attributes:
         restored: what the snapshots say of their states.
+        restored_bytes: what was read of them.
     """
 
     def __init__(self, parameters: KeyedBackendParameters) -> None:
@@ -39,6 +41,7 @@ class RowsInMemory:
         self.max_parallelism = parameters.max_parallelism
         self.key_group_range = parameters.key_group_range
         self.restored: dict[str, StateMeta] = {}
+        self.restored_bytes = RestoredBytes()
         pickles = PicklePermission(parameters.config.serialization.allow_pickle, outside=True)
         self.key_codec = parameters.key_codec.bound(pickles)
         self._layout = KeyLayout(self.max_parallelism)

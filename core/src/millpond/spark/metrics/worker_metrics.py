@@ -58,6 +58,7 @@ class BatchMetrics:
         return {
             **self.values,
             **counts,
+            **backend.restored_bytes.figures(),
             **backend.metrics.quantiles(),
             **{f"native_{name}": value for name, value in gauges.items()},
             "bytes_written": result.bytes_written,
