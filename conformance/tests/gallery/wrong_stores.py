@@ -291,7 +291,7 @@ class FailedWriteIsQuiet(Wrong):
 
     def spoil(self, backend: Any) -> None:
         def write(original: Any, batch: Any) -> None:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, MillpondError):
                 original(batch)
 
         around(backend.store, "write", write)
