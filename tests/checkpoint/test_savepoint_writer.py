@@ -258,3 +258,35 @@ def test_the_number_of_key_groups_of_what_is_added(tmp_path):
         )
     with pytest.raises(errors.ConfigError, match="there is none"):
         mp.SavepointWriter.new_savepoint().write(tmp_path / "none")
+
+
+def test_a_text_is_no_list_of_letters(tmp_path):
+    """A list state is not filled from a column of texts, nor is it by its own calls."""
+    writer = mp.SavepointWriter.new_savepoint()
+    letters = mp.ListStateDescriptor("letters", str)
+    writer.with_operator("texts", [{"k": "a", "letters": "abc"}], letters, key="k")
+    with pytest.raises(errors.UserFunctionError, match="expected a collection of elements"):
+        writer.write(tmp_path / "texts")
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("a")
+        state = backend.get_partitioned_state(letters)
+        for call in (state.add_all, state.update):
+            with pytest.raises(errors.ArgumentTypeError, match="values: expected a collection"):
+                call("abc")
+        assert state.get() == []
+    with mp.open_operator_backend() as operator_state:
+        split = operator_state.get_list_state(letters)
+        with pytest.raises(errors.ArgumentTypeError, match="values: expected a collection"):
+            split.add_all("abc")
+
+
+def test_a_uid_that_the_savepoint_does_not_hold(tmp_path):
+    """A local run that names one is refused, also where the savepoint has a single operator."""
+    counts = mp.ValueStateDescriptor("count", int)
+    writer = mp.SavepointWriter.new_savepoint()
+    writer.with_operator("mine", [{"k": "a", "count": 1}], counts, key="k").write(tmp_path / "one")
+    function = mp.keyed.filter(bool)
+    rows = [{"k": "a"}]
+    assert mp.local.run(function, rows, key="k", restore=tmp_path / "one", uid="mine") == [("a",)]
+    with pytest.raises(errors.RestoreError, match="no operator 'other'.*'mine'"):
+        mp.local.run(function, rows, key="k", restore=tmp_path / "one", uid="other")

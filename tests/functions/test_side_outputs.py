@@ -82,7 +82,7 @@ def test_what_no_row_went_to_is_empty():
     out = mp.local.run(Sorting(), [{"k": "a", "n": 1}], key="k")
     assert out.side_output(BAD) == []
     assert out.side_outputs == {"odd": [1]}
-    assert out.side_output(mp.OutputTag("odd")) == [1]
+    assert out.side_output(mp.OutputTag("odd")) == out.get_side_output(ODD) == [1]
     assert mp.OutputTag("odd") == ODD != BAD
 
 

@@ -6,6 +6,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import create_savepoint, key_by
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 from streaming import Files, output, run
 
@@ -221,3 +222,48 @@ def test_what_does_not_belong_together_is_refused(spark, job_conf):
         keyed.process(Both(), output=OUT, uid="x")
     with pytest.raises(errors.ConfigError, match="in_time_order: broadcast rows come before"):
         keyed.connect(two, in_time_order=True)
+
+
+class Due(mp.KeyedCoProcessFunction):
+    """Sets a timer with each row of the first input; what comes out tells when it fires."""
+
+    def process_element1(self, row, context):
+        context.timer_service().register_event_time_timer(row.ms + 5)
+        yield "row", row.ms
+
+    def process_element2(self, row, context):
+        yield "other", row.m
+
+    def on_timer(self, timestamp, context):
+        yield "timer", timestamp
+
+
+@pytest.mark.parametrize("second_time", [None, "ms"])
+def test_an_input_that_has_ended_or_has_no_time_holds_nothing_back(second_time):
+    """The watermark follows the other input then, as in Flink and on Spark."""
+    first = [{"k": "a", "ms": 1}, {"k": "a", "ms": 20}, {"k": "a", "ms": 40}]
+    out = mp.local.run(
+        Due(), first, key="k", event_time="ms", watermark_delay=0,
+        second=[{"k": "a", "m": 0, "ms": 2}], second_event_time=second_time,
+    )  # fmt: skip
+    told = [row for row in out if row[0] != "other"]
+    rows = [("row", 1), ("row", 20), ("timer", 6), ("row", 40), ("timer", 25), ("timer", 45)]
+    assert told == rows
+
+
+def test_keys_that_do_not_fit_are_told_with_their_row():
+    """Null keys and keys of another type, of either input, locally."""
+    first = [{"k": "a", "n": 1}]
+    with pytest.raises(errors.NullValueError, match=r"Row\(k=None, m=7\): the key must not be"):
+        mp.local.run(Both(), first, key="k", second=[{"k": None, "m": 7}])
+    with pytest.raises(errors.StateTypeError, match=r"the key of .*Row\(k=5, m=7\): expected str"):
+        mp.local.run(Both(), first, key="k", second=[{"k": 5, "m": 7}])
+
+
+def test_a_null_key_of_the_second_input(spark, job_conf):
+    """The error shows the row of that input, not the place that it took among the first's."""
+    job_conf(state_backend="heap", parallelism=1)
+    one, two = frames(spark, [{"k": "a", "n": 1, "ms": 1}], [{"id": None, "m": 77, "ms": 2}])
+    out = key_by(one, "k").connect(key_by(two, "id")).process(Both(), output=OUT, uid="nulls")
+    with pytest.raises(PythonException, match=r"NullKeyError.*Row\(ms=2, m=77, id=None"):
+        out.collect()

@@ -275,3 +275,21 @@ def test_an_operators_state_has_no_keys():
     state = mp.open_operator_backend().get_list_state(mp.ListStateDescriptor("x", int))
     with pytest.raises(errors.BulkCallError, match="belongs to no key"):
         state.get_many(["a"])
+
+
+class Echo(mp.VectorizedProcessFunction):
+    """Returns each frame as it came."""
+
+    def process_batch(self, rows, context):
+        return rows
+
+
+def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
+    """No column is lost without a word, and a misspelt sort of frames is no frame of Arrow's."""
+    for rows in ([{"k": "a", "n": 1}, {"k": "a", "m": 1}], [{"k": "a"}, {"k": "a", "n": 1}]):
+        with pytest.raises(errors.ArgumentTypeError, match="rows: expected rows of the columns k"):
+            mp.local.run(Echo(), rows, key="k", frame_rows=1 if "n" in rows[0] else 9)
+    with pytest.raises(
+        errors.ArgumentValueError, match=r"Odd\.frames: expected 'arrow' or 'pandas'"
+    ):
+        type("Odd", (Echo,), {"frames": "polars"})

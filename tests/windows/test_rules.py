@@ -36,13 +36,14 @@ def harness(function):
         lambda: windows.SlidingEventTimeWindows.of(10, 0),
         lambda: windows.EventTimeSessionWindows.with_gap(-1),
         lambda: windows.CountTrigger.of(0),
+        lambda: windows.count_window(2, 0),
         lambda: windows.window("daily"),
         lambda: windows.window(windows.GlobalWindows.create()).allowed_lateness(-1),
     ],
 )
 def test_senseless_windows_are_refused(wrong):
     """Sizes, offsets, gaps, counts and lateness are checked at once."""
-    with pytest.raises(errors.ConfigError):
+    with pytest.raises((errors.ConfigError, errors.ArgumentValueError)):
         wrong()
 
 

@@ -147,7 +147,10 @@ class NoCurrentKeyError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        return f"The backend {self.backend!r} has no current key: call set_current_key() first."
+        return (
+            f"The backend {self.backend!r} has no current key: call set_current_key() first, or in "
+            "a vectorized function at(key) of the state."
+        )
 
 
 @attrs.define(eq=False, slots=False)

@@ -33,7 +33,8 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
         size: the most rows of a batch.
 
     Raises:
-        ArgumentTypeError: a row has no names, or values of a column do not fit together.
+        ArgumentTypeError: a row has no names or other ones, or values of a column do not fit
+            together.
     """
     table = table_of(rows)
     if table is not None:
@@ -49,6 +50,10 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
 
 
 def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
+    names = list(rows[0]) if schema is None else schema.names
+    for row in rows:
+        if row.keys() != set(names):
+            raise ArgumentTypeError("rows", f"rows of the columns {', '.join(names)}", brief(row))
     try:
         return pa.RecordBatch.from_pylist(rows, schema=schema)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

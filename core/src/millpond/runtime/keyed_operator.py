@@ -10,7 +10,13 @@ from typing import Any, ClassVar
 from millpond.backend.keyed_states import KeyedStates, StatesOfKeys
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.timer_queue import Timer
-from millpond.errors import OutputTypeError, UserFunctionError
+from millpond.errors import (
+    NullValueError,
+    OutputTypeError,
+    StateTypeError,
+    UserFunctionError,
+    brief,
+)
 from millpond.runtime.broadcast import BroadcastContext
 from millpond.runtime.checkpointed import (
     CheckpointListener,
@@ -171,7 +177,14 @@ class KeyedOperator:
         process = getattr(self._function, method)
         context = self._context
         context.timestamp = timestamp
-        self._select(key)
+        try:
+            self._select(key)
+        except NullValueError as error:
+            error.place = brief(row)
+            raise
+        except StateTypeError as error:
+            error.place = f"the key of {brief(row)}"
+            raise
         try:
             result = process(row, context)
             if result is not None:

@@ -93,12 +93,13 @@ def run(
         frame_rows: how many rows a frame of a vectorized function has at most.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
         second: the rows of the second input of a ``KeyedCoProcessFunction``. Where both inputs
-            have an event time, the row with the lower one comes next, and the watermark follows
-            the input that is behind; else the first input's rows come first.
+            have an event time, the row with the lower one comes next; else the first input's rows
+            come first. The watermark follows the input that is behind, of those that have an
+            event time and have not ended.
         second_key: the same as ``key`` for them, where it differs.
         second_event_time: the same as ``event_time`` for them.
         restore: what to start from: a savepoint's path or handle, or snapshots' handles.
-        uid: the operator whose state that is, where a savepoint holds several.
+        uid: the operator whose state that is; a savepoint of a single operator needs none.
 
     Raises:
         CorruptSnapshotError, RestoreError: what to start from cannot be read.
@@ -151,18 +152,18 @@ def run(
                 frames = (frame_of(opened.current, batch, select, times) for batch in given)
                 _process_frames(operator, frames, watermark_delay, output)
             else:
-                inputs = [_Input(given, select, event_time_of, "process_element")]
+                timed = event_time is not None
+                inputs = [_Input(given, select, event_time_of, "process_element", timed)]
                 if isinstance(function, KeyedCoProcessFunction):
                     own = select if second_key is None else selector(second_key, "second_key")
                     time_of = _times(second_event_time, "second_event_time")
                     inputs = [
-                        _Input(given, select, event_time_of, INPUTS[0]),
-                        _Input(second or (), own, time_of, INPUTS[1]),
+                        _Input(given, select, event_time_of, INPUTS[0], timed),
+                        _Input(
+                            second or (), own, time_of, INPUTS[1], second_event_time is not None
+                        ),
                     ]
-                timed = event_time is not None and second_event_time is not None
-                methods = [each.method for each in inputs]
-                merged = _merged(inputs, timed=timed)
-                _process(operator, merged, methods, watermark_delay, output)
+                _process(operator, inputs, watermark_delay, output)
             operator.fire_processing_time(output)
             operator.advance_watermark(MAX_TIMESTAMP, output)
             if isinstance(function, CheckpointListener):
@@ -191,42 +192,44 @@ def _key_type(
 
 @attrs.frozen
 class _Input:
-    """The rows of an input, and the method of the function that takes them."""
+    """The rows of an input, the method of the function that takes them, whether they have times."""
 
     rows: Iterable[Any]
     key: Callable[[Any], Any]
     event_time: Callable[[Any], Any]
     method: str
+    is_timed: bool
 
-    def keyed(self) -> Iterator[_Keyed]:
+    def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
+        """The rows; at their end the input no longer holds the watermark back."""
         for row in map(as_row, self.rows):
             timestamp = self.event_time(row)
             check_type("event_time", timestamp, int | None)
             yield self.key(row), row, timestamp, self.method
+        highest.pop(self.method, None)
 
 
 _Keyed = tuple[Any, Any, int | None, str]
 """A row with its key, its event time, and the method that takes it."""
 
 
-def _merged(inputs: Sequence[_Input], *, timed: bool) -> Iterator[_Keyed]:
+def _merged(inputs: Sequence[_Input], highest: dict[str, int]) -> Iterator[_Keyed]:
     """The rows of all inputs, by event time if they have one; each input in its own order."""
-    keyed = [each.keyed() for each in inputs]
-    if not timed:
+    keyed = [each.keyed(highest) for each in inputs]
+    if not all(each.is_timed for each in inputs):
         return chain.from_iterable(keyed)
     return heapq.merge(*keyed, key=lambda row: MIN_TIMESTAMP if row[2] is None else row[2])
 
 
 def _process(
     operator: KeyedOperator,
-    rows: Iterable[_Keyed],
-    methods: Sequence[str],
+    inputs: Sequence[_Input],
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
     """Process rows, and fire the timers as time goes on."""
-    highest = dict.fromkeys(methods, MIN_TIMESTAMP)
-    for key, row, timestamp, method in rows:
+    highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
+    for key, row, timestamp, method in _merged(inputs, highest):
         operator.fire_processing_time(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:

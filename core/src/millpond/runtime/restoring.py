@@ -13,6 +13,7 @@ from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.checkpoint.savepoint import read_savepoint
 from millpond.config import Config
+from millpond.errors import RestoreError
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.runtime.opening import Restorable, restorable
@@ -61,7 +62,12 @@ class StartingPoint:
         for handle in self.handles:
             if isinstance(handle, KeyedStateHandle):
                 return handle.max_parallelism
-            return read_savepoint(handle).operator(OperatorId(uid=uid)).max_parallelism
+            savepoint = read_savepoint(handle)
+            known = [operator.uid for operator in savepoint.operators]
+            if uid and uid not in known:
+                there = ", ".join(map(repr, known))
+                raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there: {there}",))
+            return savepoint.operator(OperatorId(uid=uid)).max_parallelism
         return otherwise
 
     def operator_state(

@@ -72,6 +72,8 @@ class Output(list[T]):
         check_type("tag", tag, OutputTag)
         return self.side_outputs.get(tag.tag_id, [])
 
+    get_side_output = side_output  # PyFlink's name
+
     @override
     def extend(self, rows: Iterable[T]) -> None:
         """Add rows, each to the output that it is for; those before a failure stay."""

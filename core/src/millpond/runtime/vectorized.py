@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from millpond.backend.chosen_keys import Frame
 from millpond.backend.current_key import CurrentKey
+from millpond.errors import ArgumentValueError, brief
 from millpond.runtime.functions import KeyedFunction
 from millpond.runtime.timer_service import TimerService
 
@@ -100,6 +101,13 @@ class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
     """
 
     frames: ClassVar[Literal["arrow", "pandas"]] = "arrow"
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a class whose ``frames`` are of no known sort."""
+        super().__init_subclass__()
+        if cls.frames not in ("arrow", "pandas"):
+            name = f"{cls.__qualname__}.frames"
+            raise ArgumentValueError(name, "'arrow' or 'pandas'", brief(cls.frames))
 
     @abstractmethod
     def process_batch(

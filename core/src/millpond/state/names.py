@@ -24,7 +24,7 @@ def check_state_name(name: Any) -> str:
         StateNameError: it is empty, too long, reserved, or holds control characters.
     """
     if not isinstance(name, str) or not name:
-        raise StateNameError(brief(name), "expected a non-empty string")
+        raise StateNameError(name if name == "" else brief(name), "expected a non-empty string")
     if name in _RESERVED:
         raise StateNameError(name, _RESERVED[name])
     if name.startswith(_RESERVED_PREFIX):

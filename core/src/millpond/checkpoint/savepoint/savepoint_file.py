@@ -137,9 +137,8 @@ class Savepoint:
         found = named or self.operators
         if len(found) != 1:
             known = ", ".join(repr(operator.uid) for operator in self.operators) or "none"
-            raise RestoreError(
-                wanted.label, (f"no operator {wanted.uid!r} in it; there are: {known}",)
-            )
+            fault = f"no operator {wanted.uid!r} in it" if wanted.uid else "no uid says whose state"
+            raise RestoreError(wanted.label, (f"{fault}; there are: {known}",))
         return found[0]
 
 

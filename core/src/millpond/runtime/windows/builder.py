@@ -94,6 +94,9 @@ class Windowing:
         Args:
             make: the tag of the side output that they go to, or a function that makes them rows
                 of the main output.
+
+        Raises:
+            ArgumentTypeError: it is neither. The name of a column is for windows on Spark.
         """
         check_type("make", make, Callable | OutputTag)
         return attrs.evolve(self, late=_Tagged(make) if isinstance(make, OutputTag) else make)
@@ -203,10 +206,11 @@ def count_window(size: int, slide: int | None = None) -> Windowing:
     Without ``slide`` each row is in one window, and a window fires once, when it is full.
 
     Raises:
-        ConfigError: size or slide is not positive.
+        ArgumentValueError: size or slide is not positive.
     """
     check_within("size", size, 1, INT64[1])
     windows = window(GlobalWindows.create())
     if slide is None:
         return windows.trigger(PurgingTrigger.of(CountTrigger.of(size)))
+    check_within("slide", slide, 1, INT64[1])
     return windows.evictor(CountEvictor.of(size)).trigger(CountTrigger.of(slide))

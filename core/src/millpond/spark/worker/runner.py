@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -158,11 +158,11 @@ class SubtaskRunner:
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
         """A frame's rows, each with its checked key, key group and timestamp."""
-        columns, groups, _ = decoded
+        columns, groups, texts = decoded
         if not groups:
             return ()
-        rows = self._plan.rows.rows(columns)
-        return zip(self._keys(columns), groups, rows, self._timestamps(columns), strict=False)
+        rows, keys = self._plan.rows.rows(columns), self._keys(columns, texts)
+        return zip(keys, groups, rows, self._timestamps(columns), strict=False)
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
         """A frame's rows of both inputs."""
@@ -235,13 +235,13 @@ class SubtaskRunner:
         columns = self._plan.rows.decode(frame, self._plan.order_by)
         return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
 
-    def _keys(self, columns: list[list[Any]]) -> list[Any]:
+    def _keys(self, columns: list[list[Any]], texts: Sequence[Any] = ()) -> list[Any]:
         if self._plan.is_keyless:
             return [None] * len(columns[0])
         parts = [columns[position] for position in self._plan.key_positions]
         for part in parts:
             if None in part:
-                row = next(iter(self._row_at(columns, part.index(None))))
+                row = self._row_at(columns, texts, part.index(None))
                 names = self._plan.key_names
                 raise NullKeyError("the key", "", self._plan.uid, names, brief(row))
         check = self._codec.check
@@ -249,8 +249,11 @@ class SubtaskRunner:
             return parts[0] if type(parts[0][0]) in (int, str) else list(map(check, parts[0]))
         return list(map(check, zip(*parts, strict=True)))
 
-    def _row_at(self, columns: list[list[Any]], position: int) -> Iterable[Any]:
-        return self._plan.rows.rows([[column[position]] for column in columns])
+    def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
+        """A row of a frame, which may be one of the second input."""
+        if self._plan.second is not None and isinstance(texts[position], str):
+            return self._plan.second.texts.decode([texts[position]])[0]
+        return next(iter(self._plan.rows.rows([[column[position]] for column in columns])))
 
     def _timestamps(self, columns: list[list[Any]]) -> Iterable[int | None]:
         position = self._plan.event_time
