@@ -101,7 +101,7 @@ class _Walk(ast.NodeTransformer):
             self.found.append(Mutation(number, line, _text(node), after))
             if number == self._wanted:
                 return ast.copy_location(changed, node)
-        return self.generic_visit(node)
+        return super().visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         """Visit the value alone."""
@@ -116,6 +116,7 @@ class _Walk(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         """Visit defaults and body; not decorators, nor what is returned as a type."""
         node.args.defaults = [self.visit(each) for each in node.args.defaults]
+        node.args.kw_defaults = [each and self.visit(each) for each in node.args.kw_defaults]
         node.body = [self.visit(each) for each in node.body]
         return node
 

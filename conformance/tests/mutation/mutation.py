@@ -5,8 +5,9 @@ Usage: mutation.py [--target heap|bytestore|lmdb|sqlite] [--sample 90] [--seed 1
 
 For each target a seeded sample of its places is changed, one at a time, and the standard profile
 runs in stages, those that kill quickly first, up to the first failure. The report has a line each,
-written as it is found: a run goes on where the last one with the same report has ended. With
---again the survivors of the report are judged once more, and their lines replaced.
+written as it is found: a run goes on where the last one with the same report has ended, and what
+the report has from another sample counts too, as long as the code has the place. With --again the
+survivors of the report are judged once more, and their lines replaced.
 """
 
 from __future__ import annotations
@@ -153,9 +154,10 @@ def main() -> int:
     targets = given.target or [*TARGETS]
     until = time.monotonic() + given.seconds
     rows = {_identity(row): row for row in _in_turn(targets, given.sample, given.seed)}
+    known = {_identity(_row(target, *each)) for target in targets for each in places(target)}
     for row in _read(given.report):
-        if _identity(row) in rows:
-            rows[_identity(row)] |= row
+        if _identity(row) in known:
+            rows[_identity(row)] = rows.get(_identity(row), {}) | row
     for row in rows.values() if given.again else ():
         row["survived"] %= len(STAGES)
     for stage in range(len(STAGES)):

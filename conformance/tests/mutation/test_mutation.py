@@ -11,7 +11,8 @@ import pytest
 from mutate import mutated, mutations
 
 SOURCE = """
-def f(a: int = 1) -> int:
+def f(a: int = 1) -> int | None:
+    b: int | None = a
     if a < 2 and not a:
         g(a)
     return a + 1
@@ -27,6 +28,7 @@ def test_every_kind_of_place_is_changed():
     assert ("a + 1", "a - 1") in texts
     assert ("return a + 1", "return None") in texts
     assert ("1", "2") in texts
+    assert not [each for each in mutations(SOURCE) if "None" in each.before]
     whole = ast.unparse(ast.parse(SOURCE))
     changed = {ast.unparse(mutated(SOURCE, each.place)) for each in mutations(SOURCE)}
     assert len(changed) == len(list(mutations(SOURCE)))
