@@ -77,3 +77,31 @@ def shared_writes(backend: Any) -> None:
         around(raw, "value", value)
 
     on_states(backend, change, "value")
+
+
+@mutant("what is written beyond 36 MiB is lost", "A13 R17")
+def full_at_36_mib(backend: Any) -> None:
+    taken = 0
+
+    def change(_: Any, raw: Any) -> None:
+        def update(original: Any, value: Any) -> None:
+            nonlocal taken
+            taken += len(value) if isinstance(value, bytes) else 0
+            if taken <= 36 << 20:
+                original(value)
+
+        around(raw, "update", update)
+
+    on_states(backend, change, "value")
+
+
+@mutant("a counter counts down", "W2")
+def counts_down(backend: Any) -> None:
+    counted = 0
+
+    def counters(original: Any) -> Any:
+        nonlocal counted
+        counted -= 1
+        return {**original(), "flushes": counted}
+
+    around(backend, "counters", counters)

@@ -50,11 +50,16 @@ except MillpondError as error:
 else:
     print("taken")
     assert shown(backend) == blobs
+limit(soft)
+try:
+    backend.flush("v1")  # there is room again
+    assert shown(backend) == blobs
+except MillpondError as error:
+    print(f"refused again: {error}")
 try:
     backend.close()
 except MillpondError as error:
     print(f"refused: {error}")
-limit(soft)
 with open_at(name, folder, {"v1"}) as again:
     assert shown(again) == ([None] * len(blobs) if again.version is None else blobs)
 print("fine")

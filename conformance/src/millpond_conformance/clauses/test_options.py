@@ -1,5 +1,8 @@
 """What a backend declares as options and capabilities, and its use of the core's wrappers."""
 
+import math
+import random
+
 import millpond as mp
 import pytest
 from millpond import errors
@@ -97,3 +100,22 @@ def test_metrics_add_up(backend_name, tmp_path, interval):
             name: histogram.count for name, histogram in backend.metrics.histograms().items()
         }
         assert sampled == {f"{name}_ns": -(-count // interval) for name, count in made.items()}
+
+
+@pytest.mark.clause("W2")
+def test_counters_and_gauges(open_backend):
+    """Counters are whole numbers that never fall; the store's gauges are finite numbers."""
+    backend = open_backend()
+    blobs = backend.get_partitioned_state(mp.ValueStateDescriptor("blobs", bytes))
+    before: dict[str, int] = {}
+    for number in range(5):
+        for key in range(10):
+            backend.set_current_key(f"k{number} {key}")
+            blobs.update(random.Random(key).randbytes(20_000))  # noqa: S311 - data, no secret
+        backend.flush()
+        assert blobs.value() is not None
+        counted, gauges = backend.counters(), backend.native_metrics()
+        assert all(type(count) is int and count >= before.get(n, 0) for n, count in counted.items())
+        assert before.keys() <= counted.keys()
+        assert all(math.isfinite(gauge) and gauge >= 0 for gauge in gauges.values())
+        before = counted

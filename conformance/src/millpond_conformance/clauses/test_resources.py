@@ -174,7 +174,8 @@ def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
     declared = get_registry().load(get_registry().resolve(backend_name)).capabilities
     with open_at(backend_name, tmp_path, ()) as backend:
         fill(backend, 20)
-        backend.flush("v1")
+        backend.flush()
+        backend.flush("v1")  # nothing has changed since the flush without a name
     with open_at(backend_name, tmp_path, ("v1",)) as again:
         again.set_current_key("k7")
         found = again.get_partitioned_state(TOTAL).value()

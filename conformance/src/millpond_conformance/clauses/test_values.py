@@ -222,12 +222,27 @@ def test_closed_backend(open_backend: BackendOpener, storage):
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
     timers = backend.timer_queue("event")
+    entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", str, int))
+    items = backend.get_partitioned_state(mp.ListStateDescriptor("items", int))
+    largest = backend.get_partitioned_state(mp.ReducingStateDescriptor("largest", max, int))
     backend.close()
     backend.close()
     uses = (
         state.value,
         state.clear,
         lambda: state.update(1.0),
+        lambda: entries.get("a"),
+        lambda: entries.put("a", 1),
+        lambda: entries.remove("a"),
+        lambda: list(entries.items()),
+        entries.is_empty,
+        entries.clear,
+        items.get,
+        lambda: items.add(1),
+        lambda: items.update([1]),
+        items.clear,
+        largest.get,
+        lambda: largest.add(1),
         lambda: backend.set_current_key("alice"),
         lambda: backend.get_partitioned_state(SPENT),
         lambda: backend.timer_queue("event"),

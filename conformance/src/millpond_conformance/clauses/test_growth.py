@@ -1,0 +1,87 @@
+"""Stores that grow beyond what a store begins with, and shrink again."""
+
+import random
+import threading
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.opening import open_at
+
+BLOB = mp.ValueStateDescriptor("blob", bytes)
+COUNT, SIZE = 160, 1 << 18
+"""40 MiB in all."""
+
+
+def blob_of(key, round_):
+    """The value of a key, another one in each round."""
+    return random.Random(1000 * round_ + key).randbytes(SIZE)  # noqa: S311 - data, no secret
+
+
+def put_all(backend, keys, round_):
+    """Set the values of some keys, a few at a time."""
+    state = backend.get_partitioned_state(BLOB)
+    for key in keys:
+        backend.set_current_key(f"k{key}")
+        state.update(blob_of(key, round_))
+        if key % 16 == 0:
+            backend.flush()
+
+
+def holds(backend, expected):
+    """Compare the values of all keys; by key the round that it was written in."""
+    state = backend.get_partitioned_state(BLOB)
+    for key in range(COUNT):
+        backend.set_current_key(f"k{key}")
+        round_ = expected.get(key)
+        assert state.value() == (None if round_ is None else blob_of(key, round_)), key
+    assert backend.num_state_entries() == len(expected)
+
+
+@pytest.mark.clause("R17")
+def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
+    """A store that has grown to 40 MiB and lost most of it reopens with what is left.
+
+    It reopens at its version, or empty, and can grow again.
+    """
+    steps = (
+        ("v1", range(COUNT), range(0), dict.fromkeys(range(COUNT), 0)),
+        ("v2", range(0), range(10, COUNT), dict.fromkeys(range(10), 0)),
+        ("v3", range(5, COUNT), range(0), {k: 0 if k < 5 else 2 for k in range(COUNT)}),
+    )
+    before = ""
+    for round_, (version, written, cleared, expected) in enumerate(steps):
+        with open_at(backend_name, tmp_path, [before]) as backend:
+            if before and backend.version is None:
+                assert backend.num_state_entries() == 0
+                return
+            put_all(backend, written, round_)
+            for key in cleared:
+                backend.set_current_key(f"k{key}")
+                backend.get_partitioned_state(BLOB).clear()
+            backend.flush(version)
+            holds(backend, expected)
+        before = version
+        with open_at(backend_name, tmp_path, [version]) as again:
+            holds(again, expected if again.version == version else {})
+            if again.version == version:
+                again.flush(version)
+
+
+@pytest.mark.clause("A13")
+def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
+    """While a snapshot is written 40 MiB more can be stored; the snapshot holds none of it."""
+    storage = SlowStorage()
+    backend = open_backend(config=FULL)
+    put_all(backend, range(4), 0)
+    if not runs_alone(backend):
+        storage.gate.set()
+    future = backend.snapshot(1, storage)
+    # A store may have to wait for its reader before it grows.
+    threading.Timer(0.3, storage.gate.set).start()
+    put_all(backend, range(2, COUNT), 1)
+    backend.flush()
+    holds(backend, {key: int(key > 1) for key in range(COUNT)})
+    holds(open_backend(restore=[future.result().handle]), dict.fromkeys(range(4), 0))
