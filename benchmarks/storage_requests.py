@@ -4,6 +4,8 @@ The worker's real task runs over 1,000 rows of 700 keys, batch after batch, with
 the last one left. In a local directory the system calls are counted that name something in it; on
 S3 the requests that reach a server on loopback. A count is that of the last batches, a batch.
 
+By default, with a threshold that the changes exceed, and with pointers alone.
+
 Usage: storage_requests.py [--batches 12] [--output out/bench]
 """
 
@@ -43,6 +45,12 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 ROWS, TOUCHED, KEYS, GROUPS = 1_000, 700, 10_000, 128
 STEADY = 6
 BACKENDS = ("heap", "lmdb", "rocksdb")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "files": {},
+    "threshold 1": {"checkpoint.inline-threshold": 1},
+    "threshold 20kb": {"checkpoint.inline-threshold": "20kb"},
+    "pointer": {"checkpoint.storage": "pointer"},
+}
 SCHEMA = StructType().add("customer", LongType()).add("amount", DoubleType())
 CALLS = {
     "open": "open",
@@ -154,10 +162,11 @@ def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
     found: dict[str, dict[str, Any]] = {}
     calls = LocalCalls()
-    for backend in BACKENDS:
-        calls.below = str(folder / backend)
-        plan = plan_of(backend, mp.Config({"checkpoint.dir": f"file:{calls.below}"}))
-        found[f"local, {backend}"] = steady(plan, f"local-{backend}", count, calls.heard)
+    for backend, (name, settings) in itertools.product(BACKENDS, SETTINGS.items()):
+        calls.below = str(folder / backend / name.replace(" ", "-"))
+        plan = plan_of(backend, mp.Config({"checkpoint.dir": f"file:{calls.below}"} | settings))
+        query = f"local-{backend}-{name}"
+        found[f"local, {backend}, {name}"] = steady(plan, query, count, calls.heard)
     calls.below = None
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
     import s3_server  # noqa: PLC0415 - the tests' own
@@ -165,15 +174,15 @@ def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
     server = stack.enter_context(s3_server.s3_server())
     heard = stack.enter_context(s3_server.heard_requests())
     server.make_bucket("bench")
-    for backend in BACKENDS:
-        given = {
-            "checkpoint.dir": f"s3://bench/{backend}",
+    for backend, (name, settings) in itertools.product(BACKENDS, SETTINGS.items()):
+        given = settings | {
+            "checkpoint.dir": f"s3://bench/{backend}/{name.replace(' ', '-')}",
             "checkpoint.s3.endpoint": f"http://{server.address}",
             "checkpoint.s3.access-key": server.access_key,
             "checkpoint.s3.secret-key": server.secret_key,
         }
         plan = plan_of(backend, mp.Config(given))
-        found[f"s3, {backend}"] = steady(plan, f"s3-{backend}", count, heard)
+        found[f"s3, {backend}, {name}"] = steady(plan, f"s3-{backend}-{name}", count, heard)
     return found
 
 
@@ -187,7 +196,7 @@ def main() -> None:
         report = measured(given.batches, stack)
     for case, figures in report.items():
         requests = "  ".join(f"{name} {count}" for name, count in figures["requests"].items())
-        print(f"{case:16} {figures['milliseconds']:6.1f} ms a batch:  {requests}")
+        print(f"{case:30} {figures['milliseconds']:6.1f} ms a batch:  {requests}")
     given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "storage_requests.json").write_text(json.dumps(report, indent=1))
 

@@ -26,6 +26,7 @@ import attrs
 import millpond as mp
 from crash_faults import FaultyStorage, damage_metadata, fill_up, make_room, small_disk, take
 from crash_model import (
+    CARRIED,
     COPY,
     DAMAGES,
     FAULT_ROUND,
@@ -64,9 +65,9 @@ FAULTS = (
     *DAMAGES,
 )
 STRATEGIES = {
-    "heap": ("changelog", "full"),
-    "lmdb": ("changelog", "full"),
-    "rocksdb": ("changelog", "full", "incremental"),
+    "heap": ("changelog", "full", CARRIED),
+    "lmdb": ("changelog", "full", CARRIED),
+    "rocksdb": ("changelog", "full", "incremental", CARRIED),
 }
 STOPS = ("restore", *METADATA)
 """Points at which the first process ends by itself after the round of the fault."""

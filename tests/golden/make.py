@@ -89,11 +89,20 @@ def expected(version=1):
     return logs | {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
 
 
+WRITTEN = {
+    "changelog": ("heap", {}),
+    "incremental": ("rocksdb", {"state.snapshot.strategy": "incremental"}),
+    "carried": ("heap", {"checkpoint.inline-threshold": 1 << 20}),
+    "together": ("heap", {"checkpoint.inline-threshold": 1}),
+}
+"""By the name of the handle's file; since version 3 what a handle carries, and parts of one file."""
+
+
 def main(folder):
-    """Write a changelog, a savepoint and RocksDB's own snapshot."""
+    """Write changelogs, a savepoint and RocksDB's own snapshot."""
     storage = mp.checkpoint_storage(folder.resolve().as_uri())
-    for strategy, backend_name in (("changelog", "heap"), ("incremental", "rocksdb")):
-        config = mp.Config({"state.snapshot.strategy": strategy})
+    for strategy, (backend_name, settings) in WRITTEN.items():
+        config = mp.Config(settings)
         with mp.open_keyed_backend(
             backend_name,
             key_type=str,

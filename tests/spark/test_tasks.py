@@ -112,25 +112,42 @@ def test_a_task_that_is_given_up_leaves_the_collector_on(tasks):
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
-def test_a_steady_batch_writes_two_files_and_reads_nothing(backend, tmp_path, monkeypatch):
-    """A batch's changes and its metadata are all that the storage is asked to do."""
+@pytest.fixture
+def in_s3(tmp_path, monkeypatch):
+    """Makes tasks whose snapshots go to S3; with the server, and the requests that reach it."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with s3_server.s3_server() as server, s3_server.heard_requests() as heard:
         server.make_bucket("steady")
-        given = {
-            "dir": "s3://steady/snapshots",
-            "s3.endpoint": f"http://{server.address}",
-            "s3.access-key": server.access_key,
-            "s3.secret-key": server.secret_key,
-        }
-        config = mp.Config({f"checkpoint.{name}": value for name, value in given.items()})
-        made = Tasks(Counts(), config, backend, monkeypatch)
-        for keys in ("ab", "bc"):
-            list(made.batch(list(keys)))
-        before = set(server.files("steady"))
-        heard.clear()
-        list(made.batch(["b", "c", "d"]))
-        assert {*heard} == ({"PUT"} if s3_server.IN_ONE_REQUEST else {"POST", "PUT"})
-        written = set(server.files("steady")) - before
-        assert sorted(path.partition(".")[2] for path in written) == ["delta.arrow", "handle.json"]
+
+        def make(backend, **settings):
+            given = {
+                "dir": "s3://steady/snapshots",
+                "s3.endpoint": f"http://{server.address}",
+                "s3.access-key": server.access_key,
+                "s3.secret-key": server.secret_key,
+            } | {name.replace("_", "-"): value for name, value in settings.items()}
+            config = mp.Config({f"checkpoint.{name}": value for name, value in given.items()})
+            return Tasks(Counts(), config, backend, monkeypatch)
+
+        yield make, server, heard
+
+
+ONE_WRITE = {"PUT"} if s3_server.IN_ONE_REQUEST else {"POST", "PUT"}
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+@pytest.mark.parametrize(
+    ("threshold", "written"), [(0, ["delta.arrow", "handle.json"]), (1, ["snapshot"]), (20_000, [])]
+)
+def test_what_a_steady_batch_writes(in_s3, backend, threshold, written):
+    """Changes and metadata are all that the storage is asked for: two files, or one, or none."""
+    make, server, heard = in_s3
+    made = make(backend, inline_threshold=threshold)
+    for keys in ("ab", "bc"):
+        list(made.batch(list(keys)))
+    before = set(server.files("steady"))
+    heard.clear()
+    list(made.batch(["b", "c", "d"]))
+    assert {*heard} == (ONE_WRITE if written else set())
+    found = set(server.files("steady")) - before
+    assert sorted(path.partition(".")[2] for path in found) == written

@@ -99,7 +99,7 @@ def test_names_are_told_apart_by_scope():
         assert dict(backend.get_broadcast_state(RULES).items()) == {"a": 1}
 
 
-@pytest.mark.parametrize("version", ["operator_v1", "operator_v2"])
+@pytest.mark.parametrize("version", ["operator_v1", "operator_v2", "operator_v3"])
 def test_golden_operator_states(version):
     """Operator state that earlier versions have written is read back."""
     storage = mp.checkpoint_storage((GOLDEN / version).as_uri())

@@ -5,6 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.backend.key_layout import KeyLayout
+from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.row_file_format import RowFileWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
@@ -36,7 +37,8 @@ def test_undecodable_bytes_are_named(tmp_path, backend, state, change, value):
         opened.get_partitioned_state(ENTRIES).put("abc", 2.5)
         handle = opened.snapshot(1, storage).result().handle
     ((key, old),) = rows
-    with RowFileWriter(storage, "forged", KeyLayout(128)) as writer:
+    with Bundle(storage, lambda _: "forged") as bundle:
+        writer = RowFileWriter(bundle, "base.arrow", KeyLayout(128))
         writer.builder.add(state, [(change(key), old if value is None else value)])
         forged = attrs.evolve(handle, files=(writer.finish("base", "v"),))
     with (

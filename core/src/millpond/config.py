@@ -138,9 +138,18 @@ class CheckpointConfig:
         ignore_unclaimed_state: whether a query may start though there is state, in its checkpoint
             or in the savepoint, of operators that it does not have; that state is given up.
         s3: for directories and savepoints that begin with ``s3://`` or ``s3a://``.
+        inline_threshold: so many bytes of a subtask's snapshot may travel in Spark's pointer, or
+            in the handle; what is larger is written to a file. 1 MiB at most.
+        storage: ``files``, or ``pointer``: snapshots are carried by pointers alone.
     """
 
     dir: str | None = None
+    inline_threshold: ByteSize = attrs.field(
+        default=ByteSize(0), validator=attrs.validators.le(ByteSize(1 << 20))
+    )
+    storage: str = attrs.field(
+        default="files", validator=attrs.validators.in_(("files", "pointer"))
+    )
     restore: str | None = None
     claim: bool = False
     ignore_unclaimed_state: bool = False

@@ -49,11 +49,11 @@ class Format:
         return found
 
 
-SNAPSHOT_HANDLE = Format("snapshot handle", 2)
-"""2: a store's own files may keep a list in pieces."""
+SNAPSHOT_HANDLE = Format("snapshot handle", 3)
+"""2: a store's own files may keep a list in pieces. 3: files are parts of others, or carried."""
 
-OPERATOR_STATE_HANDLE = Format("operator state handle", 2)
-"""2: a list and a broadcast state may have one name."""
+OPERATOR_STATE_HANDLE = Format("operator state handle", 3)
+"""2: a list and a broadcast state may have one name. 3: the file is part of one, or carried."""
 
 SNAPSHOT_FILE = Format("snapshot file", 2)
 """2: a row of a list state may append to what there is."""

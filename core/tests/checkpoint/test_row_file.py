@@ -1,9 +1,12 @@
 """Row files: what is written is read back, by key group, and nothing that was changed is."""
 
+from contextlib import suppress
+
 import attrs
 import pytest
 from millpond import KeyGroupRange
 from millpond.backend.key_layout import KeyLayout
+from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.row_file_format import RowFileWriter, SegmentBuilder, write_segments
 from millpond.checkpoint.row_file_reader import read_rows, verify_rows
 from millpond.config import RestoreConfig
@@ -28,7 +31,8 @@ def rows_of(group, count, size=10):
 
 def write(storage, by_state, path="a/file.arrow"):
     """A file with rows of some states."""
-    with RowFileWriter(storage, path, KeyLayout(128)) as writer:
+    with Bundle(storage, lambda _: path) as bundle:
+        writer = RowFileWriter(bundle, "base.arrow", KeyLayout(128))
         for state, rows in by_state.items():
             writer.builder.add(state, rows)
         return writer.finish("base", "version")
@@ -85,7 +89,8 @@ def test_encoded_segments_are_a_file_too(storage):
     for group in (3, 1):
         builder.add("state", rows_of(group, 4))
         builder.cut()
-    file = write_segments(storage, "d", KeyLayout(128), builder.states, segments, "v")
+    with Bundle(storage, lambda _: "d") as bundle:
+        file = write_segments(bundle, KeyLayout(128), builder.states, segments, "v")
     assert read(storage, file)["state"] == [*rows_of(3, 4), *rows_of(1, 4)]
     assert file.kind == "delta"
 
@@ -111,8 +116,9 @@ def test_a_state_that_the_handle_does_not_name_is_refused(storage):
 
 def test_a_writer_that_fails_leaves_no_file(storage):
     """A half file is not seen by anybody."""
-    writer = RowFileWriter(storage, "half", KeyLayout(128))
-    writer.builder.add("state", rows_of(0, 3))
-    writer.builder.cut()
-    writer.__exit__()
+    with suppress(KeyError), Bundle(storage, lambda _: "half") as bundle:
+        writer = RowFileWriter(bundle, "base.arrow", KeyLayout(128))
+        writer.builder.add("state", rows_of(0, 3))
+        writer.builder.cut()
+        raise KeyError
     assert list(storage.list("")) == []

@@ -48,7 +48,7 @@ class SnapshotFile:
     """One file of a snapshot.
 
     Attributes:
-        path: relative to the storage's root; of an inlined file only a name.
+        path: relative to the storage's root; of a part that the handle carries only a name.
         size: in bytes.
         footer: bytes of the footer at its end, trailer included; 0 for a native file.
         digest: SHA-256 of the footer, which holds the digests of all segments; of a native
@@ -56,7 +56,8 @@ class SnapshotFile:
         kind: ``base`` or ``delta``, or what a native format calls it.
         version: the version of the state after this file was applied.
         rows: how many rows it holds, where that is known.
-        inline: the bytes themselves in base64, of a small native file.
+        inline: the bytes themselves in base64, where the handle carries them.
+        offset: where it begins in the file.
     """
 
     path: str
@@ -67,6 +68,7 @@ class SnapshotFile:
     version: str = ""
     rows: int = 0
     inline: str = ""
+    offset: int = 0
 
 
 @attrs.frozen
@@ -107,8 +109,9 @@ class OperatorStateHandle:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The file, if there is one."""
-        return frozenset() if self.raw is None else frozenset({self.raw.stream.path})
+        """The file, if there is one; none where the handle carries its bytes."""
+        stream = None if self.raw is None else self.raw.stream
+        return frozenset() if stream is None or stream.inline else frozenset({stream.path})
 
     def to_json(self) -> str:
         """The handle without its storage."""
@@ -142,10 +145,13 @@ class KeyedStateHandle:
         history: the deltas that led to the base, the last few: a copy that is only a little
             behind the base catches up by them.
         retired: files of snapshots before, not deleted yet.
-        metadata: the file that holds this handle itself, for tools that look into a directory.
+        metadata: the file that holds this handle itself, for tools that look into a directory;
+            empty where the handle carries what is new in it, and stands in Spark's pointer alone.
         format: ``rows`` for the portable files, else the native format's name.
         operator_state: the operator state of the subtask; of one that has not run since a rescale,
             its shares of the others' of before.
+        carries: whether snapshots may be carried by handles alone, so that there may be newer
+            ones than a directory shows.
         storage: where the files are; not part of equality and of the JSON form.
     """
 
@@ -162,6 +168,7 @@ class KeyedStateHandle:
     format: str = PORTABLE
     format_version: int = attrs.field(factory=lambda: SNAPSHOT_HANDLE.version)
     operator_state: tuple[OperatorStateHandle, ...] = ()
+    carries: bool = False
     storage: CheckpointStorage | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -172,7 +179,12 @@ class KeyedStateHandle:
     @property
     def paths(self) -> frozenset[str]:
         """All files in the storage that a restore of this snapshot may read."""
-        own = {file.path for file in (*self.files, *self.history) if not file.inline}
+        return self.needed_paths | {file.path for file in self.history if not file.inline}
+
+    @property
+    def needed_paths(self) -> frozenset[str]:
+        """Those that every restore reads: all but the history's."""
+        own = {file.path for file in self.files if not file.inline}
         return frozenset(own.union(*(part.paths for part in self.operator_state)))
 
     @property
@@ -299,7 +311,7 @@ def _check(handle: Any) -> None:
     check_range(handle.key_group_range, handle.max_parallelism)
     check_states(handle.states)
     for file in (*handle.files, *handle.history):
-        check_counts([file.size, file.footer, file.rows])
+        check_counts([file.size, file.footer, file.rows, file.offset])
     check_counts(file.checkpoint_id for file in handle.retired)
     for part in handle.operator_state:
         _check(part)

@@ -12,8 +12,8 @@ from millpond.arguments import check_type, check_within, checked
 from millpond.backend.operator_state import FrozenState, Mode, RestoredState, StateId
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
-from millpond.checkpoint.output_stream import CheckpointOutputStream, CheckpointStreamFactory
-from millpond.checkpoint.raw_streams import OperatorRawOutputStream
+from millpond.checkpoint.output_stream import CheckpointStreamFactory
+from millpond.checkpoint.raw_streams import ByteStream, OperatorRawOutputStream
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import RestoreError
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -50,7 +50,7 @@ def write_operator_state(
 
 
 def write_partitions(
-    stream: CheckpointOutputStream,
+    stream: ByteStream,
     checkpoint_id: int,
     storage: CheckpointStorage,
     states: Sequence[FrozenState],

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import attrs
 
+from millpond.checkpoint.parts import part_reader, require_whole
 from millpond.errors import CorruptSnapshotError, StreamClosedError
 from millpond.storage.checkpoint_storage import CheckpointStorage, FileWriter, check_path
 
@@ -17,11 +18,21 @@ __all__ = ["CheckpointOutputStream", "CheckpointStreamFactory", "StreamStateHand
 
 @attrs.frozen
 class StreamStateHandle:
-    """A file of a snapshot: relative path, size in bytes, and SHA-256 of its bytes."""
+    """A file of a snapshot, or a part of one.
+
+    Attributes:
+        path: relative to the storage's root.
+        size: in bytes.
+        digest: SHA-256 of its bytes.
+        offset: where it begins in the file.
+        inline: the bytes themselves in base64, where the handle carries them.
+    """
 
     path: str
     size: int
     digest: str
+    offset: int = 0
+    inline: str = ""
 
     def read(self, storage: CheckpointStorage) -> bytes:
         """The bytes, checked.
@@ -30,9 +41,8 @@ class StreamStateHandle:
             CorruptSnapshotError: the file is missing, or is not what was written.
         """
         check_path(self.path)
-        if storage.size(self.path) != self.size:
-            raise CorruptSnapshotError(self.path, f"its size is not {self.size:,} bytes")
-        data = storage.read(self.path, 0, self.size)
+        require_whole(storage, self)
+        data = part_reader(storage, self)(0, self.size)
         if hashlib.sha256(data).hexdigest() != self.digest:
             raise CorruptSnapshotError(self.path, "its digest is wrong")
         return data

@@ -4,6 +4,7 @@
 
     <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.<ending>    a subtask's snapshots
     <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.handle.json   their metadata
+    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.snapshot      both in one file
     <query>/<uid>/layout/<number>.json                                    layouts, on Spark
 
 ``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names.
@@ -21,7 +22,11 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 
 __all__ = [
+    "BASE_ENDING",
+    "BUNDLE_ENDING",
+    "DELTA_ENDING",
     "METADATA_ENDING",
+    "OPERATOR_ENDING",
     "SnapshotPath",
     "layout_folder",
     "layout_path",
@@ -31,6 +36,9 @@ __all__ = [
     "snapshot_folder",
 ]
 
+BASE_ENDING, DELTA_ENDING, OPERATOR_ENDING = "base.arrow", "delta.arrow", "operator.bin"
+BUNDLE_ENDING = "snapshot"
+"""How the name of a file ends that holds parts of a snapshot and its metadata."""
 METADATA_ENDING = "handle.json"
 """How the name of a snapshot's metadata ends."""
 

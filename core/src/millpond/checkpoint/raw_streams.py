@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 
-from millpond.checkpoint.output_stream import CheckpointOutputStream, StreamStateHandle
+from millpond.checkpoint.output_stream import StreamStateHandle
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = [
+    "ByteStream",
     "OperatorRawHandle",
     "OperatorRawOutputStream",
 ]
@@ -54,10 +56,23 @@ class OperatorRawHandle:
             yield data[start:end]
 
 
+class ByteStream(Protocol):
+    """What partitions are written to: a file, or a part of one."""
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+
+    def tell(self) -> int:
+        """How many bytes were written."""
+
+    def close_and_get_handle(self) -> StreamStateHandle | None:
+        """Finish; None where nothing was written."""
+
+
 class OperatorRawOutputStream:
     """Writes bytes by partition."""
 
-    def __init__(self, stream: CheckpointOutputStream) -> None:
+    def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self._offsets: list[int] = []
 

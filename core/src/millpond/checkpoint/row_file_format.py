@@ -1,10 +1,10 @@
 """The file format of portable snapshots.
 
-A file is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC stream,
-compressed as one LZ4 block, of the columns ``state`` (index into the footer's list), ``key``
-(the physical key, which begins with the key group) and ``value`` (null: removed). The footer is
-JSON and says of each segment where it lies, its size when unpacked, its SHA-256 and the key
-groups it spans, so that a part of a file can be read and checked by itself, and nothing is
+A base or a delta is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC
+stream, compressed as one LZ4 block, of the columns ``state`` (index into the footer's list),
+``key`` (the physical key, which begins with the key group) and ``value`` (null: removed). The
+footer is JSON and says of each segment where it lies, its size when unpacked, its SHA-256 and the
+key groups it spans, so that a part of a file can be read and checked by itself, and nothing is
 unpacked beyond what was announced. The trailer is the footer's length and a magic word.
 """
 
@@ -17,17 +17,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import Self
 
 import attrs
 
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
+from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.paths import DELTA_ENDING
 from millpond.checkpoint.segments import pack
 from millpond.errors import SnapshotTooLargeError
 from millpond.format_versions import SNAPSHOT_FILE
-from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = [
     "TRAILER",
@@ -63,6 +63,7 @@ class SegmentBuilder:
         self._layout = layout
         self._emit = emit
         self.states: list[str] = []
+        self._bytes: dict[str, int] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -80,6 +81,7 @@ class SegmentBuilder:
         keys, values = list(map(itemgetter(0), rows)), list(map(itemgetter(1), rows))
         sizes = map(operator.add, map(len, keys), [len(value or b"") for value in values])
         ends = list(accumulate(sizes, initial=0))
+        self._bytes[state] = self._bytes.get(state, 0) + ends[-1]
         start = 0
         while start < len(rows):
             # One row at least, and as many as fill the segment.
@@ -92,6 +94,10 @@ class SegmentBuilder:
             if self._raw_bytes >= _SEGMENT_BYTES:
                 self.cut()
             start = end
+
+    def largest(self) -> str:
+        """The state with the most bytes so far; empty where there is none."""
+        return max(self._bytes, key=lambda state: self._bytes[state], default="")
 
     def cut(self) -> None:
         """End the current segment, if it has rows."""
@@ -133,14 +139,14 @@ class Footer:
 
 
 class RowFileWriter:
-    """Writes one file, segment by segment; a context manager that leaves no half file."""
+    """Writes the rows of one base or delta, segment by segment, as a part of a bundle."""
 
-    def __init__(self, storage: CheckpointStorage, path: str, layout: KeyLayout) -> None:
-        self._path = path
-        self._writer = storage.open_writer(path)
+    def __init__(self, bundle: Bundle, ending: str, layout: KeyLayout) -> None:
+        bundle.begin(ending)
+        self._bundle = bundle
+        self._start = bundle.position
         self._entries: list[Entry] = []
         self._offset = 0
-        self._done = False
         self.builder = SegmentBuilder(layout, self.place)
 
     def place(self, segment: Segment) -> None:
@@ -152,48 +158,40 @@ class RowFileWriter:
 
     def _write(self, data: bytes) -> None:
         try:
-            self._writer.write(data)
+            self._bundle.write(data)
         except SnapshotTooLargeError as error:
-            raise attrs.evolve(error, state=", ".join(self.builder.states[-1:])) from None
+            raise attrs.evolve(error, state=self.builder.largest()) from None
 
     def finish(self, kind: str, version: str, states: Sequence[str] | None = None) -> SnapshotFile:
-        """Write the footer, make the file visible and describe it."""
+        """Write the footer and describe the part."""
         self.builder.cut()
         names = list(self.builder.states if states is None else states)
         body = attrs.asdict(Footer(SNAPSHOT_FILE.version, names, self._entries))
         text = json.dumps(body, separators=(",", ":")).encode()
         footer = text + len(text).to_bytes(4, "big") + MAGIC
         self._write(footer)
-        self._writer.commit()
-        self._done = True
+        self._bundle.end()
         return SnapshotFile(
-            path=self._path,
+            path=self._bundle.path,
             size=self._offset + len(footer),
             footer=len(footer),
             digest=hashlib.sha256(footer).hexdigest(),
             kind=kind,
             version=version,
             rows=sum(entry.rows for entry in self._entries),
+            offset=self._start,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._done:
-            self._writer.abort()
 
 
 def write_segments(
-    storage: CheckpointStorage,
-    path: str,
+    bundle: Bundle,
     layout: KeyLayout,
     states: Sequence[str],
     segments: Sequence[Segment],
     version: str,
 ) -> SnapshotFile:
     """Write encoded segments as a new delta."""
-    with RowFileWriter(storage, path, layout) as writer:
-        for segment in segments:
-            writer.place(segment)
-        return writer.finish("delta", version, states)
+    writer = RowFileWriter(bundle, DELTA_ENDING, layout)
+    for segment in segments:
+        writer.place(segment)
+    return writer.finish("delta", version, states)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import cattrs
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.parts import part_reader, require_whole
 from millpond.checkpoint.row_file_format import TRAILER, Entry, Footer
 from millpond.checkpoint.segments import unpack
 from millpond.config import RestoreConfig
@@ -56,7 +57,8 @@ def read_rows(
         CorruptSnapshotError: the file is damaged, missing or foreign.
         ApiVersionError: it was written by a newer Millpond.
     """
-    footer = _read_footer(storage, file)
+    read = part_reader(storage, file)
+    footer = _read_footer(read, file)
     unknown = [] if states is None else [name for name in footer.states if name not in states]
     if unknown:
         reason = f"it holds the state {unknown[0]!r}, which its handle does not name"
@@ -64,7 +66,7 @@ def read_rows(
     for entry in footer.segments:
         if entry.last_group < groups.start or entry.first_group > groups.end:
             continue
-        batch = _read_segment(storage, file, entry, layout, limits)
+        batch = _read_segment(read, file, entry, layout, limits)
         if entry.first_group < groups.start or entry.last_group > groups.end:
             batch = _inside(batch, groups, layout)
         for index, rows in _split_by_state(batch):
@@ -87,16 +89,16 @@ def verify_rows(
     storage: CheckpointStorage, file: SnapshotFile, layout: KeyLayout, limits: RestoreConfig
 ) -> None:
     """Read a whole file and check it; raises what :func:`read_rows` raises."""
-    if storage.size(file.path) != file.size:
-        raise CorruptSnapshotError(file.path, f"its size is not {file.size:,} bytes")
-    for entry in _read_footer(storage, file).segments:
-        _read_segment(storage, file, entry, layout, limits)
+    require_whole(storage, file)
+    read = part_reader(storage, file)
+    for entry in _read_footer(read, file).segments:
+        _read_segment(read, file, entry, layout, limits)
 
 
-def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
+def _read_footer(read: Callable[[int, int], bytes], file: SnapshotFile) -> Footer:
     if not TRAILER < file.footer <= file.size:
         raise CorruptSnapshotError(file.path, "its sizes are impossible")
-    data = storage.read(file.path, file.size - file.footer, file.footer)
+    data = read(file.size - file.footer, file.footer)
     if hashlib.sha256(data).hexdigest() != file.digest:
         raise CorruptSnapshotError(file.path, "the digest of its footer is wrong")
     with decoding(file.path, "its footer cannot be read"):
@@ -115,14 +117,14 @@ def _read_footer(storage: CheckpointStorage, file: SnapshotFile) -> Footer:
 
 
 def _read_segment(
-    storage: CheckpointStorage,
+    read: Callable[[int, int], bytes],
     file: SnapshotFile,
     entry: Entry,
     layout: KeyLayout,
     limits: RestoreConfig,
 ) -> pa.RecordBatch:
     offset = entry.offset
-    data = storage.read(file.path, offset, entry.length)
+    data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
     batch = unpack(file.path, data, entry.stream_bytes, limits.max_unpacked_bytes)

@@ -5,14 +5,24 @@ from __future__ import annotations
 from millpond.sealed_json import SealedJson
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["read_sealed", "write_sealed"]
+__all__ = ["read_sealed", "seal_metadata", "unseal_metadata", "write_sealed"]
 
 _METADATA = SealedJson("a metadata file")
 
 
+def seal_metadata(text: str) -> bytes:
+    """A text with its digest."""
+    return _METADATA.seal(text)
+
+
+def unseal_metadata(data: bytes, path: str) -> str:
+    """The text of such bytes; CorruptSnapshotError where they are damaged, which names the path."""
+    return _METADATA.unseal(data, path)
+
+
 def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
     """Write a text with its digest."""
-    storage.write(path, [_METADATA.seal(text)])
+    storage.write(path, [seal_metadata(text)])
 
 
 def read_sealed(storage: CheckpointStorage, path: str) -> str:
@@ -21,4 +31,4 @@ def read_sealed(storage: CheckpointStorage, path: str) -> str:
     Raises:
         CorruptSnapshotError: the file is missing, damaged, or not a metadata file.
     """
-    return _METADATA.unseal(storage.read_all(path), path)
+    return unseal_metadata(storage.read_all(path), path)

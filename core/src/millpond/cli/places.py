@@ -10,12 +10,18 @@ from typing import get_args
 
 import click
 
-from millpond.checkpoint import SavepointHandle
+from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.inspection.catalog import Catalog, read_catalog
-from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored
+from millpond.checkpoint.inspection.inspector import (
+    IN_POINTERS,
+    StoredOperator,
+    open_stored,
+    operator_of_parts,
+)
 from millpond.checkpoint.inspection.spark_checkpoint import (
     has_query_metadata,
     is_spark_checkpoint,
+    query_id,
 )
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.savepoint.savepoint_file import (
@@ -24,7 +30,11 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     why_no_savepoint,
 )
 from millpond.cli.plugins import located, tool_limits, tool_registry
+from millpond.cli.progress import working
+from millpond.cli.spark import local_session, spark_words
+from millpond.cli.terminal import complain
 from millpond.errors import CorruptSnapshotError, MillpondError, PlaceError, printable
+from millpond.operator_id import OperatorId
 from millpond.state.names import Scope
 from millpond.storage.local_directory import LocalStorage
 
@@ -32,6 +42,7 @@ __all__ = [
     "about",
     "catalog_of",
     "check_id",
+    "committed_handles",
     "is_savepoint",
     "new_place",
     "place_text",
@@ -122,24 +133,73 @@ def catalog_of(path: str) -> Catalog:
     return catalog
 
 
-def stored_operators(path: str, checkpoint_id: int | None = None) -> list[StoredOperator]:
+def stored_operators(
+    path: str, checkpoint_id: int | None = None, snapshots: str | None = None
+) -> list[StoredOperator]:
     """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
+
+    Where the directory is given by itself, ``path`` is a query's checkpointLocation, and what
+    counts is what Spark has committed.
 
     Raises:
         PlaceError: there is no such directory, or neither is in it.
         RestoreError, CorruptSnapshotError: what is in it cannot be read.
     """
     handle = source(path)
+    if snapshots is not None:
+        return _committed(path, snapshots, checkpoint_id)
     if not is_savepoint(handle):
         subtasks = catalog_of(path).subtasks
         if not subtasks:
-            reason = why_no_savepoint(handle) or "it holds neither a savepoint nor snapshots"
-            raise PlaceError(path, reason)
+            nothing = f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
+            raise PlaceError(path, why_no_savepoint(handle) or nothing)
         check_id(subtasks, path, checkpoint_id)
+        if any(handle.carries for each in subtasks for handle in each.handles[-1:]):
+            complain(f"{path}: there may be newer snapshots than it shows{IN_POINTERS}.")
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
     with about(path):
         return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
+
+
+def committed_handles(
+    checkpoint: str, snapshots: str, batch: int | None
+) -> dict[str, list[KeyedStateHandle]]:
+    """What Spark has committed of a query's operators, by uid; those with state.
+
+    Raises:
+        PlaceError: it is not the checkpointLocation of a query.
+        JobError: Spark cannot read it.
+    """
+    query_checkpoint(checkpoint)
+    with working("asking Spark for what is committed"), spark_words(checkpoint):
+        from millpond.spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
+
+        spark = local_session()
+        try:
+            with about(checkpoint):
+                return query_handles(spark, checkpoint, source(snapshots).storage, batch)
+        finally:
+            spark.stop()
+
+
+def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
+    batch = None if checkpoint_id is None else checkpoint_id - 1
+    handles = committed_handles(path, snapshots, batch)
+    query = query_id(source(path).storage)
+    found = [
+        operator_of_parts(
+            OperatorId(query, uid),
+            sorted(parts, key=lambda part: part.checkpoint_id, reverse=True),
+            tool_registry(),
+            tool_limits(),
+        )
+        for uid, parts in handles.items()
+        if parts
+    ]
+    if not found:
+        raise PlaceError(path, "Spark has committed no state in it")
+    return found
 
 
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:

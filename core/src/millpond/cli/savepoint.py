@@ -15,10 +15,10 @@ from millpond.checkpoint.savepoint.savepoint_file import TableFile
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import (
     about,
+    committed_handles,
     is_savepoint,
     new_place,
     place_text,
-    query_checkpoint,
     scope_option,
     snapshots_option,
     source,
@@ -26,7 +26,6 @@ from millpond.cli.places import (
 )
 from millpond.cli.plugins import tool_config, tool_limits, tool_registry
 from millpond.cli.progress import working
-from millpond.cli.spark import local_session, spark_words
 from millpond.errors import PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.runtime.savepoint_writer import SavepointWriter
@@ -65,7 +64,7 @@ def create(
             reason = "it is a savepoint already: copy it, or use millpond savepoint rekey"
             raise PlaceError(path, reason)
     if source(checkpoint) != source(snapshots):
-        handles = _from_spark(checkpoint, snapshots, batch)
+        handles = committed_handles(checkpoint, snapshots, batch)
     elif batch is not None:
         raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
@@ -94,21 +93,6 @@ def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: Savepoint
             shown[uid] = done
 
         collect_savepoint(handles, place, tool_registry(), report, tool_limits())
-
-
-def _from_spark(
-    checkpoint: str, snapshots: str, batch: int | None
-) -> dict[str, list[KeyedStateHandle]]:
-    query_checkpoint(checkpoint)
-    with working("asking Spark for what is committed"), spark_words(checkpoint):
-        from millpond.spark.driver.savepoints import query_handles  # noqa: PLC0415 - needs pyspark
-
-        spark = local_session()
-        try:
-            with about(checkpoint):
-                return query_handles(spark, checkpoint, source(snapshots).storage, batch)
-        finally:
-            spark.stop()
 
 
 @savepoint.command("show")

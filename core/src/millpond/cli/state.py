@@ -34,13 +34,22 @@ _checkpoint_id = click.option(
     "--id",
     "checkpoint_id",
     type=click.IntRange(0, (1 << 63) - 1),
-    help="Of a checkpoint directory, as of this checkpoint; the newest by default.",
+    help="Of a checkpoint, as of this one, a batch's number plus one; the newest by default.",
+)
+
+
+_snapshots = click.option(
+    "--snapshots",
+    type=place_text,
+    metavar="DIRECTORY",
+    help="What spark.millpond.checkpoint.dir names; PATH is the query's checkpointLocation then.",
 )
 
 
 def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every command that reads one operator."""
     for option in (
+        _snapshots,
         _checkpoint_id,
         click.option("--operator", help="Its uid, where there are several."),
         click.argument("path", type=place_text),
@@ -49,26 +58,32 @@ def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _picked(path: str, operator: str | None, checkpoint_id: int | None) -> StoredOperator:
-    return pick_operator(stored_operators(path, checkpoint_id), operator, path)
+def _picked(
+    path: str, operator: str | None, checkpoint_id: int | None, snapshots: str | None
+) -> StoredOperator:
+    return pick_operator(stored_operators(path, checkpoint_id, snapshots), operator, path)
 
 
 @click.group()
 def state() -> None:
     """Read and edit state, from a checkpoint directory or a savepoint.
 
-    PATH is what spark.millpond.checkpoint.dir names, or a savepoint.
+    PATH is what spark.millpond.checkpoint.dir names, or a savepoint; with --snapshots, a query's
+    checkpointLocation: then Spark says what it has committed.
     """
 
 
 @state.command("list")
 @click.argument("path", type=place_text)
 @_checkpoint_id
+@_snapshots
 @click.option("--count", is_flag=True, help="Count rows, and those that have expired by now.")
 @as_json_option
-def list_states(path: str, checkpoint_id: int | None, *, count: bool, as_json: bool) -> None:
+def list_states(
+    path: str, checkpoint_id: int | None, snapshots: str | None, *, count: bool, as_json: bool
+) -> None:
     """List the states of all operators."""
-    operators = stored_operators(path, checkpoint_id)
+    operators = stored_operators(path, checkpoint_id, snapshots)
     with about(path), working("counting" if count else "reading"):
         rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
@@ -119,6 +134,7 @@ def get(
     key: str,
     operator: str | None,
     checkpoint_id: int | None,
+    snapshots: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -129,7 +145,7 @@ def get(
     after --, as in: millpond state get -- PATH NAME -7
     """
     with about(path), working("reading"):
-        stored = _picked(path, operator, checkpoint_id)
+        stored = _picked(path, operator, checkpoint_id, snapshots)
         rows = list(_rows_of_key(stored, stored.state(name).name, key))
     if not rows:
         complain(f"{path}: the key {key!r} holds nothing in {name!r}.")
@@ -161,11 +177,16 @@ def dump(
     operator: str | None,
     checkpoint_id: int | None,
     scope: Scope | None,
+    snapshots: str | None,
     limit: int | None,
 ) -> None:
     """Print all rows of the state NAME, one JSON object per line."""
     with about(path), working("reading"):
-        table = _picked(path, operator, checkpoint_id).table(name, scope=scope).slice(0, limit)
+        table = (
+            _picked(path, operator, checkpoint_id, snapshots)
+            .table(name, scope=scope)
+            .slice(0, limit)
+        )
     for batch in table.to_batches(max_chunksize=1024):
         for row in batch.to_pylist():
             emit(dumps(row))
@@ -183,13 +204,14 @@ def export(
     operator: str | None,
     checkpoint_id: int | None,
     scope: Scope | None,
+    snapshots: str | None,
 ) -> None:
     """Write the state NAME to TARGET, a .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
         reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
     with about(path), working("exporting"):
-        table: pa.Table = _picked(path, operator, checkpoint_id).table(name, scope=scope)
+        table: pa.Table = _picked(path, operator, checkpoint_id, snapshots).table(name, scope=scope)
         write_file(table, target)
     tell(f"{table.num_rows:,} rows written to {target}")
 
@@ -209,6 +231,7 @@ def edit(
     target: str,
     operator: str | None,
     checkpoint_id: int | None,
+    snapshots: str | None,
     value: str | None,
     map_key: str | None,
     *,
@@ -231,7 +254,7 @@ def edit(
         SystemClock().now_ms,
     )
     place = new_place(target, path)
-    operators = stored_operators(path, checkpoint_id)
+    operators = stored_operators(path, checkpoint_id, snapshots)
     stored = pick_operator(operators, operator, path)
     with about(path), working("writing the savepoint"):
         done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
@@ -265,10 +288,16 @@ def _of_one_query(
 )
 @as_json_option
 def check(
-    path: str, operator: str | None, checkpoint_id: int | None, against: str, *, as_json: bool
+    path: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    snapshots: str | None,
+    against: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot."""
-    stored = _picked(path, operator, checkpoint_id)
+    stored = _picked(path, operator, checkpoint_id, snapshots)
     findings = _findings(load_function(against, Path.cwd()), stored, against)
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
     misfits = ", ".join(finding.state for finding in findings if not finding.fits)

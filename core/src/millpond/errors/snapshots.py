@@ -131,13 +131,14 @@ class SnapshotTooLargeError(MillpondError):
     path: str
     limit: int
     state: str = ""
+    cure: str = "raise max-file-bytes, or set checkpoint.dir to a directory"
 
     @override
     def sentence(self) -> str:
         whose = f" with state {self.state!r}" if self.state else ""
         return (
-            f"The snapshot file {self.path!r}{whose} is larger than the {self.limit:,} bytes that "
-            "this storage takes: raise max-file-bytes, or set checkpoint.dir to a directory."
+            f"The snapshot {self.path!r}{whose} is larger than the {self.limit:,} bytes that "
+            f"this storage takes: {self.cure}."
         )
 
 

@@ -22,6 +22,7 @@ from millpond.backend.state_view import EmptyView
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.errors import ConfigError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from typing_extensions import override
 
@@ -51,6 +52,11 @@ class IncrementalStrategy(SnapshotStrategy):
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
     ) -> Future[SnapshotResult]:
+        if self.inlining.always:
+            reason = "RocksDB's own files need a directory: use the strategy changelog or full"
+            raise ConfigError(
+                "state.snapshot.strategy", f"with checkpoint.storage=pointer {reason}"
+            )
         backend = self._rocksdb
         backend.flush(version or uuid.uuid4().hex)
         blank = self.blank_handle(checkpoint_id, storage)
@@ -65,7 +71,8 @@ class IncrementalStrategy(SnapshotStrategy):
                 return SnapshotResult(None)
             files = tuple(self._upload(links, known, blank.checkpoint_id, storage, task))
             fresh = [file for file in files if known.get(name_of(file)) is not file]
-            made = self.with_files(blank, before, files, native_format=NATIVE_FORMAT)
+            with self.bundle(blank, native=True) as bundle:
+                made = self.with_files(blank, before, files, bundle, native_format=NATIVE_FORMAT)
             return SnapshotResult(made, sum(file.size for file in fresh))
 
         return self.launch(checkpoint_id, work, view)

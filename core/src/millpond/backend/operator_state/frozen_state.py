@@ -50,6 +50,11 @@ class FrozenState:
     meta: OperatorStateMeta
     partitions: tuple[bytes, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all partitions."""
+        return sum(map(len, self.partitions))
+
 
 RestoredState = FrozenState
 """A state restored from a snapshot and not requested yet."""

@@ -91,8 +91,12 @@ def _needed(subtasks: Sequence[Subtask], retained: int) -> frozenset[str]:
         return frozenset()
     oldest = newest - retained + 1
     recent = [h for each in subtasks for h in each.handles if h.checkpoint_id >= oldest]
-    in_force = [*recent, *newest_parts(subtasks, oldest)]
-    return frozenset[str]().union(*(handle.all_paths for handle in in_force))
+    in_force = {part.metadata for part in newest_parts(subtasks, oldest)}
+    for each in subtasks:
+        rivals = each.at(oldest)  # any of them may be the one that Spark has committed
+        if any(handle.metadata in in_force for handle in rivals):
+            recent += rivals
+    return frozenset[str]().union(*(handle.all_paths for handle in recent))
 
 
 def _orphans(subtasks: Sequence[Subtask], needed: frozenset[str]) -> list[str]:

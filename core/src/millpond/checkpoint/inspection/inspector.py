@@ -40,9 +40,14 @@ from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
 from millpond.untrusted import decoding
 
-__all__ = ["StoredOperator", "open_stored", "pick_operator"]
+__all__ = ["StoredOperator", "open_stored", "operator_of_parts", "pick_operator"]
 
 _SLICE = 1 << 15
+IN_POINTERS = (
+    "; what Spark's pointers carry is read by naming the query's checkpointLocation, and this "
+    "directory with --snapshots"
+)
+"""The end of what tools say of a directory that need not hold the newest snapshots."""
 
 
 @attrs.frozen
@@ -258,7 +263,7 @@ def open_stored(
         ]
     found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id, limits))
     if not found:
-        cause = unfinished(where) or "it holds neither a savepoint nor snapshots"
+        cause = unfinished(where) or f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
         raise RestoreError(public_uri(where.storage.uri), (cause,))
     return found
 
@@ -274,21 +279,30 @@ def _from_checkpoint(
             if subtask.operator == operator:
                 _refuse_rivals(subtask, checkpoint_id)
         parts = complete_parts(catalog, operator, checkpoint_id)
-        if not parts:
-            continue
-        newest = parts[0]
-        metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
-        yield StoredOperator(
-            operator=operator,
-            checkpoint_id=newest.checkpoint_id,
-            max_parallelism=newest.max_parallelism,
-            key=newest.key,
-            states=tuple(metas[name] for name in sorted(metas)),
-            parts=tuple(parts),
-            registry=registry,
-            shape=newest,
-            limits=limits,
-        )
+        if parts:
+            yield operator_of_parts(operator, parts, registry, limits)
+
+
+def operator_of_parts(
+    operator: OperatorId,
+    parts: Sequence[KeyedStateHandle],
+    registry: PluginHooks,
+    limits: RestoreConfig = RestoreConfig(),
+) -> StoredOperator:
+    """An operator as snapshots hold it, of which there is one at least, the newest first."""
+    newest = parts[0]
+    metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
+    return StoredOperator(
+        operator=operator,
+        checkpoint_id=newest.checkpoint_id,
+        max_parallelism=newest.max_parallelism,
+        key=newest.key,
+        states=tuple(metas[name] for name in sorted(metas)),
+        parts=tuple(parts),
+        registry=registry,
+        shape=newest,
+        limits=limits,
+    )
 
 
 def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:

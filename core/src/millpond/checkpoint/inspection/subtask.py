@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.paths import METADATA_ENDING, SnapshotPath
+from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath
 from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
@@ -64,10 +65,12 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     for path, file in files.items():
-        if not path.endswith(f".{METADATA_ENDING}"):
+        bundle = path.endswith(f".{BUNDLE_ENDING}")
+        if not bundle and not path.endswith(f".{METADATA_ENDING}"):
             continue
         try:
-            handle = KeyedStateHandle.from_json(read_sealed(storage, path), storage)
+            text = (read_bundled if bundle else read_sealed)(storage, path)
+            handle = KeyedStateHandle.from_json(text, storage)
         except MillpondError as error:
             broken[path] = reason_of(error)
             continue

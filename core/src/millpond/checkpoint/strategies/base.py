@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import closing
+from functools import partial
 from typing import ClassVar
 
 import attrs
@@ -17,6 +17,7 @@ from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import StateView
+from millpond.checkpoint.bundle import Bundle, Inlining, PartStream
 from millpond.checkpoint.handles import (
     PORTABLE,
     KeyedStateHandle,
@@ -25,10 +26,9 @@ from millpond.checkpoint.handles import (
     SnapshotFile,
 )
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
-from millpond.checkpoint.output_stream import CheckpointOutputStream
-from millpond.checkpoint.paths import METADATA_ENDING, new_snapshot_path, snapshot_folder
-from millpond.checkpoint.sealed_metadata import write_sealed
+from millpond.checkpoint.paths import new_snapshot_path, snapshot_folder
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
+from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["SnapshotResult", "SnapshotStrategy"]
@@ -65,6 +65,7 @@ class SnapshotStrategy(ABC):
         self._running: dict[int, _Running] = {}
         self._unfinished: set[SnapshotTask] = set()
         self._operator_state: dict[int, list[FrozenState]] = {}
+        self.inlining = Inlining.of(backend.parameters.config.checkpoint)
         self.confirmed: KeyedStateHandle | None = None
 
     # ---------------------------------------------------------------- what a subclass adds
@@ -114,7 +115,7 @@ class SnapshotStrategy(ABC):
             return
         handle = task.result().handle
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
-            for path in sorted((handle.paths | {handle.metadata}) - running.needed):
+            for path in sorted((handle.paths | {handle.metadata}) - running.needed - {""}):
                 handle.storage.delete(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
@@ -142,6 +143,12 @@ class SnapshotStrategy(ABC):
         task.add_done_callback(self._unfinished.discard)
         return task
 
+    def bundle(self, blank: KeyedStateHandle, *, native: bool = False) -> Bundle:
+        """What takes the parts of a snapshot; a native format's are never the handle's to carry."""
+        assert blank.storage is not None
+        new_path = partial(self.new_path, blank.checkpoint_id)
+        return Bundle(blank.storage, new_path, Inlining() if native else self.inlining)
+
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
         """A path that no other attempt uses."""
         return new_snapshot_path(self._folder(), checkpoint_id, suffix)
@@ -166,8 +173,13 @@ class SnapshotStrategy(ABC):
             key=backend.key_codec.snapshot(),
             states=tuple(backend.state_metas()),
             files=(),
+            carries=self.inlining.limit > 0,
             storage=storage,
         )
+
+    def operator_state_bytes(self, checkpoint_id: int) -> int:
+        """How large the operator state is that was frozen for a snapshot."""
+        return sum(state.size for state in self._operator_state.get(checkpoint_id, []))
 
     def is_empty(self, blank: KeyedStateHandle) -> bool:
         """Whether the subtask has no state of any kind, so that there is nothing to write."""
@@ -178,11 +190,16 @@ class SnapshotStrategy(ABC):
         blank: KeyedStateHandle,
         before: KeyedStateHandle | None,
         files: tuple[SnapshotFile, ...],
+        bundle: Bundle,
         history: tuple[SnapshotFile, ...] = (),
         native_format: str = PORTABLE,
     ) -> KeyedStateHandle:
-        """The complete handle; what ``before``, its base, has beyond its files is retired."""
-        operator_state = self._written_operator_state(blank, before)
+        """The complete handle, written or carrying its parts.
+
+        What ``before``, its base, has beyond its files is retired; what that one carries goes
+        into the bundle.
+        """
+        operator_state = self._written_operator_state(bundle, blank, before)
         made = attrs.evolve(
             blank,
             files=files,
@@ -198,14 +215,10 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        path = self.new_path(blank.checkpoint_id, METADATA_ENDING)
-        complete = attrs.evolve(self._with_retired(made, before), metadata=path)
-        assert blank.storage is not None
-        write_sealed(blank.storage, path, complete.to_json())
-        return complete
+        return bundle.finish(self._with_retired(bundle.carrying_on(made), before))
 
     def _written_operator_state(
-        self, blank: KeyedStateHandle, before: KeyedStateHandle | None
+        self, bundle: Bundle, blank: KeyedStateHandle, before: KeyedStateHandle | None
     ) -> tuple[OperatorStateHandle, ...]:
         """The frozen operator state in the storage; that of the base if unchanged."""
         frozen = self._operator_state.pop(blank.checkpoint_id, [])
@@ -214,12 +227,14 @@ class SnapshotStrategy(ABC):
             return ()
         if before is not None and before.storage == storage and len(before.operator_state) == 1:
             (known,) = before.operator_state
-            if holds(known, frozen):
+            if holds(known, frozen) and not (self.inlining.always and known.paths):
                 return before.operator_state
-        path = self.new_path(blank.checkpoint_id, "operator.bin")
-        with closing(CheckpointOutputStream(storage, path)) as stream:
-            number = blank.checkpoint_id
+        number, stream = blank.checkpoint_id, PartStream(bundle)
+        try:
             return (write_partitions(stream, number, storage, frozen, SnapshotTask()),)
+        except SnapshotTooLargeError as error:
+            largest = max(frozen, key=lambda state: state.size)
+            raise attrs.evolve(error, state=largest.meta.name) from None
 
     def _with_retired(
         self, made: KeyedStateHandle, before: KeyedStateHandle | None
@@ -253,8 +268,7 @@ class SnapshotStrategy(ABC):
         needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
         outdated = {file.path for file in before.retired if file.checkpoint_id <= limit}
         gone = outdated - needed
-        history = {file.path for file in before.history}
-        in_use = (before.paths - history) | {before.metadata}
+        in_use = before.needed_paths | {before.metadata}
         for path in sorted(gone - in_use):
             if path.rpartition("/")[0] == self._folder():
                 before.storage.delete(path)

@@ -7,6 +7,7 @@ too many to read at a restore.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,8 @@ from millpond.backend.changes import Change
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import EmptyView
-from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle
+from millpond.checkpoint.bundle import Bundle
+from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_format import Segment, SegmentBuilder, write_segments
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotStrategy
@@ -29,6 +31,8 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = ["ChangelogStrategy"]
 
 _HISTORY = 8
+_FOOTER_BYTES = 512
+"""More than a footer says of a segment, and than the rest of it."""
 
 
 @attrs.frozen
@@ -41,6 +45,12 @@ class _Delta:
     @property
     def size(self) -> int:
         return sum(len(segment.data) for segment in self.segments)
+
+    @property
+    def most_bytes(self) -> int:
+        """No less than what it takes with what the footer says of it."""
+        names = sum(len(json.dumps(name)) for name in self.states)
+        return self.size + names + _FOOTER_BYTES * (len(self.segments) + 1)
 
 
 class ChangelogStrategy(SnapshotStrategy):
@@ -101,75 +111,79 @@ class ChangelogStrategy(SnapshotStrategy):
         covered = len(self._log)
         before = self.confirmed
         if before is None or before.storage != storage:
-            task = self._base_only(before, blank, storage)
-        elif delta.segments and self._outgrown(before, delta):
-            task = self._delta_and_base(before, delta, blank, storage)
+            task = self._base_only(before, blank)
+        elif delta.segments and self._outgrown(before, delta, blank):
+            task = self._delta_and_base(before, delta, blank)
         else:
-            task = self._delta_only(before, delta, blank, storage)
+            task = self._delta_only(before, delta, blank)
         self._covered[checkpoint_id] = covered
         return task
 
     def _base_only(
-        self, before: KeyedStateHandle | None, blank: KeyedStateHandle, storage: CheckpointStorage
+        self, before: KeyedStateHandle | None, blank: KeyedStateHandle
     ) -> Future[SnapshotResult]:
-        path = self.new_path(blank.checkpoint_id, "base.arrow")
         view = self._backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if self.is_empty(blank):
                 return SnapshotResult(None)
-            base = write_base(view, storage, path, blank.version, task)
-            return SnapshotResult(self.with_files(blank, before, (base,)), base.size, base.rows)
+            with self.bundle(blank) as bundle:
+                base = write_base(view, bundle, blank.version, task)
+                made = self.with_files(blank, before, (base,), bundle)
+            return SnapshotResult(made, base.size, base.rows)
 
         return self.launch(blank.checkpoint_id, work, view)
 
     def _delta_only(
-        self,
-        before: KeyedStateHandle,
-        delta: _Delta,
-        blank: KeyedStateHandle,
-        storage: CheckpointStorage,
+        self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle
     ) -> Future[SnapshotResult]:
-        path = self.new_path(blank.checkpoint_id, "delta.arrow")
-
         def work(task: SnapshotTask) -> SnapshotResult:
-            if not delta.segments:
-                made = self.with_files(blank, before, before.files, before.history)
-                return SnapshotResult(made)
-            task.check()
-            file = write_segments(
-                storage, path, self._layout, delta.states, delta.segments, blank.version
-            )
-            made = self.with_files(blank, before, (*before.files, file), before.history)
+            with self.bundle(blank) as bundle:
+                if not delta.segments:
+                    made = self.with_files(blank, before, before.files, bundle, before.history)
+                    return SnapshotResult(made)
+                task.check()
+                file = self._written(bundle, delta, blank)
+                files = (*before.files, file)
+                made = self.with_files(blank, before, files, bundle, before.history)
             return SnapshotResult(made, file.size, file.rows)
 
         return self.launch(blank.checkpoint_id, work, EmptyView(self._backend.shape()))
 
+    def _written(self, bundle: Bundle, delta: _Delta, blank: KeyedStateHandle) -> SnapshotFile:
+        return write_segments(bundle, self._layout, delta.states, delta.segments, blank.version)
+
     def _delta_and_base(
-        self,
-        before: KeyedStateHandle,
-        delta: _Delta,
-        blank: KeyedStateHandle,
-        storage: CheckpointStorage,
+        self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle
     ) -> Future[SnapshotResult]:
-        """A new base, and the delta too: a copy that is only a little behind catches up by it."""
-        delta_path = self.new_path(blank.checkpoint_id, "delta.arrow")
-        base_path = self.new_path(blank.checkpoint_id, "base.arrow")
+        """A new base, and the delta too: a copy that is only a little behind catches up by it.
+
+        Not where the handle carries the base: to read that costs no more than deltas do.
+        """
         view = self._backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            file = write_segments(
-                storage, delta_path, self._layout, delta.states, delta.segments, blank.version
-            )
-            base = write_base(view, storage, base_path, blank.version, task)
-            history = (*before.files[1:], file)[-_HISTORY:]
-            made = self.with_files(blank, before, (base,), history)
-            return SnapshotResult(made, file.size + base.size, file.rows + base.rows)
+            written, history = [], tuple[SnapshotFile, ...]()
+            with self.bundle(blank) as bundle:
+                written.append(base := write_base(view, bundle, blank.version, task))
+                if not bundle.is_held:
+                    written.append(file := self._written(bundle, delta, blank))
+                    history = (*before.files[1:], file)[-_HISTORY:]
+                made = self.with_files(blank, before, (base,), bundle, history)
+            size = sum(file.size for file in written)
+            return SnapshotResult(made, size, sum(file.rows for file in written))
 
         return self.launch(blank.checkpoint_id, work, view)
 
-    def _outgrown(self, before: KeyedStateHandle, delta: _Delta) -> bool:
+    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle) -> bool:
+        """Whether a new base is due, by the chain's length or by what the handle carries."""
         base, *deltas = before.files
+        carried = sum(file.size for file in before.files if file.inline) + delta.most_bytes
+        carried += self.operator_state_bytes(blank.checkpoint_id)
+        if base.inline and carried > self.inlining.limit:
+            return True
+        if self.inlining.always and before.needed_paths:
+            return True
         size = sum(file.size for file in deltas) + delta.size
         return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
 

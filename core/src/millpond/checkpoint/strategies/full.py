@@ -10,7 +10,9 @@ from typing_extensions import override
 
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateView
+from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
+from millpond.checkpoint.paths import BASE_ENDING
 from millpond.checkpoint.row_file_format import RowFileWriter
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
@@ -19,17 +21,15 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = ["FullStrategy", "write_base"]
 
 
-def write_base(
-    view: StateView, storage: CheckpointStorage, path: str, version: str, task: SnapshotTask
-) -> SnapshotFile:
+def write_base(view: StateView, bundle: Bundle, version: str, task: SnapshotTask) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
     layout = KeyLayout(view.max_parallelism)
-    with RowFileWriter(storage, path, layout) as writer:
-        for group in view.key_group_range:
-            for state, rows in view.live_rows(group):
-                task.check()
-                writer.builder.add(state, rows)
-        return writer.finish("base", version)
+    writer = RowFileWriter(bundle, BASE_ENDING, layout)
+    for group in view.key_group_range:
+        for state, rows in view.live_rows(group):
+            task.check()
+            writer.builder.add(state, rows)
+    return writer.finish("base", version)
 
 
 class FullStrategy(SnapshotStrategy):
@@ -44,14 +44,15 @@ class FullStrategy(SnapshotStrategy):
         backend = self._backend
         backend.flush(version or uuid.uuid4().hex)
         blank = self.blank_handle(checkpoint_id, storage)
-        path = self.new_path(checkpoint_id, "base.arrow")
         before = self.confirmed
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if self.is_empty(blank):
                 return SnapshotResult(None)
-            file = write_base(view, storage, path, blank.version, task)
-            return SnapshotResult(self.with_files(blank, before, (file,)), file.size, file.rows)
+            with self.bundle(blank) as bundle:
+                file = write_base(view, bundle, blank.version, task)
+                made = self.with_files(blank, before, (file,), bundle)
+            return SnapshotResult(made, file.size, file.rows)
 
         return self.launch(checkpoint_id, work, view)
