@@ -141,6 +141,41 @@ def test_metrics_of_a_function():
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("gauge", "kind"), [(lambda: 1 / 0, ZeroDivisionError), (lambda: "x", errors.ArgumentTypeError)]
+)
+def test_a_gauge_that_fails_is_told_by_name(gauge, kind):
+    """So is one that gives no number, which nothing could sum."""
+
+    class Odd(Measured):
+        def open(self, context):
+            super().open(context)
+            context.get_metric_group().add_group("sizes").gauge("odd", gauge)
+
+    with (
+        mp.testing.KeyedOperatorHarness(Odd(), key="k") as harness,
+        pytest.raises(kind) as caught,
+    ):
+        _ = harness.metrics
+    assert caught.value.__notes__ == ["This is of the gauge 'user.sizes.odd'."]
+
+
+def test_a_listener_with_a_yield_is_refused():
+    """Its body would never run: what it was to commit would wait for ever."""
+
+    class Yielding(mp.KeyedProcessFunction, mp.CheckpointListener):
+        def process_element(self, row, context):
+            yield row
+
+        def notify_checkpoint_complete(self, checkpoint_id):
+            yield checkpoint_id
+
+    with mp.testing.KeyedOperatorHarness(Yielding(), key="k") as harness:
+        harness.process({"k": "a"})
+        with pytest.raises(errors.UserFunctionError, match="a listener gives no rows"):
+            harness.snapshot()
+
+
 def test_late_rows_that_are_dropped_are_counted():
     """``numLateRecordsDropped`` counts them; those that go to a side output are none."""
     windowing = windows.window(windows.TumblingEventTimeWindows.of(10))

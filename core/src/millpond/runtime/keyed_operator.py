@@ -161,7 +161,9 @@ class KeyedOperator:
         if not isinstance(self._function, CheckpointListener):
             return
         try:
-            self._function.notify_checkpoint_complete(checkpoint_id)
+            given: Any = self._function.notify_checkpoint_complete(checkpoint_id)
+            if given is not None:
+                raise TypeError(f"a listener gives no rows, and with a yield does nothing: {given}")
         except self._failures as error:
             raise self._failure("notify_checkpoint_complete", error) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 
 import attrs
 
@@ -79,7 +80,10 @@ class MetricGroup:
         return self._counters.setdefault(name, Counter())
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
-        """A number that is asked for when the metrics are reported."""
+        """A number that is asked for when the metrics are reported.
+
+        A function that fails then, or gives no number, fails the operator.
+        """
         _check_name(name)
         check_type("function", function, Callable)
         self._gauges[name] = function
@@ -95,12 +99,23 @@ class MetricGroup:
         for name, counter in self._counters.items():
             found[self._prefix + name] = counter.get_count()
         for name, gauge in self._gauges.items():
-            found[self._prefix + name] = gauge()
+            found[self._prefix + name] = _read(self._prefix + name, gauge)
         for name, distribution in self._distributions.items():
             found |= distribution.values(self._prefix + name)
         for group in self._groups.values():
             found |= group.values()
         return found
+
+
+def _read(name: str, gauge: Callable[[], float]) -> float:
+    """What a gauge gives; its failure is told with its name."""
+    try:
+        value = gauge()
+        check_type("value", value, Number)
+    except Exception as error:
+        error.add_note(f"This is of the gauge {name!r}.")
+        raise
+    return value
 
 
 def _check_name(name: str) -> None:

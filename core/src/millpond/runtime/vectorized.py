@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 import pyarrow as pa
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from millpond.backend.chosen_keys import Frame
 from millpond.backend.current_key import CurrentKey
@@ -102,8 +102,8 @@ class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
 
     frames: ClassVar[Literal["arrow", "pandas"]] = "arrow"
 
+    @override
     def __init_subclass__(cls) -> None:
-        """Refuse a class whose ``frames`` are of no known sort."""
         super().__init_subclass__()
         if cls.frames not in ("arrow", "pandas"):
             name = f"{cls.__qualname__}.frames"
