@@ -262,3 +262,15 @@ def nameless_files(backend: Any) -> None:
 @mutant("what is restored is trusted like its own", "S16")
 def trusted_bytes(backend: Any) -> None:
     backend.expect_outside_bytes = lambda: None
+
+
+@mutant("a snapshot names at most sixteen deltas", "S20")
+def short_chains(backend: Any) -> None:
+    def change(strategy: Any) -> None:
+        def with_files(original: Any, blank: Any, before: Any, files: Any, *rest: Any) -> Any:
+            return original(blank, before, (*files[:1], *files[1:][-16:]), *rest)
+
+        if strategy.name == "changelog" and "with_files" not in vars(strategy):
+            around(strategy, "with_files", with_files)
+
+    on_strategies(backend, change)

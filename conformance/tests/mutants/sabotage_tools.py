@@ -54,8 +54,8 @@ def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> 
     def made(original: Any, registered: Any) -> Any:
         state = original(registered)
         raw = state
-        while hasattr(raw, "_raw"):
-            raw = raw._raw
+        while hasattr(raw, "_raw") or hasattr(raw, "wrapped"):
+            raw = raw._raw if hasattr(raw, "_raw") else raw.wrapped
         if not kinds or registered.descriptor.kind.value in kinds:
             change(state, raw)
         return state

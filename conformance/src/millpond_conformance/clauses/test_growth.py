@@ -1,4 +1,4 @@
-"""Stores that grow beyond what a store begins with, and shrink again."""
+"""What grows: stores beyond what a store begins with, and chains of deltas."""
 
 import random
 import threading
@@ -7,6 +7,7 @@ import millpond as mp
 import pytest
 
 from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.clauses.test_snapshots import contents, expected, fill
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
 
@@ -30,14 +31,14 @@ def put_all(backend, keys, round_):
             backend.flush()
 
 
-def holds(backend, expected):
+def holds(backend, rounds):
     """Compare the values of all keys; by key the round that it was written in."""
     state = backend.get_partitioned_state(BLOB)
     for key in range(COUNT):
         backend.set_current_key(f"k{key}")
-        round_ = expected.get(key)
+        round_ = rounds.get(key)
         assert state.value() == (None if round_ is None else blob_of(key, round_)), key
-    assert backend.num_state_entries() == len(expected)
+    assert backend.num_state_entries() == len(rounds)
 
 
 @pytest.mark.clause("R17")
@@ -52,7 +53,7 @@ def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
         ("v3", range(5, COUNT), range(0), {k: 0 if k < 5 else 2 for k in range(COUNT)}),
     )
     before = ""
-    for round_, (version, written, cleared, expected) in enumerate(steps):
+    for round_, (version, written, cleared, left) in enumerate(steps):
         with open_at(backend_name, tmp_path, [before]) as backend:
             if before and backend.version is None:
                 assert backend.num_state_entries() == 0
@@ -62,10 +63,10 @@ def test_a_store_that_was_large_is_reopened(backend_name, tmp_path):
                 backend.set_current_key(f"k{key}")
                 backend.get_partitioned_state(BLOB).clear()
             backend.flush(version)
-            holds(backend, expected)
+            holds(backend, left)
         before = version
         with open_at(backend_name, tmp_path, [version]) as again:
-            holds(again, expected if again.version == version else {})
+            holds(again, left if again.version == version else {})
             if again.version == version:
                 again.flush(version)
 
@@ -85,3 +86,17 @@ def test_a_store_grows_while_a_snapshot_is_written(open_backend: BackendOpener):
     backend.flush()
     holds(backend, {key: int(key > 1) for key in range(COUNT)})
     holds(open_backend(restore=[future.result().handle]), dict.fromkeys(range(4), 0))
+
+
+@pytest.mark.clause("S20")
+def test_a_long_chain_of_deltas(open_backend: BackendOpener, storage):
+    """However many deltas follow a base, a restore gives what each of them has brought."""
+    options = {"state.snapshot.strategy": "changelog", "state.snapshot.base-ratio": 1000.0}
+    backend = open_backend(config=mp.Config(options))
+    handles = []
+    for number in range(40):
+        fill(backend, number, number + 1)
+        handles.append(backend.snapshot(number + 1, storage).result().handle)
+        backend.notify_checkpoint_complete(number + 1)
+    for number in (3, 9, 17, 39):
+        assert contents(open_backend(restore=[handles[number]])) == expected(range(number + 1))
