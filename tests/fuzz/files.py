@@ -193,7 +193,7 @@ class Rows(Snapshots):
                 indexes[at] = rng.randrange(len(self.footer["states"]) + 1)
             else:
                 values[at] = mutate_bytes(rng, values[at] or b"")
-        made, entry["stream_bytes"] = pack(indexes, keys, values)
+        made, entry["stream_bytes"], entry["compression"] = pack(indexes, keys, values, "lz4")
         groups = [key[0] for key in keys]
         entry.update(first_group=min(groups), last_group=max(groups))
         return made

@@ -93,6 +93,8 @@ WRITTEN = {
     "changelog": ("heap", {}),
     "incremental": ("rocksdb", {"state.snapshot.strategy": "incremental"}),
     "carried": ("heap", {"checkpoint.inline-threshold": 1 << 20}),
+    "zstd": ("heap", {"checkpoint.compression": "zstd"}),
+    "plain": ("heap", {"checkpoint.compression": "none"}),
     "together": ("heap", {"checkpoint.inline-threshold": 1}),
 }
 """By the name of the handle's file; since version 3 what a handle carries, and parts of one file."""

@@ -141,6 +141,7 @@ class CheckpointConfig:
         inline_threshold: so many bytes of a subtask's snapshot may travel in Spark's pointer, or
             in the handle; what is larger is written to a file. 1 MiB at most.
         storage: ``files``, or ``pointer``: snapshots are carried by pointers alone.
+        compression: of rows in snapshots: ``lz4``, ``zstd`` or ``none``; all of them are read.
     """
 
     dir: str | None = None
@@ -149,6 +150,9 @@ class CheckpointConfig:
     )
     storage: str = attrs.field(
         default="files", validator=attrs.validators.in_(("files", "pointer"))
+    )
+    compression: str = attrs.field(
+        default="lz4", validator=attrs.validators.in_(("lz4", "zstd", "none"))
     )
     restore: str | None = None
     claim: bool = False

@@ -55,8 +55,8 @@ SNAPSHOT_HANDLE = Format("snapshot handle", 3)
 OPERATOR_STATE_HANDLE = Format("operator state handle", 3)
 """2: a list and a broadcast state may have one name. 3: the file is part of one, or carried."""
 
-SNAPSHOT_FILE = Format("snapshot file", 2)
-"""2: a row of a list state may append to what there is."""
+SNAPSHOT_FILE = Format("snapshot file", 3)
+"""2: a row of a list state may append to what there is. 3: segments say how they are compressed."""
 
 SAVEPOINT = Format("savepoint", 2)
 """2: a list and a broadcast state may have one name."""

@@ -1,7 +1,7 @@
 """The file format of portable snapshots.
 
 A base or a delta is a row of segments, a footer and a trailer. A segment is a complete Arrow IPC
-stream, compressed as one LZ4 block, of the columns ``state`` (index into the footer's list),
+stream, compressed as one block, of the columns ``state`` (index into the footer's list),
 ``key`` (the physical key, which begins with the key group) and ``value`` (null: removed). The
 footer is JSON and says of each segment where it lies, its size when unpacked, its SHA-256 and the
 key groups it spans, so that a part of a file can be read and checked by itself, and nothing is
@@ -54,13 +54,17 @@ class Segment:
     first_group: int
     last_group: int
     digest: str
+    compression: str = "lz4"
 
 
 class SegmentBuilder:
     """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
 
-    def __init__(self, layout: KeyLayout, emit: Callable[[Segment], object]) -> None:
+    def __init__(
+        self, layout: KeyLayout, emit: Callable[[Segment], object], compression: str = "lz4"
+    ) -> None:
         self._layout = layout
+        self._compression = compression
         self._emit = emit
         self.states: list[str] = []
         self._bytes: dict[str, int] = {}
@@ -103,7 +107,8 @@ class SegmentBuilder:
         """End the current segment, if it has rows."""
         if not self._keys:
             return
-        data, stream_bytes = pack(self._indexes, self._keys, self._values)
+        columns = self._indexes, self._keys, self._values
+        data, stream_bytes, compression = pack(*columns, self._compression)
         segment = Segment(
             data=data,
             rows=len(self._keys),
@@ -111,6 +116,7 @@ class SegmentBuilder:
             first_group=self._layout.group_of(min(self._keys)),
             last_group=self._layout.group_of(max(self._keys)),
             digest=hashlib.sha256(data).hexdigest(),
+            compression=compression,
         )
         self._clear()
         self._emit(segment)
@@ -127,6 +133,7 @@ class Entry:
     digest: str
     offset: int
     length: int
+    compression: str = "lz4"
 
 
 @attrs.frozen
@@ -141,13 +148,15 @@ class Footer:
 class RowFileWriter:
     """Writes the rows of one base or delta, segment by segment, as a part of a bundle."""
 
-    def __init__(self, bundle: Bundle, ending: str, layout: KeyLayout) -> None:
+    def __init__(
+        self, bundle: Bundle, ending: str, layout: KeyLayout, compression: str = "lz4"
+    ) -> None:
         bundle.begin(ending)
         self._bundle = bundle
         self._start = bundle.position
         self._entries: list[Entry] = []
         self._offset = 0
-        self.builder = SegmentBuilder(layout, self.place)
+        self.builder = SegmentBuilder(layout, self.place, compression)
 
     def place(self, segment: Segment) -> None:
         """Append a segment."""

@@ -127,7 +127,9 @@ def _read_segment(
     data = read(offset, entry.length)
     if hashlib.sha256(data).hexdigest() != entry.digest:
         raise CorruptSnapshotError(file.path, f"the digest of the bytes at {offset} is wrong")
-    batch = unpack(file.path, data, entry.stream_bytes, limits.max_unpacked_bytes)
+    batch = unpack(
+        file.path, data, entry.stream_bytes, limits.max_unpacked_bytes, entry.compression
+    )
     if batch.num_rows != entry.rows or batch.column(0).null_count or not entry.rows:
         raise CorruptSnapshotError(file.path, f"unexpected columns or rows at {offset}")
     _check_extent(file, entry, batch.column(1), layout)

@@ -1,4 +1,4 @@
-"""The bytes of one segment: a complete Arrow IPC stream, compressed as one LZ4 block.
+"""The bytes of one segment: a complete Arrow IPC stream, compressed as one block, or as it is.
 
 What a segment unpacks to is known before it is unpacked. Inside the stream nothing is
 compressed: Arrow would unpack buffers to whatever size they claim.
@@ -16,15 +16,18 @@ from millpond.untrusted import decoding
 __all__ = ["pack", "unpack"]
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
-_CODEC = "lz4_raw"
-_MAX_RATIO = 256
+_CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
+"""Arrow's names of what ``checkpoint.compression`` names; ``none`` has none."""
+_MAX_LZ4_RATIO = 256
 """LZ4 cannot do better than this, so a larger claim is a lie."""
 _MAX_GAIN = 16 << 20
 """What unpacks to more than this beyond its own size is stored as it is; readers allow more."""
 
 
-def pack(indexes: list[int], keys: list[bytes], values: list[bytes | None]) -> tuple[bytes, int]:
-    """Rows as bytes, and how many they are when unpacked."""
+def pack(
+    indexes: list[int], keys: list[bytes], values: list[bytes | None], compression: str
+) -> tuple[bytes, int, str]:
+    """Rows as bytes, how many they are when unpacked, and how they are compressed after all."""
     columns = [
         pa.array(indexes, pa.uint16()),
         pa.array(keys, pa.binary()),
@@ -34,19 +37,16 @@ def pack(indexes: list[int], keys: list[bytes], values: list[bytes | None]) -> t
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
     stream = sink.getvalue()
-    data: bytes = pa.compress(stream, codec=_CODEC, asbytes=True)
-    if stream.size - len(data) > _MAX_GAIN:
-        data = _literal(stream.to_pybytes())
-    return data, stream.size
+    if compression != "none":
+        data: bytes = pa.compress(stream, codec=_CODECS[compression], asbytes=True)
+        if stream.size - len(data) <= _MAX_GAIN:
+            return data, stream.size, compression
+    return stream.to_pybytes(), stream.size, "none"
 
 
-def _literal(data: bytes) -> bytes:
-    """An LZ4 block of nothing but the bytes themselves, of which there are 15 or more."""
-    full, rest = divmod(len(data) - 15, 255)
-    return b"\xf0" + b"\xff" * full + bytes([rest]) + data
-
-
-def unpack(path: str, data: bytes, size: int, budget: int) -> pa.RecordBatch:
+def unpack(
+    path: str, data: bytes, size: int, budget: int, compression: str = "lz4"
+) -> pa.RecordBatch:
     """The rows of a segment.
 
     Args:
@@ -54,17 +54,24 @@ def unpack(path: str, data: bytes, size: int, budget: int) -> pa.RecordBatch:
         data: the segment's bytes.
         size: how many they are when unpacked, as the footer says.
         budget: by how much that may exceed ``len(data)``.
+        compression: how they are compressed, as the footer says.
 
     Raises:
         CorruptSnapshotError: the bytes are not a segment, or need more than the budget.
     """
-    if not 0 < size <= len(data) * _MAX_RATIO:
+    if compression not in (*_CODECS, "none"):
+        raise CorruptSnapshotError(path, f"a segment is compressed by {compression[:40]!r}")
+    most = {"lz4": len(data) * _MAX_LZ4_RATIO, "none": len(data)}.get(compression, size)
+    if not 0 < size <= most or (compression == "none" and size != most):
         raise CorruptSnapshotError(path, "a segment claims to unpack to an absurd size")
     if size > len(data) + budget:
         reason = f"a segment of {len(data):,} bytes claims to unpack to {size:,}"
         raise CorruptSnapshotError(path, f"{reason}; restore.max-unpacked-bytes allows more")
     with decoding(path, "it is not an Arrow stream of rows"):
-        stream = pa.decompress(data, decompressed_size=size, codec=_CODEC)
+        stream = data
+        if compression != "none":
+            codec = _CODECS[compression]
+            stream = pa.decompress(data, decompressed_size=size, codec=codec)
         messages = pa.ipc.MessageReader.open_stream(stream)
         if pa.ipc.read_schema(messages.read_next_message()) != _SCHEMA:
             raise ValueError("unexpected columns")

@@ -66,6 +66,7 @@ class SnapshotStrategy(ABC):
         self._unfinished: set[SnapshotTask] = set()
         self._operator_state: dict[int, list[FrozenState]] = {}
         self.inlining = Inlining.of(backend.parameters.config.checkpoint)
+        self.compression = backend.parameters.config.checkpoint.compression
         self.confirmed: KeyedStateHandle | None = None
 
     # ---------------------------------------------------------------- what a subclass adds

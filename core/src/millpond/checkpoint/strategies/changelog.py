@@ -76,7 +76,7 @@ class ChangelogStrategy(SnapshotStrategy):
     def _forget(self) -> None:
         self._log: list[Segment] = []
         self._layout = self._backend.current.layout
-        self._builder = SegmentBuilder(self._layout, self._log.append)
+        self._builder = SegmentBuilder(self._layout, self._log.append, self.compression)
         self._covered.clear()
 
     @override
@@ -128,7 +128,7 @@ class ChangelogStrategy(SnapshotStrategy):
             if self.is_empty(blank):
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                base = write_base(view, bundle, blank.version, task)
+                base = write_base(view, bundle, blank.version, task, self.compression)
                 made = self.with_files(blank, before, (base,), bundle)
             return SnapshotResult(made, base.size, base.rows)
 
@@ -165,7 +165,9 @@ class ChangelogStrategy(SnapshotStrategy):
         def work(task: SnapshotTask) -> SnapshotResult:
             written, history = [], tuple[SnapshotFile, ...]()
             with self.bundle(blank) as bundle:
-                written.append(base := write_base(view, bundle, blank.version, task))
+                written.append(
+                    base := write_base(view, bundle, blank.version, task, self.compression)
+                )
                 if not bundle.is_held:
                     written.append(file := self._written(bundle, delta, blank))
                     history = (*before.files[1:], file)[-_HISTORY:]

@@ -21,10 +21,12 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = ["FullStrategy", "write_base"]
 
 
-def write_base(view: StateView, bundle: Bundle, version: str, task: SnapshotTask) -> SnapshotFile:
+def write_base(
+    view: StateView, bundle: Bundle, version: str, task: SnapshotTask, compression: str
+) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
     layout = KeyLayout(view.max_parallelism)
-    writer = RowFileWriter(bundle, BASE_ENDING, layout)
+    writer = RowFileWriter(bundle, BASE_ENDING, layout, compression)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
             task.check()
@@ -51,7 +53,7 @@ class FullStrategy(SnapshotStrategy):
             if self.is_empty(blank):
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                file = write_base(view, bundle, blank.version, task)
+                file = write_base(view, bundle, blank.version, task, self.compression)
                 made = self.with_files(blank, before, (file,), bundle)
             return SnapshotResult(made, file.size, file.rows)
 
