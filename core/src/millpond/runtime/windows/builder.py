@@ -16,6 +16,7 @@ from millpond.errors import ConfigError, brief
 from millpond.runtime.side_outputs import OutputTag
 from millpond.runtime.windows.assigners import GlobalWindows, WindowAssigner
 from millpond.runtime.windows.evictors import CountEvictor, Evictor
+from millpond.runtime.windows.retracting import can_retract
 from millpond.runtime.windows.trigger_base import Trigger
 from millpond.runtime.windows.triggers import CountTrigger, PurgingTrigger
 from millpond.runtime.windows.window import milliseconds
@@ -152,9 +153,12 @@ class Windowing:
             reason = "an evictor needs the elements: give element_type= and value="
             raise ConfigError("evictor", reason, "aggregate(...)")
         required = AggregatingStateDescriptor("aggregate", aggregate_function, accumulator_type)
-        aggregate = partial(_aggregate, required.aggregate_function)
+        function = required.aggregate_function
+        aggregate, retracting = partial(_aggregate, function), None
+        if can_retract(function):
+            retracting = function
         return self._operator(
-            evicting(self._evictor, element_type, value, aggregate, window_function)
+            evicting(self._evictor, element_type, value, aggregate, window_function, retracting)
         )
 
     def process(

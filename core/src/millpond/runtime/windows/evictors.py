@@ -13,6 +13,7 @@ from millpond.arguments import INT64, typed, within
 from millpond.errors import ConfigError
 from millpond.runtime.timer_service import MIN_TIMESTAMP
 from millpond.runtime.windows.window import TimeWindow, milliseconds
+from millpond.state import AggregateFunction
 
 __all__ = [
     "CountEvictor",
@@ -166,7 +167,9 @@ class Eviction:
         evictor: drops elements.
         result: makes of the values that are left what the window's function gets; None where
             there is nothing to call it for.
+        retracting: what ``result`` aggregates by, where that can retract.
     """
 
     evictor: Evictor
     result: Callable[[Sequence[Any]], Any]
+    retracting: AggregateFunction | None = None

@@ -205,11 +205,12 @@ def evicting(
     value: str | Callable[[Any], Any],
     result: Callable[[Sequence[Any]], Any],
     function: WindowFunction[Any] | None,
+    retracting: AggregateFunction | None = None,
 ) -> WindowContents:
     """Windows that keep all elements with their times, from which an evictor takes some."""
     timestamped: Any = tuple[int, element_type]  # type: ignore[valid-type]  # known at run time
     descriptor = ListStateDescriptor(_NAME, timestamped)
-    select, eviction = selector(value, "value"), Eviction(evictor, result)
+    select, eviction = selector(value, "value"), Eviction(evictor, result, retracting)
     return WindowContents(descriptor, select, as_window_function(function), eviction)
 
 

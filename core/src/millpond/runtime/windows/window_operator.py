@@ -15,6 +15,7 @@ from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDom
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
 from millpond.runtime.windows.merging import MergingWindowSet
+from millpond.runtime.windows.retracting import RunningAggregates
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
@@ -124,6 +125,9 @@ class WindowOperator(KeyedProcessFunction):
         self._state = self.namespaced(self._contents.descriptor, GLOBAL_WINDOW)
         self._merging = context.get_list_state(_MERGING) if self._assigner.is_merging else None
         self._at: _TriggerContext | None = None
+        eviction = self._contents.eviction
+        retracting = None if eviction is None else eviction.retracting
+        self._running = None if retracting is None else RunningAggregates(retracting)
         own = (self._contents.descriptor.name, _MERGING.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
@@ -194,7 +198,7 @@ class WindowOperator(KeyedProcessFunction):
         output: list[Any] = []
         skipped = True
         for window in assigned:
-            merged = windows.add(window, self._on_merge(at))
+            merged = windows.add(window, self._on_merge(at, context.current_key))
             if self._is_over(merged, at):
                 windows.retire(merged)
                 continue
@@ -206,7 +210,7 @@ class WindowOperator(KeyedProcessFunction):
         windows.persist()
         return output, skipped
 
-    def _on_merge(self, at: _TriggerContext) -> Any:
+    def _on_merge(self, at: _TriggerContext, key: Any) -> Any:
         def on_merge(
             merged: TimeWindow,
             parts: list[TimeWindow],
@@ -220,6 +224,7 @@ class WindowOperator(KeyedProcessFunction):
                     at.window = part
                     self._forget(part, at)
             self._state.merge_namespaces(namespace, sources)
+            self._forget_aggregates(key, namespace, *sources)
 
         return on_merge
 
@@ -263,6 +268,7 @@ class WindowOperator(KeyedProcessFunction):
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
             self._state.clear()
+            self._forget_aggregates(context.current_key, namespace)
             self._forget(window, at)
             self._contents.function.clear(self._window_context(at))
             if windows is not None:
@@ -312,6 +318,11 @@ class WindowOperator(KeyedProcessFunction):
                     yield from self._evicted(eviction, held, namespace, at, context)
         if TriggerResult.PURGE in result:
             self._state.clear()
+            self._forget_aggregates(context.current_key, namespace)
+
+    def _forget_aggregates(self, key: Any, *namespaces: TimeWindow) -> None:
+        if self._running is not None:
+            self._running.forget(key, *namespaces)
 
     def _called(self, held: Any, at: _TriggerContext, context: Context) -> Iterable[Any]:
         process = self._contents.function.process
@@ -327,11 +338,18 @@ class WindowOperator(KeyedProcessFunction):
     ) -> Iterator[Any]:
         """Call the function with what the evictor leaves, and keep what it leaves after that."""
         elements = [TimestampedValue(*element) for element in held]
-        elements = eviction.evictor.evict_before(elements, at.window, at)
-        shown = eviction.result([element.value for element in elements])
+        running, key, given = self._running, context.current_key, list(elements)
+        left = eviction.evictor.evict_before(elements, at.window, at)
+        if running is None:
+            shown = eviction.result([element.value for element in left])
+        else:
+            shown = running.result(key, namespace, given, left)
         if shown is not None:
             yield from self._called(shown, at, context)
-        elements = eviction.evictor.evict_after(elements, at.window, at)
+        given = list(left)
+        elements = eviction.evictor.evict_after(left, at.window, at)
+        if running is not None:
+            running.evicted(key, namespace, given, elements)
         self._state.set_current_namespace(namespace)
         if len(elements) != len(held):
             self._state.update([tuple(element) for element in elements])
