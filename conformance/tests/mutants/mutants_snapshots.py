@@ -114,6 +114,11 @@ def no_migration(backend: Any) -> None:
     backend.migrate_rows = lambda name, migrate: None
 
 
+@mutant("what longer namespaces and map keys need is left undone", "E7")
+def no_readdressing(backend: Any) -> None:
+    backend.readdress_rows = lambda name, change: None
+
+
 @mutant("a snapshot of nothing has a handle", "S5")
 def handle_of_nothing(backend: Any) -> None:
     def snapshot(original: Any, number: int, storage: Any, version: Any = None) -> Any:

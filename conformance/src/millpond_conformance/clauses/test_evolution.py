@@ -48,6 +48,21 @@ class NewOrder:
     tags: list[str] = attrs.field(factory=lambda: ["old"])
 
 
+@attrs.frozen
+class Place:
+    """What is stored as a map key and as a namespace."""
+
+    city: str
+
+
+@attrs.frozen
+class Shop:
+    """The same with an optional field at its end."""
+
+    city: str
+    number: int | None = None
+
+
 @attrs.define
 class Grown:
     """A field added without a default."""
@@ -184,7 +199,7 @@ def test_a_number_that_is_not_exact_as_float_is_refused(open_backend: BackendOpe
 
 @pytest.mark.clause("E4")
 def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: BackendOpener):
-    """List elements and map values migrate; the types of map keys and namespaces are fixed."""
+    """List elements and map values migrate; map keys and namespaces of another kind are refused."""
     backend = open_backend()
     backend.set_current_key("a")
     backend.get_partitioned_state(mp.ListStateDescriptor("items", int)).update([1, 2])
@@ -246,3 +261,39 @@ def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     state = restored.get_partitioned_state(items)
     clock.set(10_000)
     assert state.get() == ["late"]
+
+
+def put_places(backend, keys):
+    """Put a value in a namespace and an entry in a map, under each key."""
+    for key in keys:
+        backend.set_current_key(key)
+        backend.get_partitioned_state(value(str), namespace=Place("rome")).update(key)
+        backend.get_partitioned_state(mp.MapStateDescriptor("map", Place, str)).put(
+            Place("bonn"), key
+        )
+
+
+def shops_of(backend, key):
+    """What a key has in the namespace and in the map, by the longer type."""
+    backend.set_current_key(key)
+    entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", Shop, str))
+    spaced = backend.get_partitioned_state(value(str), namespace=Shop("rome"))
+    return spaced.value(), dict(entries.items()), entries.get(Shop("bonn"))
+
+
+@pytest.mark.clause("E7")
+def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
+    """Namespaces and map keys may grow by an optional part at their end.
+
+    Entries are found under the longer ones alone, in that backend and in one that is restored
+    from its next snapshot.
+    """
+    backend = open_backend()
+    put_places(backend, "abc")
+    handle = backend.snapshot(1, mp.checkpoint_storage("memory:places")).result().handle
+    for number in (2, 3):
+        backend = open_backend(restore=[handle])
+        for key in "abc":
+            assert shops_of(backend, key) == (key, {Shop("bonn"): key}, key)
+        assert backend.num_state_entries() == 6
+        handle = backend.snapshot(number, mp.checkpoint_storage("memory:shops")).result().handle
