@@ -20,7 +20,7 @@ from millpond.spark.driver.workers_python import check_workers_python
 from millpond.spark.operator_frame import bounded_output, carried_rows, streaming_output
 from millpond.spark.operator_output import OperatorOutput, operator_output
 from millpond.spark.schemas import output_schema
-from millpond.spark.session import spark_configuration
+from millpond.spark.session import is_connect, spark_configuration
 
 __all__ = ["OutputMode", "output_of"]
 
@@ -68,7 +68,7 @@ def output_of(
 
 def _watched(df: DataFrame, plan: OperatorPlan) -> str:
     """Have the operator's layout settled when a query starts; returns its function's name."""
-    watch_starts(df)
+    watch_starts(remote=is_connect(df.sparkSession))
     if not plan.settles:
         return watch_operator(df.sparkSession, plan)
     warn_of_no_end(df.sparkSession, plan)

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
+from importlib import import_module
 from itertools import count
 from threading import Lock
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from millpond.errors import SeveralOperatorsError, UnsupportedQueryError
-from millpond.spark.session import is_connect
 
 __all__ = [
     "OPERATOR_NODE",
@@ -60,20 +60,17 @@ def several_operators() -> Iterator[None]:
         _allowed.reset(token)
 
 
-def watch_starts(df: DataFrame) -> None:
+@cache
+def watch_starts(*, remote: bool) -> None:
     """Have Spark's refusal of several operators told as ours, or lifted where that is asked for.
 
     A query is started by pyspark's writer, which asks nobody, and its refusal names no cure.
 
     Args:
-        df: a streaming DataFrame of the session, whose kind has a writer of its own.
+        remote: whether the session is one over Spark Connect, which has a writer of its own.
     """
-    writer: Any = type(df.writeStream)
-    _watch(writer, remote=is_connect(df.sparkSession))
-
-
-@cache
-def _watch(writer: type, *, remote: bool) -> None:
+    package = "pyspark.sql.connect.streaming" if remote else "pyspark.sql.streaming"
+    writer = import_module(f"{package}.readwriter").DataStreamWriter
     for name in ("start", "toTable"):
         setattr(writer, name, _watched(getattr(writer, name), remote=remote))
 
