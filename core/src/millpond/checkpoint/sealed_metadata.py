@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from millpond.errors import SnapshotTooLargeError
 from millpond.sealed_json import SealedJson
-from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.checkpoint_storage import MAX_WHOLE, CheckpointStorage
 
 __all__ = ["read_sealed", "seal_metadata", "unseal_metadata", "write_sealed"]
 
 _METADATA = SealedJson("a metadata file")
+_LESS_IN_POINTERS = (
+    "let pointers carry less, by a lower checkpoint.inline-threshold, or by files as "
+    "checkpoint.storage, for a few batches"
+)
 
 
 def seal_metadata(text: str) -> bytes:
@@ -20,9 +25,16 @@ def unseal_metadata(data: bytes, path: str) -> str:
     return _METADATA.unseal(data, path)
 
 
-def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
-    """Write a text with its digest."""
-    storage.write(path, [seal_metadata(text)])
+def write_sealed(storage: CheckpointStorage, path: str, text: str, limit: int = MAX_WHOLE) -> None:
+    """Write a text with its digest.
+
+    Raises:
+        SnapshotTooLargeError: it would have more bytes than are read again.
+    """
+    sealed = seal_metadata(text)
+    if len(sealed) > limit:
+        raise SnapshotTooLargeError(path, limit, cure=_LESS_IN_POINTERS)
+    storage.write(path, [sealed])
 
 
 def read_sealed(storage: CheckpointStorage, path: str) -> str:

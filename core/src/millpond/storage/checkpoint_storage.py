@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 from millpond.errors import ConfigError, CorruptSnapshotError
 
-__all__ = ["CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
+__all__ = ["MAX_WHOLE", "CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
 
 _MAX_PATH = 1024
-_MAX_WHOLE = 256 << 20
+MAX_WHOLE = 256 << 20
+"""Bytes of a file of metadata at most."""
 
 
 def check_path(path: str) -> str:
@@ -89,7 +90,7 @@ class CheckpointStorage(ABC):
             writer.abort()
             raise
 
-    def read_all(self, path: str, limit: int = _MAX_WHOLE) -> bytes:
+    def read_all(self, path: str, limit: int = MAX_WHOLE) -> bytes:
         """A whole file of metadata.
 
         Raises:
