@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic
+from typing import Any, Generic
 
 import attrs
 from typing_extensions import TypeVar, override
@@ -279,7 +279,7 @@ class KeyedFunction(OperatorFunction[OUT], Generic[K, OUT]):
             of keys alone, which are those of ``Context.timer_service()``.
     """
 
-    timer_namespace: ClassVar[DeclaredKeyType[Any] | None] = None
+    timer_namespace: DeclaredKeyType[Any] | None = None
 
     def on_timer(self, timestamp: int, context: Context[K]) -> Iterable[OUT] | None:
         """Handle a timer that is due, with its key current; yield, or return as with rows."""

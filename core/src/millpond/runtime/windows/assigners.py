@@ -46,13 +46,17 @@ class WindowAssigner(ABC):
     Attributes:
         is_event_time: whether an element's time is its event time, else the processing time.
         is_merging: whether windows that meet become one.
+        window_type: what its windows are: a type that keys may have, with a method
+            ``max_timestamp()``, after which a window is over, and with ``intersects(other)`` and
+            ``cover(other)`` where windows merge.
     """
 
     is_event_time: ClassVar[bool]
     is_merging: ClassVar[bool] = False
+    window_type: ClassVar[type[Any]] = TimeWindow
 
     @abstractmethod
-    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
         """The windows of an element at a time in ms."""
 
     def default_trigger(self) -> Trigger:

@@ -7,25 +7,37 @@ its parts, as in Flink. The mapping is a list state of the key.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 from millpond.runtime.windows.window import TimeWindow, window_of
+from millpond.state import ListStateDescriptor
 
-__all__ = ["MergingWindowSet"]
+__all__ = ["MergingWindowSet", "merging_descriptor"]
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
 """Gets the merged window, its parts, the namespace it uses, and the namespaces to move there."""
 
 
+def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
+    """The list state that holds the mapping: of time windows their times, else the windows."""
+    parts = (int, int, int, int) if window_type is TimeWindow else (window_type, window_type)
+    kind: Any = GenericAlias(tuple, parts)
+    return ListStateDescriptor("merging-windows", kind)
+
+
 class MergingWindowSet:
     """The windows of the current key; ``persist`` after changes."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, window_type: type[Any] = TimeWindow) -> None:
         self._state = state
-        self._stored = [
-            (window_of(start, end), window_of(first, last))
-            for start, end, first, last in state.get()
-        ]
+        self._of_times = window_type is TimeWindow
+        self._stored: list[tuple[Any, Any]] = state.get()
+        if self._of_times:
+            self._stored = [
+                (window_of(start, end), window_of(first, last))
+                for start, end, first, last in state.get()
+            ]
         self._mapping = dict(self._stored)
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
@@ -40,7 +52,10 @@ class MergingWindowSet:
         """Write the mapping where it has changed."""
         entries = list(self._mapping.items())
         if entries != self._stored:
-            self._state.update([(*window, *namespace) for window, namespace in entries])
+            if self._of_times:
+                self._state.update([(*window, *namespace) for window, namespace in entries])
+            else:
+                self._state.update(entries)
             self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:

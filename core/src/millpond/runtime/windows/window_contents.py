@@ -108,13 +108,13 @@ class ProcessWindowFunction(ABC, Generic[IN, OUT, K]):
 
 
 class _Plain(ProcessWindowFunction):
-    """Key, start and end in ms, and the value; keys and values of several parts are spread."""
+    """Key, window and value, whose parts are spread; of a time window start and end in ms."""
 
     users = None
 
     @override
     def process(self, key: Any, context: WindowContext, elements: Any) -> Iterable[Any]:
-        return [(*_parts(key), *context.window, *_parts(elements))]
+        return [(*_parts(key), *_parts(context.window), *_parts(elements))]
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

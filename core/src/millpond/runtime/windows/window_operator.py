@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 from typing_extensions import TypeVar, override
@@ -14,19 +14,16 @@ from millpond.runtime.results import rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
-from millpond.runtime.windows.merging import MergingWindowSet
+from millpond.runtime.windows.merging import MergingWindowSet, merging_descriptor
 from millpond.runtime.windows.retracting import RunningAggregates
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
-from millpond.state import ListStateDescriptor, MergingState, State, StateDescriptor
-from millpond.types import DeclaredKeyType
+from millpond.state import MergingState, State, StateDescriptor
 
 __all__ = ["LateRow", "WindowOperator"]
 
 S = TypeVar("S", bound=State, default=Any)
-
-_MERGING = ListStateDescriptor("merging-windows", tuple[int, int, int, int])
 
 
 @attrs.frozen
@@ -92,8 +89,6 @@ class WindowOperator(KeyedProcessFunction):
         ConfigError: the windows merge, and the trigger cannot.
     """
 
-    timer_namespace: ClassVar[DeclaredKeyType[Any] | None] = TimeWindow
-
     def __init__(
         self,
         assigner: WindowAssigner,
@@ -105,7 +100,13 @@ class WindowOperator(KeyedProcessFunction):
         if assigner.is_merging and not trigger.can_merge():
             reason = f"{type(assigner).__name__} merge, but {trigger!r} does not: define on_merge"
             raise ConfigError("trigger", reason, "windows")
+        needed = ("max_timestamp", *(("intersects", "cover") if assigner.is_merging else ()))
+        if missing := [name for name in needed if not hasattr(assigner.window_type, name)]:
+            name = assigner.window_type.__name__
+            reason = f"windows of type {name} lack {', '.join(missing)}: define it"
+            raise ConfigError("window_type", reason, type(assigner).__name__)
         self._assigner = assigner
+        self.timer_namespace = assigner.window_type
         self._trigger = trigger
         self._contents = contents
         self._lateness = allowed_lateness
@@ -122,13 +123,16 @@ class WindowOperator(KeyedProcessFunction):
     def open(self, context: RuntimeContext) -> None:
         """Get the states."""
         self._runtime = context
-        self._state = self.namespaced(self._contents.descriptor, GLOBAL_WINDOW)
-        self._merging = context.get_list_state(_MERGING) if self._assigner.is_merging else None
+        self._state: Any = None
+        if self._assigner.window_type is TimeWindow:
+            self._open_state((GLOBAL_WINDOW,))
+        merging = merging_descriptor(self._assigner.window_type)
+        self._merging = context.get_list_state(merging) if self._assigner.is_merging else None
         self._at: _TriggerContext | None = None
         eviction = self._contents.eviction
         retracting = None if eviction is None else eviction.retracting
         self._running = None if retracting is None else RunningAggregates(retracting)
-        own = (self._contents.descriptor.name, _MERGING.name)
+        own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
         self._contents.function.open(context)
@@ -140,7 +144,14 @@ class WindowOperator(KeyedProcessFunction):
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
-        return self._runtime.get_namespaced_state(descriptor, window, TimeWindow)
+        kind = self._assigner.window_type
+        return self._runtime.get_namespaced_state(descriptor, window, kind)
+
+    def _open_state(self, assigned: Iterable[Any]) -> None:
+        """Get the state under a first window: nobody knows one of a user's own type before."""
+        for window in assigned:
+            self._state = self.namespaced(self._contents.descriptor, window)
+            return
 
     # ---------------------------------------------------------------- rows
 
@@ -153,6 +164,8 @@ class WindowOperator(KeyedProcessFunction):
             raise NullValueError("the event time of a row", "a window")
         moment = timestamp if self.is_event_time else at.get_current_processing_time()
         assigned = self._assigner.assign_windows(row, moment)
+        if self._state is None:
+            self._open_state(assigned)
         if self._merging is not None:
             output, late = self._add_merging(row, timestamp, assigned, at, context)
         else:
@@ -194,7 +207,7 @@ class WindowOperator(KeyedProcessFunction):
         at: _TriggerContext,
         context: Context,
     ) -> tuple[list[Any], bool]:
-        windows = MergingWindowSet(self._merging)
+        windows = self._merged_windows()
         output: list[Any] = []
         skipped = True
         for window in assigned:
@@ -209,6 +222,10 @@ class WindowOperator(KeyedProcessFunction):
             output += self._added(row, timestamp, namespace, at, context)
         windows.persist()
         return output, skipped
+
+    def _merged_windows(self) -> MergingWindowSet:
+        """Which windows of the current key have become one."""
+        return MergingWindowSet(self._merging, self._assigner.window_type)
 
     def _on_merge(self, at: _TriggerContext, key: Any) -> Any:
         def on_merge(
@@ -255,7 +272,9 @@ class WindowOperator(KeyedProcessFunction):
         """Fire or drop the window that a timer was set for."""
         at = self._context(context)
         window = context.namespace
-        windows = None if self._merging is None else MergingWindowSet(self._merging)
+        if self._state is None:
+            self._open_state((window,))
+        windows = None if self._merging is None else self._merged_windows()
         namespace = window if windows is None else windows.namespace_of(window)
         if namespace is None or context.time_domain is None:
             return []

@@ -1,0 +1,128 @@
+"""Windows of a type of one's own: their namespaces, timers and mappings are of that type."""
+
+from operator import add
+from typing import NamedTuple
+
+import attrs
+import millpond as mp
+import pytest
+from millpond import errors, windows
+
+BACKENDS = ["heap", "rocksdb", "lmdb"]
+
+
+class Shift(NamedTuple):
+    """The rows of one kind up to a time."""
+
+    kind: str
+    until: int
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+class Shifts(windows.WindowAssigner):
+    """A window for each kind of row and ten ms."""
+
+    is_event_time = True
+    window_type = Shift
+
+    def assign_windows(self, element, timestamp):
+        return [Shift(element["kind"], timestamp // 10 * 10 + 10)]
+
+
+@attrs.frozen
+class Span:
+    """Positions that rows cover, and the time at which they are over."""
+
+    first: int
+    last: int
+    until: int
+
+    def max_timestamp(self):
+        return self.until - 1
+
+    def intersects(self, other):
+        return self.first <= other.last and other.first <= self.last
+
+    def cover(self, other):
+        both = (self, other)
+        return Span(
+            min(each.first for each in both),
+            max(each.last for each in both),
+            max(each.until for each in both),
+        )
+
+
+class Spans(windows.WindowAssigner):
+    """Rows become one window where their positions meet."""
+
+    is_event_time = True
+    is_merging = True
+    window_type = Span
+
+    def assign_windows(self, element, timestamp):
+        return [Span(element["at"], element["at"] + 1, timestamp + 100)]
+
+
+def row(ms, **columns):
+    """A row of a key."""
+    return {"k": "a", "ms": ms, **columns}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_of_a_named_tuple(backend):
+    """Rows of one time are in the windows of their kinds; the plain function gives their parts."""
+    function = windows.window(Shifts()).reduce(add, int, "n")
+    rows = [
+        row(1, kind="x", n=1),
+        row(2, kind="y", n=2),
+        row(9, kind="x", n=4),
+        row(12, kind="x", n=8),
+    ]
+    out = mp.local.run(function, rows, key="k", event_time="ms", backend=backend)
+    assert sorted(out) == [("a", "x", 10, 5), ("a", "x", 20, 8), ("a", "y", 10, 2)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_merging_windows_are_restored(backend):
+    """What two windows hold is one's when a third meets both, also after a restart."""
+
+    def told(key, window, total):
+        yield window, total
+
+    def opened(restore=None):
+        function = windows.window(Spans()).reduce(add, int, "n", told)
+        return mp.testing.KeyedOperatorHarness(function, key="k", backend=backend, restore=restore)
+
+    with opened() as harness:
+        harness.process(row(0, at=1, n=1), 0)
+        harness.process(row(0, at=3, n=2), 0)
+        snapshot = harness.snapshot()
+    with opened(snapshot) as harness:
+        harness.process(row(5, at=2, n=4), 5)
+        harness.advance_watermark(200)
+        assert list(harness.output) == [(Span(1, 4, 105), 7)]
+
+
+@pytest.mark.parametrize(("assigner", "lacks"), [(Shifts, "max_timestamp"), (Spans, "cover")])
+def test_a_type_without_a_method_is_refused(assigner, lacks):
+    """The error names the assigner, the type and the method."""
+
+    class Incomplete(assigner):
+        window_type = tuple if lacks == "max_timestamp" else Shift
+
+    with pytest.raises(errors.ConfigError, match=f"Incomplete.*{lacks}|{lacks}.*Incomplete"):
+        windows.window(Incomplete()).reduce(add, int, "n")
+
+
+def test_a_window_of_another_type_is_refused():
+    """An assigner that gives windows of another type than it says fails with both named."""
+
+    class Lying(Shifts):
+        def assign_windows(self, element, timestamp):
+            return [windows.TimeWindow(0, 10)]
+
+    function = windows.window(Lying()).reduce(add, int, "n")
+    with pytest.raises(errors.UserFunctionError, match="kind"):
+        mp.local.run(function, [row(1, kind="x", n=1)], key="k", event_time="ms")
