@@ -1,6 +1,7 @@
 """Windows on Spark: the same as Spark's own aggregation where both say the same; late rows."""
 
 import random
+from typing import NamedTuple
 
 import pytest
 from millpond import errors, windows
@@ -122,6 +123,54 @@ def test_windows_in_a_plain_batch(spark, job_conf):
     windowed = key_by(rows, "k").window(windows.TumblingEventTimeWindows.of(MINUTE))
     out = windowed.reduce(add, int, "n", output=SUMS, uid="plain", event_time="t")
     assert sorted(map(tuple, out.collect())) == [("a", 0, 60_000, 4), ("a", 60_000, 120_000, 2)]
+
+
+class Parity(NamedTuple):
+    """The even or the odd numbers of a minute."""
+
+    odd: bool
+    until: int
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+class Parities(windows.WindowAssigner):
+    """Windows of a type of one's own."""
+
+    is_event_time = True
+    window_type = Parity
+
+    def assign_windows(self, element, timestamp):
+        return [Parity(element.n % 2 == 1, timestamp // MINUTE * MINUTE + MINUTE)]
+
+
+def test_windows_of_a_type_of_ones_own(spark, job_conf, tmp_path):
+    """In a stream and in a plain batch they fire like others, and are restored with the query."""
+    job_conf(state_backend="rocksdb")
+    files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
+    schema = "k string, odd boolean, until bigint, n bigint"
+
+    def sums(df):
+        keyed = key_by(df.selectExpr("k", "timestamp_seconds(s) t", "n"), "k")
+        return keyed.window(Parities()).reduce(
+            add, int, "n", output=schema, uid="own", event_time="t"
+        )
+
+    rows = [("a", 1, 1), ("a", 2, 2), ("a", 3, 5)]
+    files.add(*rows[:2])
+    stream = (
+        files.stream().withColumn("t", F.timestamp_seconds("s")).withWatermark("t", "0 seconds")
+    )
+    keyed = key_by(stream.select("k", "t", "n"), "k").window(Parities())
+    for more in (rows[2:], [("a", 100, 7)]):
+        run(keyed.reduce(add, int, "n", output=schema, uid="own"), tmp_path)
+        files.add(*more)
+    run(keyed.reduce(add, int, "n", output=schema, uid="own"), tmp_path)
+    expected = [("a", False, 60_000, 2), ("a", True, 60_000, 6)]
+    assert output(spark, tmp_path) == expected
+    batch = sums(spark.createDataFrame(rows, "k string, s bigint, n bigint"))
+    assert sorted(map(tuple, batch.collect())) == expected
 
 
 def test_windows_of_event_time_need_a_time(spark):
