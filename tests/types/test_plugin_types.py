@@ -169,16 +169,20 @@ def test_keys_namespaces_and_map_keys(tmp_path, config, backend):
         assert list(second.keys_and_namespaces("counts")) == [(key, namespace)]
 
 
+def snapshot_of(backend, descriptor, element):
+    """The handle of a snapshot in which a key has a list of one element."""
+    backend.set_current_key("k")
+    backend.get_partitioned_state(descriptor).add(element)
+    return backend.snapshot(1, mp.checkpoint_storage("memory:parts")).result().handle
+
+
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_parts_evolve_as_their_serializer_says(tmp_path, config, plugin, backend, monkeypatch):
     """A newer serializer migrates its parts wherever they are, or refuses, and the field is named."""
-    storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
     share = mp.ListStateDescriptor("shares", Share)
     value = attrs.evolve(SHARE, parts={})
     with opened(backend, tmp_path / "one", config) as first:
-        first.set_current_key("k")
-        first.get_partitioned_state(share).add(value)
-        handle = first.snapshot(1, storage).result().handle
+        handle = snapshot_of(first, share, value)
     monkeypatch.setattr(plugin, "VERSION", 3)
     with opened(backend, tmp_path / "three", config, [handle]) as third:
         with pytest.raises(errors.StateMigrationError, match="types differ") as refused:
@@ -193,9 +197,7 @@ def test_parts_evolve_as_their_serializer_says(tmp_path, config, plugin, backend
     element = ([Fraction(1, 2)], {"a": Fraction(1, 3)})
     monkeypatch.setattr(plugin, "VERSION", 1)
     with opened(backend, tmp_path / "four", config) as first:
-        first.set_current_key("k")
-        first.get_partitioned_state(whole).add(element)
-        handle = first.snapshot(2, storage).result().handle
+        handle = snapshot_of(first, whole, element)
     monkeypatch.setattr(plugin, "VERSION", 2)
     with opened(backend, tmp_path / "five", config, [handle]) as second:
         second.set_current_key("k")

@@ -1,4 +1,4 @@
-"""Value states, keys, and the isolation rule."""
+"""Value states, and the isolation rule."""
 
 import enum
 import math
@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import attrs
 import millpond as mp
 import pytest
 from millpond import errors
 
 from millpond_conformance.fixtures import BackendOpener
 
-TOTAL = mp.ValueStateDescriptor("total", int)
 SPENT = mp.ValueStateDescriptor("spent", float)
 
 
@@ -95,96 +93,6 @@ def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpen
     assert state.value() == 1.0
 
 
-@pytest.mark.clause("V7")
-def test_keys_are_checked(open_backend: BackendOpener):
-    """A null key, a key of a wrong type and a use without a key raise three different errors."""
-    backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
-    with pytest.raises(errors.NoCurrentKeyError):
-        state.value()
-    with pytest.raises(errors.NullValueError):
-        backend.set_current_key(None)
-    with pytest.raises(errors.StateTypeError):
-        backend.set_current_key(7)
-
-
-@pytest.mark.clause("V8")
-def test_foreign_key_group_is_refused(open_backend: BackendOpener):
-    """A backend refuses to select a key of another subtask's key group."""
-    group = mp.assign_to_key_group("alice", 128)
-    other = mp.KeyGroupRange(group + 1, 127) if group < 127 else mp.KeyGroupRange(0, 126)
-    backend = open_backend(key_group_range=other)
-    with pytest.raises(errors.KeyGroupRangeError, match="alice"):
-        backend.set_current_key("alice")
-
-
-@pytest.mark.clause("V9")
-def test_keys_are_enumerated_once(open_backend: BackendOpener):
-    """keys() gives each key with data once; keys_and_namespaces() gives its pairs."""
-    backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
-    for number in range(300):
-        backend.set_current_key(f"k{number}")
-        state.update(float(number))
-    backend.set_current_key("k7")
-    state.clear()
-    expected = {f"k{number}" for number in range(300)} - {"k7"}
-    for _ in range(2):
-        pairs = [(key, mp.VOID_NAMESPACE) for key in sorted(expected)]
-        assert sorted(backend.keys("spent")) == sorted(expected)
-        assert sorted(backend.keys_and_namespaces("spent")) == pairs
-        # Again, with changes to what the store holds: a key gone, one new, one overwritten.
-        for key, value in (("k8", None), ("new", 1.0), ("k9", -1.0)):
-            backend.set_current_key(key)
-            state.update(value)
-        expected = expected - {"k8"} | {"new"}
-    assert list(backend.keys("unknown")) == []
-
-
-@pytest.mark.clause("V10")
-def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
-    """apply_to_all_keys visits each key once, and restores the current key.
-
-    The function that it calls may clear and update the state.
-    """
-    backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
-    for number in range(50):
-        backend.set_current_key(f"k{number}")
-        state.update(float(number))
-
-    visited = []
-
-    def halve(key, found):
-        visited.append(key)
-        value = found.value()
-        found.update(value / 2 if value < 25 else None)
-
-    backend.apply_to_all_keys(SPENT, halve)
-    assert sorted(visited) == sorted(f"k{number}" for number in range(50))
-    assert backend.current_key == "k49"
-    assert len(list(backend.keys("spent"))) == 25
-    backend.set_current_key("k10")
-    assert state.value() == 5.0
-
-
-@pytest.mark.clause("V11")
-@pytest.mark.parametrize("size", [0, 1, 510, 511, 512, 4096])
-def test_keys_of_any_length(open_backend: BackendOpener, size: int):
-    """Keys up to 4 KiB work, even two that differ only in their last byte."""
-    backend = open_backend(key_type=bytes)
-    state = backend.get_partitioned_state(SPENT)
-    keys = [b"\0" * size + end for end in (b"a", b"b", b"\xff")]
-    for number, key in enumerate(keys):
-        backend.set_current_key(key)
-        state.update(float(number))
-    backend.flush()
-    for number, key in enumerate(keys):
-        backend.set_current_key(key)
-        assert state.value() == float(number)
-    assert sorted(backend.keys("spent")) == sorted(keys)
-
-
 @pytest.mark.clause("V12")
 def test_values_of_8_mib(open_backend: BackendOpener, storage):
     """A value of 8 MiB is stored, snapshotted and restored."""
@@ -261,37 +169,6 @@ def test_closed_backend(open_backend: BackendOpener, storage):
             use()
 
 
-KEYS: dict[Any, list[Any]] = {
-    str: ["", "a", "a\0", "\0", "ä", "\U0001f600", "a" * 300],
-    int: [0, 1, -1, 255, 256, -(1 << 63), (1 << 63) - 1],
-    bytes: [b"", b"\0", b"\0\0", b"\xff", b"\xff\0"],
-    bool: [False, True],
-    tuple[str, int]: [("", 0), ("a", -1), ("a", 1), ("a\0", 0), ("b", -(1 << 63))],
-    datetime: [datetime(1, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)],
-}
-
-
-@pytest.mark.clause("V15")
-@pytest.mark.parametrize("key_type", list(KEYS), ids=str)
-def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
-    """The backend tells keys of each type apart and lists them, before and after a restore."""
-    backend = open_backend(key_type=key_type)
-    keys = KEYS[key_type]
-    state = backend.get_partitioned_state(TOTAL)
-    for number, key in enumerate(keys):
-        backend.set_current_key(key)
-        state.update(number)
-    restored = open_backend(
-        key_type=key_type, restore=[backend.snapshot(1, storage).result().handle]
-    )
-    for each in (backend, restored):
-        held = each.get_partitioned_state(TOTAL)
-        assert sorted(each.keys("total")) == sorted(keys)
-        for number, key in enumerate(keys):
-            each.set_current_key(key)
-            assert held.value() == number
-
-
 ODD: dict[Any, list[Any]] = {
     float: [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, 1.7976931348623157e308],
     str: ["", "\0", "ä\u0301", "\U0001f600", "line\nline"],
@@ -352,14 +229,6 @@ class Shape(enum.Enum):
     DOT = (0, b"\0")
 
 
-@attrs.frozen
-class Tagged:
-    """A key that compares without its label."""
-
-    number: float
-    label: str = attrs.field(eq=False)
-
-
 TYPED = {
     Level: Level.LOW,
     Word: Word.A,
@@ -389,25 +258,3 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
         assert type(found) is type(TYPED[value_type])
         same = found == TYPED[value_type] or repr(found) == repr(TYPED[value_type])
         assert same, value_type
-
-
-@pytest.mark.clause("V18")
-def test_keys_are_told_apart_by_their_parts(open_backend: BackendOpener, storage):
-    """Map keys and namespaces differ if their parts differ, whatever their class calls equal."""
-    keys = [Tagged(1.0, "a"), Tagged(1.0, "b"), Tagged(math.nan, "a")]
-    mapped = mp.MapStateDescriptor("mapped", Tagged, int)
-    spaced = mp.ValueStateDescriptor("spaced", int)
-    backend = open_backend()
-    backend.set_current_key("k")
-    for number, key in enumerate(keys):
-        backend.get_partitioned_state(mapped).put(key, number)
-        backend.get_partitioned_state(spaced, key, Tagged).update(number)
-    backend.flush()
-    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
-    for each in (backend, restored):
-        each.set_current_key("k")
-        state = each.get_partitioned_state(mapped)
-        assert [state.get(key) for key in keys] == [0, 1, 2]
-        assert sorted(key.label for key in state.keys()) == ["a", "a", "b"]  # noqa: SIM118
-        spaces = [each.get_partitioned_state(spaced, key, Tagged).value() for key in keys]
-        assert spaces == [0, 1, 2]

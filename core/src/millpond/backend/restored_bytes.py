@@ -7,9 +7,10 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["RestoredBytes"]
+__all__ = ["Place", "RestoredBytes"]
 
 Place = Literal["checkpoint", "savepoint", "local"]
+"""Where a restore reads."""
 
 
 @attrs.frozen

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millpond.backend.address_change import KeyRewrite
+from millpond.backend.changes import Change, size_of_rows
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
+from millpond.backend.restored_bytes import Place
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
 
-__all__ = ["adopt_metadata"]
+__all__ = ["adopt_metadata", "load_adopted"]
 
 
 def adopt_metadata(
@@ -49,3 +51,21 @@ def adopt_metadata(
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
     return rewrite
+
+
+def load_adopted(
+    backend: RestoreTarget,
+    place: Place,
+    meta: StateMeta,
+    rows: Sequence[Change],
+    rewrite: KeyRewrite | None,
+) -> int:
+    """Load rows of an adopted state, their keys rewritten where they need it, and count them.
+
+    Returns:
+        The bytes of the rows.
+    """
+    size = size_of_rows(rows)
+    backend.restored_bytes.add_rows(place, meta.name, size)
+    backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
+    return size

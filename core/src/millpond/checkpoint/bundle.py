@@ -34,7 +34,7 @@ from millpond.checkpoint.paths import (
 from millpond.checkpoint.sealed_metadata import seal_metadata, unseal_metadata
 from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
-from millpond.storage.checkpoint_storage import CheckpointStorage, FileWriter
+from millpond.storage.checkpoint_storage import MAX_WHOLE, CheckpointStorage, FileWriter
 
 __all__ = ["Bundle", "Inlining", "PartStream", "read_bundled"]
 
@@ -46,7 +46,6 @@ _ENDINGS = {"base": BASE_ENDING, "delta": DELTA_ENDING}
 _MAGIC = b"MILLHNDL"
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
-_MAX_HANDLE = 256 << 20
 
 
 @attrs.frozen
@@ -257,7 +256,7 @@ def read_bundled(storage: CheckpointStorage, path: str) -> str:
     tail = storage.read(path, max(size - _TAIL, 0), min(size, _TAIL))
     length = int.from_bytes(tail[-_TRAILER : -len(_MAGIC)], "big")
     whole = length + _TRAILER
-    if not tail.endswith(_MAGIC) or whole > size or length > _MAX_HANDLE:
+    if not tail.endswith(_MAGIC) or whole > size or length > MAX_WHOLE:
         raise CorruptSnapshotError(path, "it does not end with a snapshot's metadata")
     if whole > len(tail):
         tail = storage.read(path, size - whole, whole)

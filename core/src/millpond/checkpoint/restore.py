@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from millpond.backend.address_change import KeyRewrite
-from millpond.backend.changes import size_of_rows
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata
+from millpond.checkpoint.adoption import adopt_metadata, load_adopted
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import read_rows
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
@@ -84,10 +83,7 @@ def load_files(
     limits = backend.parameters.config.restore
     for file in files:
         for state, rows in read_rows(handle.storage, file, groups, layout, set(metas), limits):
-            backend.load_rows(state, rewrite.rows(metas[state], rows) if rewrite else rows)
-            size = size_of_rows(rows)
-            backend.restored_bytes.add_rows("checkpoint", state, size)
-            report(size)
+            report(load_adopted(backend, "checkpoint", metas[state], rows, rewrite))
 
 
 def restore_keyed(

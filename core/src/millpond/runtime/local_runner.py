@@ -152,17 +152,14 @@ def run(
                 frames = (frame_of(opened.current, batch, select, times) for batch in given)
                 _process_frames(operator, frames, watermark_delay, output)
             else:
-                timed = event_time is not None
-                inputs = [_Input(given, select, event_time_of, "process_element", timed)]
-                if isinstance(function, KeyedCoProcessFunction):
+                timed, two = event_time is not None, isinstance(function, KeyedCoProcessFunction)
+                method = INPUTS[0] if two else "process_element"
+                inputs = [_Input(given, select, event_time_of, method, timed)]
+                if two:
                     own = select if second_key is None else selector(second_key, "second_key")
                     time_of = _times(second_event_time, "second_event_time")
-                    inputs = [
-                        _Input(given, select, event_time_of, INPUTS[0], timed),
-                        _Input(
-                            second or (), own, time_of, INPUTS[1], second_event_time is not None
-                        ),
-                    ]
+                    timed = second_event_time is not None
+                    inputs.append(_Input(second or (), own, time_of, INPUTS[1], timed))
                 _process(operator, inputs, watermark_delay, output)
             operator.fire_processing_time(output)
             operator.advance_watermark(MAX_TIMESTAMP, output)

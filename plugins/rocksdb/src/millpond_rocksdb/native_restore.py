@@ -11,10 +11,10 @@ from pathlib import Path
 import attrs
 from millpond.backend.address_change import KeyRewrite
 from millpond.backend.bytestore import whole_lists
-from millpond.backend.changes import Change, size_of_rows
+from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata
+from millpond.checkpoint.adoption import adopt_metadata, load_adopted
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_kinds import StateKind
@@ -76,10 +76,7 @@ class NativeRestore:
                 stored = store.scan(state.name, low, high)
                 rows = whole_lists(stored) if state.kind is StateKind.LIST else stored
                 while some := list[Change](islice(rows, _ROWS)):
-                    size = size_of_rows(some)
-                    self.backend.restored_bytes.add_rows("checkpoint", state.name, size)
-                    made = rewrite.rows(state, some) if rewrite else some
-                    self.backend.load_rows(state.name, made)
+                    load_adopted(self.backend, "checkpoint", state, some, rewrite)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from millpond.types import SerializerSnapshot
 __all__ = ["FrozenState", "Mode", "OperatorStateMeta", "RestoredState", "StateId"]
 
 StateId = tuple[str, Scope]
-"""An operator state's name and scope."""
+"""A state's name and scope; those of an operator state where nothing else is said."""
 
 
 class Mode(enum.Enum):

@@ -113,7 +113,7 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have.
         """
-        keyed = next((meta for meta in self.states if name in (meta.name, meta.query_name)), None)
+        keyed = self._keyed(name)
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
@@ -134,10 +134,13 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name.
         """
-        for meta in self.states:
-            if name in (meta.name, meta.query_name):
-                return meta
-        raise self._unknown(name)
+        meta = self._keyed(name)
+        if meta is None:
+            raise self._unknown(name)
+        return meta
+
+    def _keyed(self, name: str) -> StateMeta | None:
+        return next((meta for meta in self.states if name in (meta.name, meta.query_name)), None)
 
     def _unknown(self, name: str) -> RestoreError:
         known = ", ".join(map(repr, self.state_names())) or "none"

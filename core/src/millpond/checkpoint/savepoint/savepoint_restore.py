@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from millpond.backend.changes import size_of_rows
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata
+from millpond.checkpoint.adoption import adopt_metadata, load_adopted
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.table_reader import read_state
 
@@ -43,7 +42,4 @@ class SavepointRestore:
                 continue
             for state in operator.states:
                 for rows in read_state(handle, operator, state, groups, limits):
-                    size = size_of_rows(rows)
-                    backend.restored_bytes.add_rows("savepoint", state.meta.name, size)
-                    made = rewrite.rows(state.meta, rows) if rewrite else rows
-                    backend.load_rows(state.meta.name, made)
+                    load_adopted(backend, "savepoint", state.meta, rows, rewrite)

@@ -32,12 +32,13 @@ class MergingWindowSet:
     def __init__(self, state: Any, window_type: type[Any] = TimeWindow) -> None:
         self._state = state
         self._of_times = window_type is TimeWindow
-        self._stored: list[tuple[Any, Any]] = state.get()
+        stored = state.get()
         if self._of_times:
-            self._stored = [
+            stored = [
                 (window_of(start, end), window_of(first, last))
-                for start, end, first, last in state.get()
+                for start, end, first, last in stored
             ]
+        self._stored: list[tuple[Any, Any]] = stored
         self._mapping = dict(self._stored)
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:

@@ -357,7 +357,9 @@ class WindowOperator(KeyedProcessFunction):
     ) -> Iterator[Any]:
         """Call the function with what the evictor leaves, and keep what it leaves after that."""
         elements = [TimestampedValue(*element) for element in held]
-        running, key, given = self._running, context.current_key, list(elements)
+        running, key = self._running, context.current_key
+        # Evictors may change the list that they get.
+        given = [] if running is None else list(elements)
         left = eviction.evictor.evict_before(elements, at.window, at)
         if running is None:
             shown = eviction.result([element.value for element in left])
@@ -365,7 +367,7 @@ class WindowOperator(KeyedProcessFunction):
             shown = running.result(key, namespace, given, left)
         if shown is not None:
             yield from self._called(shown, at, context)
-        given = list(left)
+        given = [] if running is None else list(left)
         elements = eviction.evictor.evict_after(left, at.window, at)
         if running is not None:
             running.evicted(key, namespace, given, elements)

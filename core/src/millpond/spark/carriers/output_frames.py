@@ -55,7 +55,8 @@ class OutputCodec:
         names = tuple(schema.names)
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema)
         nullable = tuple(field.nullable for field in schema)
-        as_they_are = told_apart(names) and all(each.restore("c") == "c" for each in carriers)
+        plain = (not isinstance(c, NestedCarrier) and c.restore("c") == "c" for c in carriers)
+        as_they_are = told_apart(names) and all(plain)
         carried = names if as_they_are else tuple(f"c{at}" for at in range(len(names)))
         return cls(names, carriers, nullable, carried)
 
