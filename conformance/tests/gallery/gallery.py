@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import millpond as mp
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend, StateBackend
+from millpond_conformance.opening import open_at
 
 __all__ = ["GALLERY", "Opener", "Wrong", "load", "original", "room"]
 
@@ -24,8 +25,14 @@ for _ in (HERE, HERE.parent / "mutants", HERE.parents[2] / "examples" / "sqlite-
     if str(_) not in sys.path:
         sys.path.append(str(_))
 
+FIRST = ("wrong_maps", "wrong_cells", "wrong_times", "wrong_stores")
+SECOND = ("wrong_sharing", "wrong_deltas", "wrong_reads", "wrong_sweeps", "wrong_families")
+"""The modules of both galleries; the second was written when the clauses caught all of the first."""
+
 GALLERY: dict[str, Wrong] = {}
 """All wrong backends by name."""
+
+_TITLES = {"heap": "Heap", "lmdb": "Lmdb", "rocksdb": "RocksDB", "sqlite": "Sqlite"}
 
 Opener = Callable[..., KeyedStateBackend]
 
@@ -76,27 +83,32 @@ def _factory(base: str) -> StateBackend:
     collected after the gallery, would run on it too.
     """
     module = importlib.import_module(f"millpond_{base}")
-    made: StateBackend = getattr(module, f"{base.title()}StateBackend")()
+    made: StateBackend = getattr(module, f"{_TITLES[base]}StateBackend")()
     return made
 
 
 def load() -> dict[str, Wrong]:
     """Import the gallery's modules, and give what is in it."""
-    for module in ("wrong_maps", "wrong_cells", "wrong_times", "wrong_stores"):
+    for module in (*FIRST, *SECOND):
         importlib.import_module(module)
     return GALLERY
 
 
 def room(stack: ExitStack, name: str) -> Opener:
-    """Opens backends of a name, each in a directory of its own, until the stack ends."""
+    """Opens backends of a name, each in a directory of its own, until the stack ends.
+
+    ``versions`` may still be in the directory: then it is opened as a worker does.
+    """
     place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     count = 0
 
     def opened(**options: Any) -> KeyedStateBackend:
         nonlocal count
         count += 1
-        given = {"key_type": str, "directory": place / str(count), **options}
-        return stack.enter_context(mp.open_keyed_backend(name, **given))
+        given = {"directory": place / str(count), **options}
+        if "versions" in given:
+            return stack.enter_context(open_at(name, **given))
+        return stack.enter_context(mp.open_keyed_backend(name, **{"key_type": str, **given}))
 
     return opened
 
