@@ -11,7 +11,6 @@ import copy
 import tempfile
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,19 +33,13 @@ from millpond_conformance.model import (
     observations,
 )
 from millpond_conformance.opening import open_at, open_wrapped
-from millpond_conformance.processes import FreshProcesses
+from millpond_conformance.processes import fresh_processes
 
 __all__ = ["machine_of"]
 
 keys = st.sampled_from(KEYS)
 spaces = st.sampled_from(SPACES)
 numbers = st.integers(-(1 << 70), 1 << 70)
-
-
-@cache
-def _processes(backend: str) -> FreshProcesses:
-    """One for all programs of a run; it ends with this process."""
-    return FreshProcesses(backend)
 
 
 class BackendMachine(RuleBasedStateMachine):
@@ -261,7 +254,7 @@ class BackendMachine(RuleBasedStateMachine):
         """Restore the newest snapshot in a fresh process, and what that one saves in another."""
         handle, model = self._confirmed[-1]
         model.expire(self._clock.now_ms)
-        seen, again = _processes(self.backend_name).call(
+        seen, again = fresh_processes(self.backend_name).call(
             elsewhere.moved,
             self.backend_name,
             self.wrapped,
@@ -279,7 +272,7 @@ class BackendMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """A fresh process works on the newest snapshot and is killed: nothing has happened."""
         with pytest.raises(ChildProcessError):
-            _processes(self.backend_name).call(
+            fresh_processes(self.backend_name).call(
                 elsewhere.killed,
                 self.backend_name,
                 self.wrapped,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import millpond as mp
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
 from millpond.plugins import get_registry
@@ -14,7 +15,7 @@ from millpond.types import key_codec_for
 
 from millpond_conformance.wrapping import config_for, wrap
 
-__all__ = ["open_at", "open_wrapped"]
+__all__ = ["open_as_left", "open_at", "open_wrapped"]
 
 
 def open_wrapped(backend: str, wrapped: str, **options: Any) -> KeyedStateBackend:
@@ -34,7 +35,7 @@ def open_at(
     key_type: Any = str,
     config: mp.Config | None = None,
 ) -> KeyedStateBackend:
-    """A backend that may take over some versions, found in the directory.
+    """A backend that may take over some versions, found in the directory under the core's seal.
 
     Args:
         backend: an installed backend's name, or ``module:attr``.
@@ -46,15 +47,38 @@ def open_at(
         key_type: the type of the keys.
         config: its configuration; the default one where there is none.
     """
-    registry = get_registry()
-    parameters = KeyedBackendParameters(
+    configured = config_for(wrapped, config or mp.Config())
+    clock = clock or mp.ManualClock(0)
+    given = _parameters(directory, versions, clock, max_parallelism, key_type, configured)
+    return wrap(wrapped, create_backend(get_registry().backend(backend), given))
+
+
+def open_as_left(backend: str, directory: Path, versions: Iterable[str]) -> KeyedStateBackend:
+    """As ``open_at``, by the factory alone: without the seal, by which the core finds sound copies.
+
+    The core would delete what a killed process has left. So this shows what the store itself makes
+    of it.
+    """
+    factory = get_registry().backend(backend)
+    given = _parameters(directory, versions, mp.ManualClock(0), 128, str, mp.Config())
+    return factory.create_keyed_backend(attrs.evolve(given, capabilities=factory.capabilities))
+
+
+def _parameters(
+    directory: Path,
+    versions: Iterable[str],
+    clock: mp.ManualClock,
+    max_parallelism: int,
+    key_type: Any,
+    config: mp.Config,
+) -> KeyedBackendParameters:
+    return KeyedBackendParameters(
         key_codec=key_codec_for(key_type),
         max_parallelism=max_parallelism,
         key_group_range=mp.KeyGroupRange(0, max_parallelism - 1),
-        clock=clock or mp.ManualClock(0),
-        config=config_for(wrapped, config or mp.Config()),
-        registry=registry,
+        clock=clock,
+        config=config,
+        registry=get_registry(),
         directory=directory,
         reuse_versions=frozenset(versions),
     )
-    return wrap(wrapped, create_backend(registry.backend(backend), parameters))

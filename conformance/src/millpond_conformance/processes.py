@@ -8,12 +8,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from millpond.closing import Closeable
 from typing_extensions import override
 
-__all__ = ["FreshProcesses", "child_command", "in_a_child"]
+__all__ = ["FreshProcesses", "child_command", "fresh_processes", "in_a_child"]
 
 _LENGTH = struct.Struct(">q")
 
@@ -116,3 +117,9 @@ class FreshProcesses(Closeable):
     def close(self) -> None:
         """End the process that is forked."""
         self._zygote.communicate()
+
+
+@cache
+def fresh_processes(backend: str) -> FreshProcesses:
+    """Those of a backend for all clauses of a run; they end with this process."""
+    return FreshProcesses(backend)

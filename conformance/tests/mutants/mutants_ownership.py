@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -63,26 +64,39 @@ def inherited_backends(backend: Any) -> None:
     backend.disown = lambda: None
 
 
-@mutant("a copy that was not declared is kept, and taken over unseen", "F6 F7 R5")
-def secret_copies(backend: Any) -> None:
+def _copied(backend: Any, version_of: Callable[[Any, Any], Any]) -> None:
+    """Keep a copy at each flush, under a version made of the one given and that of the last copy."""
     path = backend.parameters.directory / "secret" if backend.parameters.directory else None
     if path is None:
         return
+    last = None
     if path.exists() and backend.parameters.reuse_versions:
-        version, metas, rows = pickle.loads(path.read_bytes())
-        if version in backend.parameters.reuse_versions:
-            backend.version = version
+        last, metas, rows = pickle.loads(path.read_bytes())
+        if last in backend.parameters.reuse_versions:
+            backend.version = last
             backend.restored.update({meta.name: meta for meta in metas})
             for name, changes in rows:
                 backend.load_rows(name, changes)
 
     def flush(original: Any, version: Any = None) -> None:
+        nonlocal last
         original(version)
+        last = version_of(version, last)
         with contextlib.closing(backend.freeze()) as view:
             rows = [found for group in backend.key_group_range for found in view.rows(group)]
-            path.write_bytes(pickle.dumps((version, view.metas, rows)))
+            path.write_bytes(pickle.dumps((last, view.metas, rows)))
 
     around(backend, "flush", flush)
+
+
+@mutant("a copy that was not declared is kept, and taken over unseen", "F6 F7 R5")
+def secret_copies(backend: Any) -> None:
+    _copied(backend, lambda version, last: version)
+
+
+@mutant("a flush without a name leaves a copy at the version before", "R18")
+def claims_its_version(backend: Any) -> None:
+    _copied(backend, lambda version, last: version or last)
 
 
 def _nameless() -> Mutant:

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,7 +14,7 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
-from millpond_conformance.processes import child_command, in_a_child
+from millpond_conformance.processes import in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000
@@ -140,31 +138,6 @@ def test_a_handle_is_restored_in_another_process(open_backend, backend_name, tmp
     assert json.loads(done.stdout) == [0, 7, 19, None]
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from millpond_conformance.clauses.test_resources import TOTAL
-from millpond_conformance.opening import open_at
-backend = open_at(sys.argv[1], Path(sys.argv[2]), ())
-backend.set_current_key("k")
-backend.get_partitioned_state(TOTAL).update(1)
-backend.flush("v1")
-backend.get_partitioned_state(TOTAL).update(2)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.clause("R4")
-def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path):
-    """After a kill a store reopens at its flushed version, with what it held then, or empty."""
-    done = in_a_child(KILLED, backend_name, str(tmp_path))
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with open_at(backend_name, tmp_path, ("v1",)) as backend:
-        backend.set_current_key("k")
-        found = backend.get_partitioned_state(TOTAL).value()
-        assert (backend.version, found) in (("v1", 1), (None, None))
-
-
 @pytest.mark.clause("R5")
 def test_a_local_copy_is_what_is_declared(backend_name, tmp_path):
     """With the capability local-copy, a closed store reopens at its version, with its values.
@@ -219,50 +192,6 @@ def test_nothing_is_left_elsewhere(backend_name, tmp_path):
     done = in_a_child(TIDY, backend_name, str(tmp_path / "work"), variables=places)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in elsewhere.rglob("*") if path.is_file()] == []
-
-
-RESTLESS = """
-import sys
-from pathlib import Path
-import millpond as mp
-from millpond_conformance.opening import open_at
-backend = open_at(sys.argv[1], Path(sys.argv[2]))
-states = [backend.get_partitioned_state(mp.ValueStateDescriptor(name, int)) for name in "ab"]
-for number in range(1, 100_000):
-    for key in range(20):
-        backend.set_current_key(f"k{key}")
-        for state in states:
-            state.update(number)
-    backend.flush(f"v{number}")
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.clause("R7")
-@pytest.mark.parametrize("lines", [1, 3, 10])
-def test_a_process_killed_amid_flushes(backend_name, tmp_path, lines):
-    """Killed at any moment, a store holds one flush, complete in all states, or nothing."""
-    command, environment = child_command(RESTLESS, backend_name, str(tmp_path))
-    with subprocess.Popen(  # noqa: S603 - the kit's own code
-        command, env=environment, stdout=subprocess.PIPE, text=True
-    ) as restless:
-        assert restless.stdout is not None
-        for _ in range(lines):
-            restless.stdout.readline()
-        restless.kill()
-        told = [int(line) for line in restless.stdout if line.endswith("\n")]
-    last = max([lines, *told])
-    versions = [f"v{number}" for number in range(1, last + 2)]
-    with open_at(backend_name, tmp_path, versions) as backend:
-        states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in "ab"]
-        found = set()
-        for key in range(20):
-            backend.set_current_key(f"k{key}")
-            found |= {state.value() for state in states}
-        assert len(found) == 1
-        (number,) = found
-        assert backend.version == (None if number is None else f"v{number}")
-        assert number is None or last <= number <= last + 1
 
 
 def steps_of(work) -> int:

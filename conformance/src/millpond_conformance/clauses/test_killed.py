@@ -1,0 +1,96 @@
+"""Processes that are killed: what their stores hold then, with the core's seal and without it.
+
+The seal makes the core delete what a killed process has left. A store has to be sound without it:
+these clauses open what was left as the factory finds it, and also as the core does.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from millpond_conformance.killing import contents, killed, restless, restless_numbers, versions_of
+from millpond_conformance.opening import open_as_left, open_at
+from millpond_conformance.processes import fresh_processes
+
+OPENINGS = {"unsealed": open_as_left, "sealed": open_at}
+
+
+def found_after(opening, backend_name, directory, versions):
+    """The version that a directory opens at, and what it holds."""
+    with OPENINGS[opening](backend_name, directory, versions) as backend:
+        return backend.version, contents(backend)
+
+
+@pytest.mark.clause("R4")
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_killed_process_leaves_a_whole_version_or_none(backend_name, tmp_path, opening):
+    """After a kill a store reopens at its flushed version, with what it held then, or empty.
+
+    So it does under the core's seal, and where its factory finds the directory as it was left.
+    """
+    steps = (1, "v1", 2)
+    with pytest.raises(ChildProcessError):
+        fresh_processes(backend_name).call(killed, backend_name, str(tmp_path), *steps)
+    found = found_after(opening, backend_name, tmp_path, ("v1",))
+    assert found in [*versions_of(steps).items(), (None, {})]
+
+
+BUNDLES = (
+    (1, "v1", 2, "flush"),
+    (1, "v1", "fill"),
+    (1, "v1", "clear", "flush"),
+    (1, "v1", "clear", "count"),
+    (1, "v1", 2, "list"),
+    (1, "v1", "migrate"),
+    (1, "v1", "fill", "v2", "fill"),
+    (1, "v1", 2, "v2", 3, "flush", 4),
+    (1, "flush", 2, "v1", "fill", "clear", "v2"),
+)
+
+
+@pytest.mark.clause("R18")
+def test_a_flush_without_a_name_ends_the_version_before(backend_name, tmp_path):
+    """A store is at a version only while it holds what it held at the flush of that name.
+
+    Killed after a flush without a name, of a full buffer, an enumeration or a migration, it opens
+    empty, also where its factory finds the directory as it was left.
+    """
+    wrong = []
+    for number, steps in enumerate(BUNDLES):
+        place = tmp_path / str(number)
+        with pytest.raises(ChildProcessError):
+            fresh_processes(backend_name).call(killed, backend_name, str(place), *steps)
+        version, held = found_after("unsealed", backend_name, place, ("v1", "v2"))
+        if held != versions_of(steps).get(version, {}):
+            wrong.append((steps, version, held))
+    assert wrong == []
+
+
+MOMENTS = (0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.008, 0.013, 0.02, 0.05)
+"""Seconds after the first flushes at which a process is killed."""
+
+
+@pytest.mark.clause("R7")
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_process_killed_amid_flushes(backend_name, tmp_path, opening):
+    """Killed at any moment, a store holds one flush, complete in all states, or nothing.
+
+    So it does under the core's seal, and where its factory finds the directory as it was left.
+    """
+    for at, seconds in enumerate(MOMENTS):
+        place = tmp_path / str(at)
+        with pytest.raises(ChildProcessError):
+            fresh_processes(backend_name).call(restless, backend_name, str(place), seconds)
+        told = Path(f"{place}.told").stat().st_size
+        expect_one_flush(OPENINGS[opening], backend_name, place, told)
+
+
+def expect_one_flush(opened, backend_name, place, last):
+    """A store holds the last flush that was told, or the one after it, or nothing."""
+    versions = [f"v{number}" for number in range(1, last + 2)]
+    with opened(backend_name, place, versions) as backend:
+        found = restless_numbers(backend)
+        assert len(found) == 1
+        (number,) = found
+        assert backend.version == (None if number is None else f"v{number}")
+        assert number is None or last <= number <= last + 1

@@ -1,0 +1,96 @@
+"""Declared types that change over many entries: more than a store handles at once."""
+
+import millpond as mp
+import pytest
+from millpond import errors
+
+from millpond_conformance.clauses.test_evolution import Place, Shop
+from millpond_conformance.fixtures import BackendOpener
+
+COUNT = 3000
+
+
+def values(backend, declared, fill=None):
+    """One value under each of many keys."""
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("values", declared))
+    found = {}
+    for number in range(COUNT):
+        backend.set_current_key(f"k{number}")
+        if fill is not None:
+            state.update(fill(number))
+        else:
+            found[number] = state.value()
+    return found
+
+
+def lists(backend, declared, fill=None):
+    """A short list in each of many namespaces."""
+    descriptor = mp.ListStateDescriptor("lists", declared)
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(descriptor, namespace=0)
+    found = {}
+    for number in range(COUNT):
+        state.set_current_namespace(number)
+        if fill is not None:
+            state.add(fill(number))
+        else:
+            found[number] = state.get()[0]
+    return found
+
+
+def entries(backend, declared, fill=None):
+    """Many entries in one map."""
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("entries", int, declared))
+    if fill is not None:
+        state.put_all({number: fill(number) for number in range(COUNT)})
+    return {number: state.get(number) for number in range(COUNT)}
+
+
+FORMS = {"values": values, "lists": lists, "entries": entries}
+
+
+@pytest.mark.clause("E8")
+@pytest.mark.parametrize("form", FORMS)
+def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage, form):
+    """However many entries a state has, each is brought to the new type, or all stay as they were.
+
+    So it is with values under many keys, lists in many namespaces and the entries of a large map,
+    in that backend and in one that is restored from its next snapshot.
+    """
+    show = FORMS[form]
+    backend = open_backend()
+    show(backend, int, lambda number: number)
+    handle = backend.snapshot(1, storage).result().handle
+    for number in (2, 3):
+        backend = open_backend(restore=[handle])
+        found = show(backend, float)
+        assert {n: repr(value) for n, value in found.items()} == {n: f"{n}.0" for n in range(COUNT)}
+        handle = backend.snapshot(number, storage).result().handle
+    large = open_backend()
+    show(large, int, lambda number: 2**53 + 1 if number == COUNT - 1 else 0)
+    refused = open_backend(restore=[large.snapshot(4, storage).result().handle])
+    with pytest.raises(errors.StateMigrationError):
+        show(refused, float)
+    assert show(refused, int) == show(large, int)
+
+
+@pytest.mark.clause("E9")
+def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage):
+    """However many namespaces and map keys grow, each entry is found under the longer one alone."""
+    spaced, backend = mp.ValueStateDescriptor("spaced", int), open_backend()
+    for number in range(COUNT):
+        backend.set_current_key(f"k{number % 7}")
+        backend.get_partitioned_state(spaced, namespace=Place(str(number))).update(number)
+        mapped = mp.MapStateDescriptor("mapped", Place, int)
+        backend.get_partitioned_state(mapped).put(Place(str(number)), number)
+    handle = backend.snapshot(1, storage).result().handle
+    for snapshot in (2, 3):
+        backend = open_backend(restore=[handle])
+        grown = mp.MapStateDescriptor("mapped", Shop, int)
+        for number in range(COUNT):
+            backend.set_current_key(f"k{number % 7}")
+            assert backend.get_partitioned_state(spaced, Shop(str(number))).value() == number
+            assert backend.get_partitioned_state(grown).get(Shop(str(number))) == number
+        assert backend.num_state_entries() == 2 * COUNT
+        handle = backend.snapshot(snapshot, storage).result().handle

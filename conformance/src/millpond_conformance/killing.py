@@ -1,0 +1,136 @@
+"""What processes do that are killed, and what their stores may hold then."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import millpond as mp
+
+from millpond_conformance.opening import open_at
+
+__all__ = ["Held", "Step", "contents", "killed", "restless", "restless_numbers", "versions_of"]
+
+Held = tuple[int | None, list[int], dict[str, int]]
+"""What a value, a list and a map hold under one key."""
+
+Step = int | str
+"""A number that is written, a version to flush under, or the name of another step."""
+
+_TOTAL = mp.ValueStateDescriptor("total", int)
+_ITEMS = mp.ListStateDescriptor("items", int)
+_SCORES = mp.MapStateDescriptor("scores", str, int)
+_SMALL = mp.Config({"buffer.max-entries": 16})
+_BEFORE = 3
+"""So many flushes are whole before the alarm is set."""
+_KEYS = [f"k{number}" for number in range(40)]
+
+
+def _put(backend: Any, number: int, keys: Iterable[str]) -> None:
+    """Write a number to three states of some keys."""
+    for key in keys:
+        backend.set_current_key(key)
+        backend.get_partitioned_state(_TOTAL).update(number)
+        backend.get_partitioned_state(_ITEMS).add(number)
+        backend.get_partitioned_state(_SCORES).put(str(number), number)
+
+
+def _clear(backend: Any, keys: Iterable[str]) -> None:
+    """Empty the three states of some keys."""
+    for key in keys:
+        backend.set_current_key(key)
+        for descriptor in (_TOTAL, _ITEMS, _SCORES):
+            backend.get_partitioned_state(descriptor).clear()
+
+
+def contents(backend: Any) -> dict[str, Held]:
+    """What the three states hold, by key."""
+    found = {}
+    for key in _KEYS:
+        backend.set_current_key(key)
+        total = backend.get_partitioned_state(_TOTAL).value()
+        items = backend.get_partitioned_state(_ITEMS).get()
+        scores = dict(backend.get_partitioned_state(_SCORES).items())
+        if total is not None or items or scores:
+            found[key] = (total, items, scores)
+    return found
+
+
+def killed(backend_name: str, directory: str, *steps: Step) -> None:
+    """In a process of its own: take some steps on a backend, and be killed."""
+    backend = open_at(backend_name, Path(directory), config=_SMALL)
+    for step in steps:
+        if step == "migrate":
+            backend.close()
+            backend = open_at(backend_name, Path(directory), ["v1"], config=_SMALL)
+        _take(backend, step)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take(backend: Any, step: Step) -> None:
+    actions: dict[Step, Callable[[], Any]] = {
+        "fill": lambda: _put(backend, 7, _KEYS),
+        "clear": lambda: _clear(backend, _KEYS[:2]),
+        "count": backend.num_state_entries,
+        "list": lambda: list(backend.keys("total")),
+        "migrate": lambda: backend.get_partitioned_state(mp.ValueStateDescriptor("total", float)),
+        "flush": backend.flush,
+    }
+    if isinstance(step, int):
+        _put(backend, step, _KEYS[:3])
+    else:
+        actions.get(step, lambda: backend.flush(step))()
+
+
+def versions_of(steps: Iterable[Step]) -> dict[str | None, dict[str, Held]]:
+    """What a store holds at each version that it was flushed under."""
+    named: dict[str | None, dict[str, Held]] = {}
+    now: dict[str, Held] = {}
+
+    def wrote(number: int, keys: Iterable[str]) -> None:
+        for key in keys:
+            _, items, scores = now.get(key, (None, [], {}))
+            now[key] = (number, [*items, number], {**scores, str(number): number})
+
+    for step in steps:
+        if isinstance(step, int):
+            wrote(step, _KEYS[:3])
+        elif step == "fill":
+            wrote(7, _KEYS)
+        elif step == "clear":
+            for key in _KEYS[:2]:
+                now.pop(key, None)
+        elif step in ("v1", "v2"):
+            named[step] = dict(now)
+    return named
+
+
+def restless(backend_name: str, directory: str, seconds: float) -> None:
+    """In a process of its own: flush again and again, telling so, until an alarm kills it."""
+    backend = open_at(backend_name, Path(directory))
+    states = [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in "ab"]
+    told = os.open(f"{directory}.told", os.O_WRONLY | os.O_CREAT, 0o600)
+    for number in range(1, 100_000):
+        for key in range(20):
+            backend.set_current_key(f"k{key}")
+            for state in states:
+                state.update(number)
+        backend.flush(f"v{number}")
+        os.write(told, b".")
+        if number == _BEFORE:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+
+
+def restless_numbers(backend: Any) -> set[int | None]:
+    """The numbers that ``restless`` has left in all keys of its states."""
+    found = set()
+    for key in _KEYS[:20]:
+        backend.set_current_key(key)
+        for name in "ab":
+            descriptor = mp.ValueStateDescriptor(name, int)
+            found.add(backend.get_partitioned_state(descriptor).value())
+    return found
