@@ -1,10 +1,12 @@
 """A yielded value that its column cannot hold as it is, is refused; nothing is changed silently."""
 
 import datetime as dt
+import enum
 import math
 import pickle
 from decimal import Decimal
 
+import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
@@ -131,3 +133,39 @@ def test_what_just_fits_is_taken(declared, values):
     for make, hold in FORMS.values():
         codec = OutputCodec.of(st.StructType().add("c", make(declared), False))
         assert len(codec.pack([(hold(value),) for value in values], "op")) == len(values)
+
+
+class Grade(enum.IntEnum):
+    FIRST = 1
+
+
+PLAIN = {
+    "boolean": False,
+    "tinyint": 1,
+    "bigint": 0,
+    "float": 1.5,
+    "double": 0.0,
+    "string": "a",
+    "varchar(3)": "a",
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_misfit_among_plain_values_is_refused(kind):
+    """A column of plain values is packed at once, and each of them is as strictly checked."""
+    declared, values = MISFITS[kind]
+    plain = PLAIN[kind]
+    codec = OutputCodec.of(st.StructType().add("c", declared))
+    column = codec.pack([(plain,)] * 3, "op").iloc[:, 0]
+    assert column.tolist() == [plain] * 3
+    for value in values:
+        with pytest.raises(errors.OutputTypeError) as caught:
+            codec.pack([(plain,), (value,), (plain,)], "op")
+        assert caught.value.row.startswith("tuple (")
+
+
+@pytest.mark.parametrize("value", [np.int64(1), np.int8(0), Grade.FIRST])
+def test_what_counts_as_a_whole_number_crosses_as_one(value):
+    """NumPy's whole numbers and members of an IntEnum, among plain ones, are their numbers."""
+    codec = OutputCodec.of(st.StructType().add("c", st.LongType()))
+    assert codec.pack([(7,), (value,), (0,)], "op")["c"].tolist() == [7, int(value), 0]

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from operator import countOf
 from typing import Any, ClassVar
 
+import numpy as np
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -36,6 +38,7 @@ __all__ = [
     "TextCarrier",
     "all_are",
     "cast",
+    "objects",
     "refuse",
 ]
 
@@ -77,12 +80,12 @@ class Carrier(ABC):
         """In Python, from a carried value, not null, to the user's value."""
         return value
 
-    def fits(self, values: Sequence[Any]) -> bool:
-        """Whether values need no packing: plainly of the type, none null, and all fit it.
+    def at_once(self, values: Sequence[Any]) -> Any:
+        """Values, one at least, as a column that crosses: plainly of the type, none null.
 
-        At most a few loops in C, some 15 ns a value each. False where it cannot be said so quickly.
+        By a few loops in C, some 10 ns a value each. None where it cannot be had so quickly.
         """
-        return False
+        return None
 
     @abstractmethod
     def pack(self, value: Any) -> Any:
@@ -109,8 +112,13 @@ def cast(column: str, given: DataType, wanted: DataType) -> str:
 
 
 def all_are(kind: type, values: Sequence[Any]) -> bool:
-    """Whether all values are of exactly a type."""
-    return not set(map(type, values)) - {kind}
+    """Whether all values are of exactly a type: 10 ns a value, by a set of the types 20."""
+    return countOf(map(type, values), kind) == len(values)
+
+
+def objects(values: Sequence[Any]) -> Any:
+    """A column of values as they are."""
+    return np.fromiter(values, object, len(values))
 
 
 class TextCarrier(Carrier):
@@ -130,10 +138,11 @@ class TextCarrier(Carrier):
         return f"validate_utf8({cast(column, self._declared, self.carried)})"
 
     @override
-    def fits(self, values: Sequence[Any]) -> bool:
+    def at_once(self, values: Sequence[Any]) -> Any:
         if not all_are(str, values) or not _is_text("".join(values)):
-            return False
-        return self.length is None or max(map(len, values)) <= self.length
+            return None
+        fits = self.length is None or max(map(len, values)) <= self.length
+        return objects(values) if fits else None
 
     @override
     def pack(self, value: Any) -> Any:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from millpond.errors import OutputTypeError, brief
-from millpond.spark.carriers.carrier import Carrier
+from millpond.spark.carriers.carrier import Carrier, objects
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.row_order import by_position
 from millpond.spark.columns import quoted, told_apart
@@ -122,17 +122,16 @@ class OutputCodec:
             OutputTypeError: one of them does not fit.
         """
         carrier = self.carriers[index]
-        plain = carrier.fits(values)
-        packed = values if plain else self._pack_each(index, values, rows, operator_uid)
+        plain = carrier.at_once(values)
+        if plain is not None:
+            nulls = np.zeros(len(values), np.bool_)
+            return plain if carrier.filler is None else self.masked(index, plain, nulls)
+        packed = self._pack_each(index, values, rows, operator_uid)
         if carrier.filler is None:
-            column = np.empty(len(packed), dtype=object)
-            column[:] = packed
-            return column
-        nulls = np.zeros(len(packed), np.bool_)
-        if not plain:
-            nulls[:] = [value is None for value in packed]
-            packed = [carrier.filler if value is None else value for value in packed]
-        return self.masked(index, packed, nulls)
+            return objects(packed)
+        nulls = np.array([value is None for value in packed], np.bool_)
+        filled = [carrier.filler if value is None else value for value in packed]
+        return self.masked(index, filled, nulls)
 
     def masked(self, index: int, values: Any, nulls: Any) -> Any:
         """A column of numbers or booleans, with a mask of its nulls."""
