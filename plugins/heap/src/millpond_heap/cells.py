@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import countOf, itemgetter
 from typing import Any, cast
 
 from millpond.backend.changes import Change
@@ -230,23 +230,34 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def changes(self) -> list[Change]:
         """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
-        serialize, encode = self._serializer.serialize, self._encode_key
         rows: list[Change] = []
-        for (group, namespace), keys in (self.changed or {}).items():
-            prefix, space = self._current.group_prefixes[group], self._encode_namespace(namespace)
-            held = self._groups[group].get(namespace, {})
+        for (group, namespace), noted in (self.changed or {}).items():
+            held = self._groups[group].get(namespace, _NOTHING)
+            values = map(held.get, noted)
+            data: Iterable[bytes | None]
             if self._listed:
-                rows += [
-                    (prefix + encode(key) + space, self._changed_list(held.get(key), appended))
-                    for key, appended in keys.items()
-                ]
-                continue
-            rows += [
-                (prefix + encode(key) + space, None if value is None else serialize(value))
-                for key, value in zip(keys, map(held.get, keys), strict=True)
-            ]
+                data = map(self._changed_list, values, noted.values())
+            else:
+                data = self._serialized(list(values))
+            rows += zip(self._many_physical(group, namespace, list(noted)), data, strict=True)
         rows.sort(key=itemgetter(0))
         return rows
+
+    def _many_physical(self, group: int, namespace: Any, keys: list[Any]) -> list[bytes]:
+        """The physical keys of a group and namespace; half of what they take one by one."""
+        codec = self._current.codec
+        prefix, space = self._current.group_prefixes[group], self._encode_namespace(namespace)
+        encoded = codec.encode_many(keys) if codec.exact else keys
+        if space:
+            return [prefix + key + space for key in encoded]
+        return [prefix + key for key in encoded]
+
+    def _serialized(self, values: list[Any]) -> Iterable[bytes | None]:
+        """Values as bytes, by a loop in C where none of them was removed."""
+        serialize = self._serializer.serialize
+        if countOf(map(type, values), type(None)):
+            return [None if value is None else serialize(value) for value in values]
+        return map(serialize, values)
 
     def _changed_list(self, value: Any, appended: int | None) -> bytes | None:
         """The portable row's value of a list, or of what was appended to it."""
