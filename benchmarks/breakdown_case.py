@@ -51,7 +51,7 @@ def install_laps() -> None:
     """Have this worker time its parts; the laps join the metrics that a subtask reports."""
     from millpond.runtime import KeyedOperator  # noqa: PLC0415 - in the worker
     from millpond.spark.carriers.frames import RowCodec  # noqa: PLC0415
-    from millpond.spark.carriers.output_frames import OutputCodec  # noqa: PLC0415
+    from millpond.spark.carriers.side_rows import Packer  # noqa: PLC0415
     from millpond.spark.metrics.worker_metrics import BatchMetrics  # noqa: PLC0415
     from millpond.spark.worker import runner, task  # noqa: PLC0415
 
@@ -90,7 +90,8 @@ def install_laps() -> None:
     timed(runner, "in_key_order", "decode")
     timed(RowCodec, "decode", "decode")
     timed(KeyedOperator, "process_all", "rows")
-    timed(OutputCodec, "pack", "encode")
+    timed(Packer, "add", "encode")
+    timed(Packer, "take", "encode")
     timed(task._Task, "_commit", "commit")  # noqa: SLF001 - where the parts meet
     BatchMetrics.finish = finished  # type: ignore[method-assign]
 

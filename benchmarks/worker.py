@@ -38,6 +38,7 @@ from millpond.plugins import get_registry
 from millpond.runtime import KeyedOperator, SubtaskInfo, open_operator_backend
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.carriers.output_frames import OutputCodec
+from millpond.spark.carriers.side_rows import Packer
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.timing import BatchTime
@@ -158,7 +159,8 @@ class Case:
         for owner, method, part in (
             (RowCodec, "decode", "decode"),
             (KeyedOperator, "process_all", "rows"),
-            (OutputCodec, "pack", "encode"),
+            (Packer, "add", "encode"),
+            (Packer, "take", "encode"),
             (type(self.backends[0]), "flush", "flush"),
         ):
             self._time(owner, method, part)

@@ -4,11 +4,12 @@ import operator
 import random
 
 import millpond as mp
+import pandas as pd
 import pytest
 from millpond import errors, windows
 from millpond.spark import key_by
-from millpond.spark.carriers.side_rows import SideRows, packed_main
-from pyspark.sql.types import LongType, StringType, StructType
+from millpond.spark.carriers.side_rows import Packer, SideRows
+from pyspark.sql.types import BinaryType, BooleanType, DoubleType, LongType, StringType, StructType
 from streaming import Files, output, run
 
 BAD = mp.OutputTag("bad", "k string, n bigint, seen bigint")
@@ -123,12 +124,31 @@ def test_rows_that_nobody_takes():
     """They are dropped, whatever the main columns; rows that fit nothing are still refused."""
     one = StructType().add("v", StringType())
     for schema, row in ((MAIN, ("a", 1)), (one, "a"), (StructType([*MAIN, *one]), ("a", 1, "b"))):
-        codec = SideRows.of(schema, (), MAIN).main
-        (frame,) = packed_main(codec, [row, (ODD, 3), row], "op")
+        packer = Packer(SideRows.of(schema, (), MAIN).main, None, "op")
+        packer.add([row, (ODD, 3), row])
+        (frame,) = packer.take()
         assert list(frame.iloc[:, 0]) == ["a", "a"]
-        assert packed_main(codec, [(ODD, 3)], "op") == []
+        packer.add([(ODD, 3)])
+        assert packer.take() == []
         with pytest.raises(errors.OutputTypeError, match=r"operator|Operator"):
-            packed_main(codec, [row, (7, 3)], "op")
+            packer.add([row, (7, 3)])
+        assert packer.take() == []
+
+
+def test_parts_make_one_frame():
+    """Rows that were packed part by part come as one frame, the same as of all at once."""
+    schema = (
+        StructType([*MAIN]).add("d", DoubleType()).add("b", BooleanType()).add("t", BinaryType())
+    )
+    codec = SideRows.of(schema, (), MAIN).main
+    rows = [("a", 1, 0.5, True, b"x"), ("b", None, 1.5, None, None), ("c", 3, None, False, b"")]
+    packer = Packer(codec, None, "op")
+    for row in rows:
+        packer.add([row])
+    assert packer.rows == len(rows)
+    (frame,) = packer.take()
+    pd.testing.assert_frame_equal(frame, codec.pack(rows, "op"))
+    assert (packer.rows, packer.take()) == (0, [])
 
 
 def test_rows_of_all_outputs_in_one_frame(spark):

@@ -24,7 +24,7 @@ from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.row_order import by_position
 from millpond.spark.columns import quoted, told_apart
 
-__all__ = ["OutputCodec"]
+__all__ = ["OutputCodec", "joined"]
 
 
 @attrs.frozen
@@ -94,14 +94,17 @@ class OutputCodec:
             OutputTypeError: a row has another number of values or other names than the columns,
                 or a value does not fit.
         """
+        return self.frame(self.columns(rows, operator_uid))
+
+    def columns(self, rows: Sequence[Any], operator_uid: str) -> list[Any]:
+        """The columns of that frame; raises as ``pack`` does."""
         rows = by_position(rows, self.names, operator_uid)
         # Column by column: zip(*rows) would make an iterator a row (0.03 µs a row instead of
         # 0.08 for two columns).
-        columns = [
+        return [
             self.column(index, list(map(itemgetter(index), rows)), rows, operator_uid)
             for index in range(len(self.carriers))
         ]
-        return self.frame(columns)
 
     def check(self, row: Any, operator_uid: str) -> None:
         """Raise OutputTypeError where ``pack`` would, for a single row."""
@@ -153,6 +156,18 @@ class OutputCodec:
                     operator_uid, name, expected, brief(value), str(error), brief(tuple(row))
                 ) from None
         return packed
+
+
+def joined(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """The columns of several parts as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        np.concatenate(column)
+        if isinstance(column[0], np.ndarray)
+        else type(column[0])._concat_same_type(column)  # noqa: SLF001 - a method of pandas' interface
+        for column in zip(*parts, strict=True)
+    ]
 
 
 _MASKED: dict[type, tuple[Any, Callable[[Any, Any], Any]]] = {

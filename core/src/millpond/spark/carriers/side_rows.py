@@ -13,24 +13,10 @@ from pyspark.sql.types import StructField, StructType
 from millpond.errors import ConfigError, OutputTypeError
 from millpond.runtime.named_rows import is_value
 from millpond.runtime.side_outputs import OutputTag, divided, is_side_row
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond.spark.carriers.output_frames import OutputCodec, joined
 from millpond.spark.schemas import output_schema
 
-__all__ = ["SideRows", "packed_main"]
-
-
-def packed_main(main: OutputCodec, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
-    """Rows as a carrier frame, where nobody takes side outputs.
-
-    No row of a side output fits the columns, so they are only looked for where one does not fit.
-    """
-    try:
-        return [main.pack(rows, operator_uid)]
-    except OutputTypeError:
-        if not any(map(is_side_row, rows)):
-            raise
-    kept, _ = divided(rows)
-    return [main.pack(kept, operator_uid)] if kept else []
+__all__ = ["Packer", "SideRows"]
 
 
 def _columns(tag: OutputTag, rows: StructType) -> StructType:
@@ -126,3 +112,57 @@ class SideRows:
         before = len(self.joint.names) - len(self.tags) + at
         after = len(self.tags) - at - 1
         return (*(None,) * before, whole, *(None,) * after)
+
+
+class Packer:
+    """Packs what a function yields, part by part, and gives frames of several parts.
+
+    Args:
+        main: the codec of the output rows.
+        sides: of these and of those of side outputs, where such are taken.
+        operator_uid: for errors.
+    """
+
+    def __init__(self, main: OutputCodec, sides: SideRows | None, operator_uid: str) -> None:
+        self._main = main
+        self._sides = sides
+        self._uid = operator_uid
+        self._parts: list[list[Any]] = []
+        self._frames: list[pd.DataFrame] = []
+        self.rows = 0
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """Pack rows.
+
+        Raises:
+            OutputTypeError: a row does not fit its output.
+        """
+        if self._sides is not None:
+            self._frames += self._sides.packed(rows, self._uid)
+        else:
+            self._add_main(rows)
+        self.rows += len(rows)
+
+    def _add_main(self, rows: Sequence[Any]) -> None:
+        """Pack rows where nobody takes side outputs; the rows of those are left out.
+
+        None of them fits the columns, so they are only looked for where a row does not fit.
+        """
+        try:
+            columns = self._main.columns(rows, self._uid)
+        except OutputTypeError:
+            if not any(map(is_side_row, rows)):
+                raise
+            rows, _ = divided(rows)
+            if not rows:
+                return
+            columns = self._main.columns(rows, self._uid)
+        self._parts.append(columns)
+
+    def take(self) -> list[pd.DataFrame]:
+        """Carrier frames of all that was packed since the last call."""
+        frames = self._frames
+        if self._parts:
+            frames.append(self._main.frame(joined(self._parts)))
+        self._frames, self._parts, self.rows = [], [], 0
+        return frames

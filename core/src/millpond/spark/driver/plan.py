@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import pandas as pd
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -35,7 +34,7 @@ from millpond.runtime.user_code import Place
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.carriers.side_rows import SideRows, packed_main
+from millpond.spark.carriers.side_rows import Packer, SideRows
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TimeMode
@@ -122,14 +121,12 @@ class OperatorPlan:
         """The codec of the columns that the operator gives."""
         return self.output if self.sides is None else self.sides.joint
 
-    def packed(self, rows: Sequence[Any]) -> list[pd.DataFrame]:
-        """What the function has yielded, as carrier frames of those columns."""
-        if self.sides is None:
-            return packed_main(self.output, rows, self.uid)
-        return self.sides.packed(rows, self.uid)
+    def packer(self) -> Packer:
+        """Packs what the function yields as carrier frames of those columns."""
+        return Packer(self.output, self.sides, self.uid)
 
     def check(self, row: Any) -> None:
-        """Raise OutputTypeError where ``packed`` would, for a row; rows of side outputs wait."""
+        """Raise OutputTypeError where a packer would, for a row; rows of side outputs wait."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
 

@@ -29,9 +29,12 @@ from millpond.spark.worker.ordering import in_order
 __all__ = ["SubtaskRunner", "collector_paused", "with_collections"]
 
 _OUTPUT_ROWS = 10_000
-"""So many output rows, and all that the input frame has led to, make an output frame.
+"""So many output rows, and all that the input frame has led to, make an output frame."""
+_PART_ROWS = 2_000
+"""So many rows are processed and what they led to packed, before the next ones are.
 
-Few enough that those which wait for more do not keep the garbage collector busy."""
+What a row leads to is then still in the processor's cache and its memory is used again:
+0.2 µs a row less than with a whole frame of 50,000."""
 
 
 @contextmanager
@@ -57,6 +60,13 @@ class _Decoded(NamedTuple):
     columns: list[list[Any]]
     groups: list[int]
     texts: list[Any]
+
+    def parts(self) -> Iterator[_Decoded]:
+        """The same in parts."""
+        for start in range(0, len(self.groups), _PART_ROWS):
+            end = start + _PART_ROWS
+            columns = [column[start:end] for column in self.columns]
+            yield _Decoded(columns, self.groups[start:end], self.texts[start:end])
 
 
 class SubtaskRunner:
@@ -95,6 +105,7 @@ class SubtaskRunner:
         )
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()
+        self._packer = plan.packer()
         self.rows_in = 0
         self.rows_out = 0
 
@@ -148,7 +159,9 @@ class SubtaskRunner:
         """Process a frame's rows; those of the first input first where no order was asked for."""
         self.rows_in += len(decoded.groups)
         if self._plan.second is None:
-            self.operator.process_all(self._keyed_rows(decoded), output)
+            for part in decoded.parts():
+                self.operator.process_all(self._keyed_rows(part), output)
+                self._pack(output)
             return
         rows = self._input_rows(self._plan.second, decoded)
         if not self._is_ordered():
@@ -261,17 +274,23 @@ class SubtaskRunner:
             return nothing(len(columns[0]))
         return event_times(columns[position])
 
-    def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """The output as frames, once it has so many rows; they are taken out of the list."""
-        if len(output) < least:
-            return []
-        self.rows_out += len(output)
+    def _pack(self, output: list[Any]) -> None:
+        """Pack the output rows; they are taken out of the list."""
+        if not output:
+            return
         try:
-            frames = self._plan.packed(output)
+            self._packer.add(output)
         except OutputTypeError as error:
             raise self.operator.misfit(error) from error
+        self.rows_out += len(output)
         output.clear()
-        return frames
+
+    def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
+        """The output as frames, once it has so many rows; they are taken out of the list."""
+        if len(output) + self._packer.rows < least:
+            return []
+        self._pack(output)
+        return self._packer.take()
 
 
 def with_collections(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:

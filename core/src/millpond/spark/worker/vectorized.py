@@ -52,7 +52,8 @@ class VectorizedRunner(SubtaskRunner):
         try:
             if plan.sides is None:
                 return [packed_table(plan.output, table, plan.uid)]
-            return plan.packed(list(rows_of_table(table)))
+            self._packer.add(list(rows_of_table(table)))
+            return self._packer.take()
         except OutputTypeError as error:
             raise self.operator.misfit(error) from error
 
