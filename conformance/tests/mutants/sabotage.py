@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import attrs
+import mutants_bundles
 import mutants_failures
 import mutants_limits
 import mutants_lists
@@ -51,6 +52,7 @@ CHAPTERS = (
     mutants_semantics,
     mutants_lists,
     mutants_limits,
+    mutants_bundles,
 )
 """Importing them has filled the gallery."""
 

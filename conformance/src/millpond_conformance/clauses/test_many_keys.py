@@ -1,5 +1,6 @@
 """Calls for many keys at once: they do what the calls of a single key do, one after the other."""
 
+import random
 from typing import Any
 
 import millpond as mp
@@ -8,10 +9,15 @@ from hypothesis import settings
 from millpond import errors, functions
 
 from millpond_conformance.bulk_programs import BulkProgram
+from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
 from millpond_conformance.fixtures import BackendOpener
 
 KEYS = [f"key-{number}" for number in range(300)]
 TOTAL = mp.ValueStateDescriptor("total", int)
+TEXT = mp.ValueStateDescriptor("text", str)
+ITEMS = mp.ListStateDescriptor("items", int)
+MOST = mp.ReducingStateDescriptor("most", functions.max, int)
+LOG = mp.Config({"state.snapshot.strategy": "changelog"})
 
 
 @pytest.mark.clause("B1")
@@ -94,3 +100,67 @@ def test_programs_with_many_keys(open_backend, clock, storage):
         except AssertionError as error:
             error.add_note(f"the program of seed {seed}")
             raise
+
+
+def write_many(backend, number):
+    """Overwrite, clear and add by calls for many keys: what the state held decides nothing."""
+    total = backend.get_partitioned_state(TOTAL)
+    total.update_many(KEYS[:20], [number] * 20)
+    total.update_many(KEYS[20:30], [None, number] * 5)
+    total.clear_many(KEYS[number : number + 3])
+    backend.get_partitioned_state(ITEMS).add_many(KEYS[:5], [number] * 5)
+    backend.get_partitioned_state(MOST).add_many(KEYS[:5], [number, 1, 2, 3, number])
+
+
+def read_many(backend):
+    """All that ``write_many`` writes."""
+    states = [backend.get_partitioned_state(each) for each in (TOTAL, ITEMS, MOST)]
+    return [list(map(str, state.get_many(KEYS[:35]))) for state in states]
+
+
+@pytest.mark.clause("B6")
+@pytest.mark.parametrize("running", [False, True])
+def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, running):
+    """What calls for many keys change is in the next delta, and in no snapshot that runs."""
+    backend = open_backend(config=FULL if running else LOG)
+    slow = SlowStorage()
+    if not (running and runs_alone(backend)):
+        slow.gate.set()
+    taken = []
+    for number in range(1, 4):
+        write_many(backend, number)
+        future = backend.snapshot(number, slow if running else storage)
+        taken.append((future, read_many(backend)))
+        if not running:
+            future.result()
+            backend.notify_checkpoint_complete(number)
+    write_many(backend, 7)
+    slow.gate.set()
+    for future, then in taken:
+        assert read_many(open_backend(restore=[future.result(30).handle])) == then
+
+
+@pytest.mark.clause("B7")
+def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
+    """However many keys a call takes, and however long each key and value is, each has its own.
+
+    So it is where keys come twice, and where nothing is stored under some of them.
+    """
+    lengths = (1, 2, 15, 255, 490, 511, 512, 700, 4096)
+    keys = [f"{number:04}" for number in range(2100)]
+    keys += [letter * length for length in lengths for letter in "xyz"]
+    random.Random(1).shuffle(keys)  # noqa: S311 - an order, no secret
+    values = ["" if at % 7 == 0 else str(at) * (at % 11) for at in range(len(keys))]
+    backend = open_backend()
+    state = backend.get_partitioned_state(TEXT)
+    state.update_many(keys, values)
+    backend.flush()
+    assert state.get_many(keys).to_pylist() == values
+    changed = [None if at % 5 == 0 else value for at, value in enumerate(values[:1200])]
+    state.update_many(keys[:1200], changed)
+    now = [*changed, *values[1200:]]
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    for each in (backend, restored):
+        found = each.get_partitioned_state(TEXT)
+        wanted = ["nobody", *keys, *keys[:50][::-1], "no one"]
+        assert found.get_many(wanted).to_pylist() == [None, *now, *now[:50][::-1], None]

@@ -1,5 +1,11 @@
 """Sizes around powers of two, where pages and buffers end, and counts beyond a chunk."""
 
+import bz2
+import gzip
+import lzma
+import pickle
+import zlib
+
 import millpond as mp
 import pytest
 
@@ -153,3 +159,39 @@ def test_keys_of_every_length(open_backend, storage, place):
     if place == "key":
         values = restored.get_partitioned_state(mp.ValueStateDescriptor("value", int), b"", bytes)
         assert values.get_many(keys).to_pylist() == expected
+
+
+BEGINNINGS = (
+    *(b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY", b"\x1f\x8b", b"PK\3\4"),
+    *(b"\x78\x9c", b"\x78\x01", b"\x80\x04", b"SQLite format 3\0", b"ARROW1", b"PAR1", b"MILLHNDL"),
+    *(b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", b"\xef\xbb\xbf", b"\xff\xfe", b"{", b"null", b"\0"),
+)
+"""How files of known formats begin, and rows of Millpond's own."""
+
+
+@pytest.mark.clause("V24")
+def test_bytes_are_nobodys_format(open_backend, storage):
+    """Bytes that look like compressed, pickled or otherwise encoded ones come back as they were."""
+    text = b"Millpond" * 20
+    whole = [zlib.compress(text), gzip.compress(text), bz2.compress(text), lzma.compress(text)]
+    shown = [*whole, pickle.dumps({"a": 1}), b'{"a": 1}']
+    shown += [start + rest for start in BEGINNINGS for rest in (b"", b"\0" * 8, text * 40)]
+    backend = open_backend()
+    blob, items, many = (
+        mp.ValueStateDescriptor("blob", bytes),
+        mp.ListStateDescriptor("items", bytes),
+        mp.MapStateDescriptor("many", bytes, bytes),
+    )
+    for at, data in enumerate(shown):
+        backend.set_current_key(str(at))
+        backend.get_partitioned_state(blob).update(data)
+        backend.get_partitioned_state(items).add_all([data, b"", data])
+        backend.get_partitioned_state(many).put(data[:40], data)
+    backend.flush()
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    for each in (backend, restored):
+        for at, data in enumerate(shown):
+            each.set_current_key(str(at))
+            assert each.get_partitioned_state(blob).value() == data
+            assert each.get_partitioned_state(items).get() == [data, b"", data]
+            assert dict(each.get_partitioned_state(many).items()) == {data[:40]: data}

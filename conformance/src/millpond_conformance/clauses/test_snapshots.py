@@ -274,7 +274,9 @@ def test_every_strategy_of_the_backend(open_backend: BackendOpener, storage):
         backend.get_partitioned_state(BASKET).clear()
         handle = backend.snapshot(2, storage).result().handle
         assert contents(open_backend(restore=[handle])) == expected(range(1, 50)), strategy
-        halves = [contents(part) for part in parts_of([handle], 2, open_backend)]
+        parts = parts_of([handle], 2, open_backend)
+        halves = [contents(part) for part in parts]
+        assert sum(part.num_state_entries() for part in parts) == 2 * 49, strategy
         assert halves[0] | halves[1] == expected(range(1, 50)), strategy
         assert not halves[0].keys() & halves[1].keys(), strategy
 

@@ -1,0 +1,165 @@
+"""What a bundle does to one entry, in every order: reads, deltas and timers all follow it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.fixtures import BackendOpener
+
+LOG = mp.Config({"state.snapshot.strategy": "changelog"})
+KINDS: dict[str, Any] = {
+    "list": mp.ListStateDescriptor("list", int),
+    "map": mp.MapStateDescriptor("map", str, int),
+    "value": mp.ValueStateDescriptor("value", int),
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "list": {
+        "a": lambda state, n: state.add(n),
+        "e": lambda state, n: state.add_all([n, -n]),
+        "u": lambda state, n: state.update([n, n]),
+        "c": lambda state, _: state.clear(),
+    },
+    "map": {
+        "p": lambda state, n: state.put("one", n),
+        "q": lambda state, n: state.put("two", n),
+        "r": lambda state, _: state.remove("one"),
+        "c": lambda state, _: state.clear(),
+    },
+    "value": {"u": lambda state, n: state.update(n), "c": lambda state, _: state.clear()},
+}
+
+
+class Plain:
+    """A state as plain Python has it; the same changes are made to it."""
+
+    def __init__(self, kind: str) -> None:
+        self._map = kind == "map"
+        self.held: Any = {} if self._map else [] if kind == "list" else None
+
+    def add(self, value: int) -> None:
+        """Append."""
+        self.held.append(value)
+
+    def add_all(self, values: list[int]) -> None:
+        """Append several."""
+        self.held += values
+
+    def update(self, value: Any) -> None:
+        """Replace."""
+        self.held = value
+
+    def put(self, key: str, value: int) -> None:
+        """Set an entry."""
+        self.held[key] = value
+
+    def remove(self, key: str) -> None:
+        """Remove an entry."""
+        self.held.pop(key, None)
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self.held = {} if self._map else [] if isinstance(self.held, list) else None
+
+
+def orders(kind: str) -> Iterator[tuple[str, str]]:
+    """What a first bundle does to an entry, and what the second: up to three changes, any order."""
+    names = "".join(CHANGES[kind])
+    for first in ("", names[0]):
+        for length in (1, 2, 3):
+            for second in product(names, repeat=length):
+                yield first, "".join(second)
+
+
+def read(kind: str, state: Any) -> Any:
+    """All that a state holds."""
+    if kind == "map":
+        return dict(state.items())
+    return state.get() if kind == "list" else state.value()
+
+
+@pytest.mark.clause("S21")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_changes_an_entry_in_any_order(open_backend: BackendOpener, storage, kind):
+    """Whatever a bundle does to one entry, in whatever order, reads and its delta show it."""
+    backend, programs = open_backend(config=LOG), list(orders(kind))
+    models = [Plain(kind) for _ in programs]
+    for bundle in (0, 1):
+        for at, program in enumerate(programs):
+            backend.set_current_key(str(at))
+            state = backend.get_partitioned_state(KINDS[kind])
+            for number, change in enumerate(program[bundle], 1):
+                for each in (state, models[at]):
+                    CHANGES[kind][change](each, 10 * bundle + number)
+        if bundle:
+            check(backend, kind, programs, models)
+        handle = backend.snapshot(bundle, storage).result().handle
+        backend.notify_checkpoint_complete(bundle)
+    check(backend, kind, programs, models)
+    check(open_backend(restore=[handle]), kind, programs, models)
+
+
+def check(backend: Any, kind: str, programs: list[Any], models: list[Plain]) -> None:
+    """Compare each entry with its model, and the listed keys with those that hold something."""
+    for at, (program, model) in enumerate(zip(programs, models, strict=True)):
+        backend.set_current_key(str(at))
+        assert read(kind, backend.get_partitioned_state(KINDS[kind])) == model.held, program
+    filled = sorted(str(at) for at, model in enumerate(models) if model.held not in ([], {}, None))
+    assert sorted(backend.keys(kind)) == filled
+
+
+@pytest.mark.clause("M11")
+def test_bundles_set_and_delete_timers_in_any_order(open_backend: BackendOpener):
+    """Whether bundles set or delete a timer, in whatever order, it is due if it was set last.
+
+    The earliest timer is the first of these, whatever was flushed since.
+    """
+    backend = open_backend()
+    queue = backend.timer_queue(mp.TimeDomain.EVENT_TIME.value)
+    programs = list(product(("", "s", "d", "sd", "ds", "sds", "dsd"), repeat=3))
+    left = set[int]()
+    for bundle in range(3):
+        for at, program in enumerate(programs):
+            backend.set_current_key(str(at % 50))
+            for change in program[bundle]:
+                (queue.register if change == "s" else queue.delete)(at, mp.VOID_NAMESPACE)
+                (left.add if change == "s" else left.discard)(at)
+        if bundle < 2:
+            backend.flush()
+    for at in sorted(left)[:40]:
+        assert queue.earliest() == at
+        backend.set_current_key(str(at % 50))
+        queue.delete(at, mp.VOID_NAMESPACE)
+        left.discard(at)
+    assert [timer.timestamp for timer in queue.due(len(programs))] == sorted(left)
+
+
+@pytest.mark.clause("C11")
+@pytest.mark.switches_ttl
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clean_up_leaves_the_current_key(open_backend: BackendOpener, clock, kind):
+    """A flush leaves the current key as it is, whatever the clean-up goes through and removes."""
+    backend = open_backend()
+    ttl = mp.StateTtlConfig(timedelta(milliseconds=100))
+    descriptor = type(KINDS[kind])("aging", *[int] if kind != "map" else [str, int])
+    state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl))
+    write = {"list": "a", "map": "p", "value": "u"}[kind]
+    for moment, keys in ((0, range(30)), (99, ("before", "mine", "then"))):
+        clock.set(moment)
+        for key in keys:
+            backend.set_current_key(str(key))
+            CHANGES[kind][write](state, 1)
+        backend.flush()
+    clock.set(150)
+    backend.set_current_key("mine")
+    backend.flush()
+    assert backend.current_key == "mine"
+    state.clear()
+    found = {}
+    for key in ("before", "mine", "then", "7"):
+        backend.set_current_key(key)
+        found[key] = bool(read(kind, state))
+    assert found == {"before": True, "mine": False, "then": True, "7": False}

@@ -1,0 +1,111 @@
+"""Snapshots that build on others, by each strategy: aborted, claimed, and caught up with."""
+
+import random
+
+import millpond as mp
+import pytest
+from millpond.checkpoint import catch_up
+
+from millpond_conformance.fixtures import BackendOpener
+
+DATA = mp.ValueStateDescriptor("data", bytes)
+BASKET = mp.MapStateDescriptor("basket", str, int)
+ITEMS = mp.ListStateDescriptor("items", int)
+
+
+def config(strategy, **more):
+    """A configuration with a strategy."""
+    return mp.Config({"state.snapshot.strategy": strategy, **more})
+
+
+def fill(backend, number):
+    """Set one key to so much that no compression makes it small, and every key to a number."""
+    data = random.Random(number).randbytes(40_000)  # noqa: S311 - data, no secret
+    for key, value in ((f"k{number}", data), ("all", b"%d" % number)):
+        backend.set_current_key(key)
+        backend.get_partitioned_state(DATA).update(value)
+
+
+def holds(backend, numbers):
+    """Whether it holds what was filled in, and nothing else."""
+    found = {}
+    for key in list(backend.keys("data")):
+        backend.set_current_key(key)
+        found[key] = backend.get_partitioned_state(DATA).value()
+    data = {f"k{n}": random.Random(n).randbytes(40_000) for n in numbers}  # noqa: S311
+    return found == {**data, "all": b"%d" % max(numbers)}
+
+
+@pytest.mark.clause("S22")
+def test_aborted_and_lost_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
+    """By each strategy that the backend offers, snapshots do without the files of aborted ones."""
+    for strategy in open_backend().strategy_names():
+        backend = open_backend(config=config(strategy))
+        for number, fate in enumerate(("confirm", "abort", "abort", "lose", "confirm", "abort")):
+            fill(backend, number)
+            backend.snapshot(2 * number, storage).result()
+            if fate == "confirm":
+                backend.notify_checkpoint_complete(2 * number)
+            elif fate == "abort":
+                backend.notify_checkpoint_aborted(2 * number)
+            handle = backend.snapshot(2 * number + 1, storage).result().handle
+            restored = open_backend(restore=[handle])
+            restored.get_partitioned_state(DATA)
+            assert holds(restored, range(number + 1)), (strategy, number)
+
+
+@pytest.mark.clause("S23")
+def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage):
+    """By each strategy, snapshots build on a claimed one, again and again, and are whole."""
+    for strategy in open_backend().strategy_names():
+        claiming = config(strategy, **{"checkpoint.claim": True})
+        restore: list[mp.KeyedStateHandle] = []
+        for number in range(4):
+            backend = open_backend(config=claiming, restore=restore)
+            fill(backend, number)
+            restore = [backend.snapshot(number, storage).result().handle]
+            backend.notify_checkpoint_complete(number)
+            backend.close()
+            restored = open_backend(restore=restore)
+            assert holds(restored, range(number + 1)), (strategy, number)
+
+
+@pytest.mark.clause("S24")
+@pytest.mark.parametrize("requested", [True, False])
+def test_a_backend_that_is_behind_catches_up(open_backend: BackendOpener, storage, requested):
+    """A backend at an earlier snapshot that is brought forward by deltas holds what they brought.
+
+    What they have removed is not listed either, whether the states were requested before or not.
+    """
+    log, handles = config("changelog"), []
+    backend = open_backend(config=log)
+    for number in range(3):
+        for key in "abc":
+            backend.set_current_key(key)
+            basket = backend.get_partitioned_state(BASKET)
+            items = backend.get_partitioned_state(ITEMS)
+            if number == 0 or key == "c":
+                basket.put(f"at {number}", number)
+                items.add(number)
+            elif key == "b":
+                basket.remove("at 0")
+                items.clear()
+        handles.append(backend.snapshot(number, storage).result().handle)
+        backend.notify_checkpoint_complete(number)
+    behind = open_backend(config=log, restore=handles[:1])
+    behind.flush(handles[0].version)
+    if requested:
+        behind.get_partitioned_state(BASKET)
+        behind.get_partitioned_state(ITEMS)
+    assert catch_up(behind, handles[2])
+    assert behind.version == handles[2].version
+    for name in ("basket", "items"):
+        assert sorted(behind.keys(name)) == ["a", "c"]
+    assert behind.num_state_entries() == 6
+    found = {}
+    for key in "abc":
+        behind.set_current_key(key)
+        items = behind.get_partitioned_state(ITEMS)
+        found[key] = dict(behind.get_partitioned_state(BASKET).items()), items.get()
+    all_three = {f"at {number}": number for number in range(3)}
+    assert found == {"a": ({"at 0": 0}, [0]), "b": ({}, []), "c": (all_three, [0, 1, 2])}

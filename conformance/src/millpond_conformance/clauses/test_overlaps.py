@@ -1,0 +1,155 @@
+"""Snapshots that overlap work and each other, many of them, and of many states."""
+
+import threading
+import uuid
+
+import millpond as mp
+import pytest
+from millpond.storage.memory import MemoryStorage
+from typing_extensions import override
+
+from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.fixtures import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+ITEMS = mp.ListStateDescriptor("items", int)
+SCORES = mp.MapStateDescriptor("scores", str, int)
+SPACES = (0, 1, 2, 3)
+
+
+class GatesByNumber(MemoryStorage):
+    """Holds back the writes of each snapshot until the gate of its number opens."""
+
+    def __init__(self, numbers):
+        super().__init__(f"memory:gates-{uuid.uuid4().hex}")
+        self.gates = {number: threading.Event() for number in numbers}
+
+    @override
+    def open_writer(self, path):
+        for number, gate in self.gates.items():
+            assert f"/{number}-" not in path or gate.wait(10)
+        return super().open_writer(path)
+
+
+def write(backend, number, spaces=SPACES):
+    """Write to each kind of state, under some namespaces of two keys."""
+    for key in "ab":
+        backend.set_current_key(key)
+        for space in spaces:
+            backend.get_partitioned_state(TOTAL, space).update(number)
+            backend.get_partitioned_state(ITEMS, space).add(number)
+            backend.get_partitioned_state(SCORES, space).put(f"at {number}", number)
+
+
+def contents(backend):
+    """What was written, by key and namespace."""
+    found = {}
+    for key in "ab":
+        backend.set_current_key(key)
+        for space in SPACES:
+            states = [backend.get_partitioned_state(s, space) for s in (TOTAL, ITEMS, SCORES)]
+            found[key, space] = states[0].value(), states[1].get(), dict(states[2].items())
+    return found
+
+
+def expected(*numbers):
+    """What is under each namespace after it was written to with these numbers, first to last."""
+    return {
+        (key, space): (last, list(each), {f"at {number}": number for number in each})
+        for key in "ab"
+        for space, each in zip(SPACES, numbers, strict=True)
+        for last in (each[-1] if each else None,)
+    }
+
+
+@pytest.mark.clause("A14")
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)])
+def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, order):
+    """Snapshots that run at once may end in any order, while work goes on under all namespaces.
+
+    Each holds what was there when it was taken.
+    """
+    storage, backend = GatesByNumber(order), open_backend(config=FULL)
+    if not runs_alone(backend):
+        for gate in storage.gates.values():
+            gate.set()
+    futures, handles = {}, {}
+    for number in (1, 2, 3):
+        write(backend, number, (0, number))  # one namespace each time, and one that only it has
+        futures[number] = backend.snapshot(number, storage)
+    for later, number in enumerate(order, 4):
+        storage.gates[number].set()
+        handles[number] = futures[number].result(30).handle
+        write(backend, later)
+    for number, handle in handles.items():
+        then = [[each] if each <= number else [] for each in (1, 2, 3)]
+        restored = open_backend(restore=[handle])
+        assert contents(restored) == expected([*range(1, number + 1)], *then)
+    assert contents(backend) == expected([*range(1, 7)], *([n, 4, 5, 6] for n in (1, 2, 3)))
+
+
+@pytest.mark.clause("A15")
+def test_a_running_snapshot_of_many_states(open_backend: BackendOpener):
+    """Of however many states, a snapshot that runs holds each as it was when it was taken."""
+    storage, backend = SlowStorage(), open_backend(config=FULL)
+    if not runs_alone(backend):
+        storage.gate.set()
+    states = [mp.ValueStateDescriptor(f"state {number}", int) for number in range(70)]
+    backend.set_current_key("k")
+    for number in (1, 2):
+        for descriptor in states:
+            backend.get_partitioned_state(descriptor).update(number)
+        if number == 1:
+            future = backend.snapshot(1, storage)
+    backend.flush()
+    storage.gate.set()
+    restored = open_backend(restore=[future.result(30).handle])
+    restored.set_current_key("k")
+    assert [restored.get_partitioned_state(each).value() for each in states] == [1] * 70
+
+
+@pytest.mark.clause("R19")
+def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener, storage):
+    """However many snapshots were aborted, failed or never confirmed, the next one is taken."""
+    broken = mp.checkpoint_storage(f"{storage.uri}-broken?max-file-bytes=10")
+    backend = open_backend(config=FULL)
+    backend.set_current_key("k")
+    state = backend.get_partitioned_state(TOTAL)
+    for number in range(180):
+        state.update(number)
+        if number % 3 == 0:
+            with pytest.raises(mp.errors.SnapshotTooLargeError):
+                backend.snapshot(number, broken).result()
+            continue
+        backend.snapshot(number, storage).result()
+        if number % 3 == 1:
+            backend.notify_checkpoint_aborted(number)
+    restored = open_backend(restore=[backend.snapshot(180, storage).result().handle])
+    restored.set_current_key("k")
+    assert restored.get_partitioned_state(TOTAL).value() == 179
+
+
+@pytest.mark.clause("R20")
+def test_a_directory_that_is_used_again(open_backend: BackendOpener, tmp_path, storage):
+    """A backend opened anew where another one was shows nothing of that, whichever call asks.
+
+    So it does where it is restored from the other's earlier snapshot.
+    """
+    one, nothing = expected([1], [1], [1], [1]), expected([], [], [], [])
+    first = open_backend(directory=tmp_path / "used")
+    write(first, 1)
+    handle = first.snapshot(1, storage).result().handle
+    write(first, 2)
+    first.timer_queue("event").register(5, mp.VOID_NAMESPACE)
+    first.flush("later")
+    first.close()
+    second = open_backend(directory=tmp_path / "used", restore=[handle])
+    assert contents(second) == one
+    assert second.timer_queue("event").earliest() is None
+    second.close()
+    third = open_backend(directory=tmp_path / "used")
+    assert contents(third) == nothing
+    assert third.get_partitioned_state(TOTAL, 1).get_many(["a", "b"]).null_count == 2
+    write(third, 1)
+    third.flush()
+    assert contents(third) == one
