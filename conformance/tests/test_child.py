@@ -28,6 +28,13 @@ BACKENDS = """
 
         def create_keyed_backend(self, parameters):
             raise RuntimeError("the library is the wrong way round")
+
+    class Bare(HeapStateBackend):
+        MILLPOND_API = 1
+        name = "bare"
+
+        def create_keyed_backend(self, parameters):
+            import a_store_that_nobody_has
     """
 CHEAT = """
     import pytest
@@ -59,9 +66,18 @@ def test_a_process_that_leaves_has_failed():
 
 @pytest.mark.usefixtures("strange")
 def test_a_backend_that_cannot_be_opened_says_why():
-    """The error is of its own kind, and names the class and the words of the cause."""
-    with pytest.raises(UnopenableBackendError, match="RuntimeError: the library is the wrong way"):
+    """The error is of its own kind, and names the class, the words and the place of the cause."""
+    said = r"RuntimeError: the library is the wrong way round \(.*strange_backends\.py:21\)$"
+    with pytest.raises(UnopenableBackendError, match=said):
         run("strange_backends:Broken", "quick", ["V1"])
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_library_that_is_missing_is_asked_for():
+    """Where a backend's library is not installed, the error says which, and where it belongs."""
+    cure = "Install a_store_that_nobody_has, and name it among the dependencies"
+    with pytest.raises(UnopenableBackendError, match=cure):
+        run("strange_backends:Bare", "quick", ["V1"])
 
 
 @pytest.mark.usefixtures("strange")

@@ -125,6 +125,31 @@ def test_a_failure_tells_its_shrunk_program(tmp_path):
     assert read_report(tmp_path / "report.json") == found
 
 
+def test_a_failure_is_told_as_it_was_indented():
+    """Lines of an error keep their places below each other; no option of pytest's is advised."""
+    lines = [
+        "E       AssertionError: first",
+        "E         second",
+        "E       Use -v to get more diff",
+        "The above exception was the direct cause of the following exception:",
+        "E           third",
+        "E           ...Full output truncated (3 lines hidden), use '-vv' to show",
+    ]
+    judge = Judge(frozenset({"V1"}))
+    judge.pytest_runtest_logreport(
+        SimpleNamespace(
+            nodeid="test_values.py::test_it",
+            user_properties=[("millpond-clause", ("heap", "V1"))],
+            outcome="failed",
+            when="call",
+            duration=0.1,
+            longrepr="\n".join(lines),
+        )
+    )
+    (result,) = judge.results("heap")
+    assert result.message == "test_it: AssertionError: first\n  second\nthird"
+
+
 def test_provisional_clauses_do_not_count():
     """A new clause is told but neither fails a run nor is asked for."""
     (number,) = (clause.number for clause in all_clauses() if clause.provisional)

@@ -2,6 +2,7 @@
 
 import shutil
 
+import attrs
 import pytest
 from millpond_conformance.page import write_page
 from millpond_conformance.report import Verdict
@@ -75,6 +76,25 @@ def test_failures_and_programs_are_text(page):
     assert "V2 FAIL" in shown
     assert "state.<update>(key='')" in shown
     assert page.find_elements(By.TAG_NAME, "update") == []
+
+
+def test_reports_of_one_backend_are_told_apart(browser, tmp_path):
+    """Columns say what differs, or count where nothing does, and lead to the report."""
+    path = tmp_path / "index.html"
+    wrapped = attrs.evolve(report("mine"), wrapped="both", seed=7)
+    write_page(path, [report("mine"), wrapped, report("mine"), report("heap")])
+    browser.get(path.as_uri())
+    heads = [
+        "mine, seed 0, report 1",
+        "mine, wrapped both, seed 7",
+        "mine, seed 0, report 2",
+        "heap",
+    ]
+    cells = browser.find_elements(By.CSS_SELECTOR, "#matrix th[scope=col]")
+    assert texts(cells) == heads
+    assert texts(browser.find_elements(By.TAG_NAME, "h2"))[:-1] == heads
+    cells[1].find_element(By.TAG_NAME, "a").click()
+    assert browser.find_element(By.CSS_SELECTOR, ":target").text == heads[1]
 
 
 def test_a_chapter_opens_from_the_matrix(page):

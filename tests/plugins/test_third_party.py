@@ -120,10 +120,18 @@ def test_the_example_is_what_the_template_makes(tmp_path, monkeypatch):
 
 
 def test_senseless_names_of_backends_are_refused(tmp_path):
-    """A name must be a package's; a folder that exists is not overwritten."""
-    for name in ("My-Store", "", "1st", "a" * 40):
-        with pytest.raises(errors.ConfigError, match="lower-case"):
-            write_tree(name, tmp_path / "x")
+    """A name must be a package's, and free; a folder that exists is not overwritten."""
+    refused = {
+        "lower-case": ("My-Store", "", "1st", "a" * 40, "end_", "two__lines"),
+        "keyword": ("class", "import"),
+        "Millpond's; take another": ("byte", "keyed"),
+        "installed and provides": ("heap", "rocksdb"),
+        "distribution of Millpond's own": ("conformance",),
+    }
+    for reason, names in refused.items():
+        for name in names:
+            with pytest.raises(errors.ConfigError, match=reason):
+                write_tree(name, tmp_path / "x")
     with pytest.raises(errors.ConfigError, match="exists"):
         write_tree("good", tmp_path)
     for wrong in (["bad name"], ["good", "--directory", str(tmp_path)]):

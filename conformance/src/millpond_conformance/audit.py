@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,4 +46,17 @@ def _opened(backend: str, directory: Path) -> KeyedStateBackend:
     except PluginError:
         raise
     except Exception as error:
-        raise UnopenableBackendError(backend, f"{type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UnopenableBackendError(backend, reason, _place(error), _cure(error)) from error
+
+
+def _place(error: Exception) -> str:
+    """File and line that raised an error."""
+    raised = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{raised.filename}:{raised.lineno}"
+
+
+def _cure(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"Install {error.name}, and name it among the dependencies of the backend"
+    return ""

@@ -29,12 +29,17 @@ class UnopenableBackendError(MillpondError):
     Attributes:
         backend: its name.
         reason: the class and the sentence of what it raised.
+        raised_at: the file and line that raised it.
+        cure: what to do, where the kit knows it.
     """
 
     backend: str
     reason: str
+    raised_at: str
+    cure: str = ""
 
     @override
     def sentence(self) -> str:
         """The message."""
-        return f"The backend {self.backend!r} cannot be opened, so no clause was run: {self.reason}"
+        text = f"The backend {self.backend!r} cannot be opened, so no clause was run: {self.reason}"
+        return f"{text} ({self.raised_at}){f'. {self.cure}.' if self.cure else ''}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import attrs
@@ -19,6 +21,8 @@ __all__ = ["COVERAGE", "PROGRAM", "Case", "Judge", "case_of"]
 _PROGRAM = re.compile(
     r"^E +(?:Falsifying example|Failing test case):.*\n((?:E .*\n)+)", re.MULTILINE
 )
+_CUT = re.compile(r"E\s*(\.\.\.Full output truncated|Use -v+ to get more diff)")
+"""Pytest's advice to ask for more, which nobody can follow here."""
 _PROPERTY = "millpond-clause"
 _OWN_FIXTURES = ("open_backend", "clock", "storage", "wrapped", "program_seed", "shadow")
 PROGRAM = "millpond-program"
@@ -174,9 +178,12 @@ def _message(report: pytest.TestReport) -> str:
     """What was wrong: where, and the values on both sides."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(report.longrepr or "")
-    told = [line[1:].strip() for line in text.splitlines() if re.match(r"E( |$)", line)]
+    kept = [line for line in text.splitlines() if not _CUT.match(line)]
+    parts = groupby(kept, lambda line: bool(re.match(r"E( |$)", line)))
+    errors = [dedent("\n".join(line[1:] for line in lines)) for error, lines in parts if error]
+    told = "\n".join(errors).strip()
     where = f" ({Path(crash.path).name}:{crash.lineno})" if crash else ""
-    what = "\n".join(told) or text.strip()
+    what = told or text.strip()
     return f"{report.nodeid.rpartition('::')[2]}{where}: {what}"[:2000]
 
 

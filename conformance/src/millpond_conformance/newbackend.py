@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -12,10 +14,14 @@ from pathlib import Path
 import click
 from millpond.cli.terminal import say, tell
 from millpond.errors import ConfigError
+from millpond.plugins import get_registry
 
 __all__ = ["new_backend", "write_tree"]
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_NAME = re.compile(r"(?=.{1,31}$)[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_OURS = ("conformance", "heap", "lmdb", "rocksdb")
+_WORDS_OF_THE_SPI = ("byte", "keyed")
+"""Classes called after them would be called as those that the template derives from."""
 
 
 def _templates(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:
@@ -40,11 +46,7 @@ def write_tree(name: str, target: Path) -> list[Path]:
     Raises:
         ConfigError: the name cannot be a package's, or is taken, or the folder exists.
     """
-    if not _NAME.fullmatch(name):
-        reason = f"{name!r} must be a lower-case word of letters, digits and underscores"
-        raise ConfigError("NAME", reason, "new-backend")
-    if find_spec(f"millpond_{name}") is not None:
-        reason = f"the package millpond_{name} is installed already; take another name"
+    if reason := _unusable(name):
         raise ConfigError("NAME", reason, "new-backend")
     if target.exists():
         raise ConfigError(str(target), "it exists already", "new-backend")
@@ -52,7 +54,7 @@ def write_tree(name: str, target: Path) -> list[Path]:
         "@name@": name,
         "@Name@": name.title().replace("_", ""),
         "@package@": f"millpond_{name}",
-        "@distribution@": f"millpond-{name.replace('_', '-')}",
+        "@distribution@": _distribution(name),
     }
     written = []
     for place, text in _templates(files("millpond_conformance") / "template"):
@@ -65,12 +67,47 @@ def write_tree(name: str, target: Path) -> list[Path]:
     return sorted(written)
 
 
+def _distribution(name: str) -> str:
+    return f"millpond-{name.replace('_', '-')}"
+
+
+def _unusable(name: str) -> str:
+    """Why a backend cannot have a name, and what to do; empty where it can."""
+    if not _NAME.fullmatch(name):
+        return (
+            f"{name!r} must be a lower-case word: at most 31 letters, digits and single "
+            "underscores, a letter first and no underscore last"
+        )
+    if keyword.iskeyword(name):
+        return f"{name!r} is a keyword of Python; take another name"
+    if name in _WORDS_OF_THE_SPI:
+        return f"{name!r} would give a class the name of one of Millpond's; take another name"
+    taken = _taken(name)
+    return f"{taken}; take another name" if taken else ""
+
+
+def _taken(name: str) -> str:
+    """Who has a name already; empty where nobody has."""
+    for record in get_registry().records:
+        if record.name == name:
+            return f"{record.distribution} is installed and provides {name!r} already"
+    if name in _OURS:
+        return f"{_distribution(name)} is a distribution of Millpond's own"
+    if find_spec(f"millpond_{name}") is not None:
+        return f"the package millpond_{name} is installed already"
+    try:
+        found = distribution(_distribution(name))
+    except PackageNotFoundError:
+        return ""
+    return f"the distribution {found.name} is installed already"
+
+
 @click.command("new-backend")
 @click.argument("name")
 @click.option("--directory", type=click.Path(path_type=Path), help="By default millpond-NAME.")
 def new_backend(name: str, directory: Path | None) -> None:
     """Write a new state backend NAME: a distribution of its own, which conforms as it stands."""
-    target = directory or Path(f"millpond-{name.replace('_', '-')}")
+    target = directory or Path(_distribution(name))
     try:
         written = write_tree(name, target)
     except ConfigError as error:

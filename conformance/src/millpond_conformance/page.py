@@ -29,8 +29,37 @@ def _row(head: str, cells: Iterable[str]) -> str:
     return f"<tr>{head}{''.join(cells)}</tr>"
 
 
+def _facts(report: Report) -> tuple[str, ...]:
+    """What may tell two runs of one backend apart, the most telling first."""
+    about = report.environment
+    wrapped = "" if report.wrapped == "none" else f"wrapped {report.wrapped}"
+    shadow = "in the shadow" if report.shadow else ""
+    profile = f"profile {report.profile}{', partial' if report.partial else ''}"
+    seed, seal = f"seed {report.seed}", f"seal {report.seal[:12]}"
+    core, python = f"millpond {about.core}", f"Python {about.python}"
+    return profile, wrapped, shadow, about.plugin, about.native, core, python, seal, seed
+
+
+def _labels(reports: Sequence[Report]) -> list[str]:
+    """A backend's name; where it has several reports, with what differs, or else a number."""
+    labels = []
+    for report in reports:
+        same = [other for other in reports if other.backend == report.backend]
+        columns = zip(*map(_facts, same), strict=True)
+        differs = [len(set(column)) > 1 for column in columns]
+        told = [fact for fact, new in zip(_facts(report), differs, strict=True) if fact and new]
+        labels.append(", ".join([report.backend, *told]))
+    return [
+        f"{label}, report {1 + labels[:at].count(label)}" if labels.count(label) > 1 else label
+        for at, label in enumerate(labels)
+    ]
+
+
 def _names(reports: Sequence[Report]) -> list[str]:
-    return [f'<th scope="col">{escape(report.backend)}</th>' for report in reports]
+    return [
+        f'<th scope="col"><a href="#report-{number}">{escape(label)}</a></th>'
+        for number, label in enumerate(_labels(reports), 1)
+    ]
 
 
 def _chapter_cell(report: Report, letter: str) -> str:
@@ -90,7 +119,7 @@ def _failure(result: ClauseResult) -> str:
     )
 
 
-def _run(report: Report) -> str:
+def _run(number: int, label: str, report: Report) -> str:
     about = report.environment
     versions = f"{about.plugin}, {about.native or 'no native library'}, millpond {about.core}"
     specification = f"specification {about.specification}, sealed {report.seal[:12]}"
@@ -100,7 +129,8 @@ def _run(report: Report) -> str:
     text = "".join(failed) or "<li>Every clause that ran has passed.</li>"
     done = f"<p>Generated programs: {escape(report.covered())}.</p>" if report.coverage else ""
     warning = f"<p><b>{escape(report.warning())}</b></p>" if report.changed_files else ""
-    return f"{warning}<h2>{escape(report.backend)}</h2><p>{place}</p>{done}<ul>{text}</ul>"
+    head = f'<h2 id="report-{number}">{escape(label)}</h2>'
+    return f"{warning}{head}<p>{place}</p>{done}<ul>{text}</ul>"
 
 
 _OPEN_TARGET = """
@@ -111,7 +141,8 @@ addEventListener("hashchange", open); open();
 
 def to_html(reports: Sequence[Report]) -> str:
     """The page."""
-    body = _matrix(reports) + "".join(map(_run, reports)) + "<h2>Clauses</h2>"
+    runs = "".join(map(_run, range(1, len(reports) + 1), _labels(reports), reports))
+    body = f"{_matrix(reports)}{runs}<h2>Clauses</h2>"
     body += "".join(_clauses(reports, letter) for letter in CHAPTERS)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

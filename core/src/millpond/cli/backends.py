@@ -35,7 +35,8 @@ def describe(registry: PluginRegistry, record: PluginRecord) -> dict[str, Any]:
             native = registry.backend(record.name).native_version()
         except ImportError as error:
             status = Status.BROKEN
-            reason = f"{error}. Reinstall {record.distribution} with its dependencies"
+            cure = f"Install it; it belongs to the dependencies of {record.distribution}"
+            reason = f"{error}. {cure}"
     return {
         "name": record.name,
         "distribution": record.distribution,

@@ -18,11 +18,16 @@ _FILE = "state.sqlite"
 
 
 def _table(family: str) -> str:
+    """A table's name; in hexadecimal, so that no two families share one, whatever their names."""
     return '"f_' + family.encode().hex() + '"'
 
 
 class SqliteStore(ByteStore):
-    """A table per family, keyed by the bytes; SQLite compares blobs byte by byte."""
+    """A table per family, keyed by the bytes; SQLite compares blobs byte by byte.
+
+    One thread after the other uses it, not always the one that has opened it. It has no
+    ``reader()``, which would return a ``StoreReader`` (``scan``, ``close``) for another thread.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
