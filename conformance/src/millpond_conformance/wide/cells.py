@@ -158,10 +158,10 @@ class CellSteps(Bench):
         if self._blown(blow, lambda: state.merge_namespaces(world.spaces[target], iter(spaces))):
             return
         model.merge(key, target, list(sources), self.clock.now_ms)
-        told = {0: "", 1: "", 2: "merge of two filled sides"}
-        what = told.get(filled, "merge of three or more filled sides")
-        if what:
-            self.coverage.note(what)
+        told = {2: "merge of two filled sides", 5: "merge of five or more filled sides"}
+        if filled > 1:
+            several = "merge of three or more filled sides"
+            self.coverage.note(told.get(min(filled, 5), several))
         self.wrote()
 
     def unite(

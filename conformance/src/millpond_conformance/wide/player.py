@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +25,8 @@ def play(
 ) -> None:
     """Play a program on two backends in turn, and compare everything at its end.
 
+    In some worlds every other step runs in another thread.
+
     Args:
         backend: an installed backend's name, or ``module:attr``.
         world: what the program runs in.
@@ -35,9 +38,10 @@ def play(
         AssertionError: a read differs from the model; it says what was expected.
     """
     counted = coverage or Coverage()
-    before = None
+    before, count = None, 0
     with ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-wide-"))
+        other = stack.enter_context(ThreadPoolExecutor(1))
         sides = []
         for number in range(SIDES):
             side = Side(backend, world, Path(place) / str(number), counted, wrapped, number)
@@ -47,6 +51,11 @@ def play(
             if before is not None and before is not sides[chosen] and before.dirty:
                 counted.note("two backends in turn")
             before = sides[chosen]
-            getattr(before, name)(*arguments)
+            count += 1
+            if count % world.threads:
+                counted.note("step in another thread")
+                other.submit(getattr(before, name), *arguments).result()
+            else:
+                getattr(before, name)(*arguments)
         for side in sides:
             side.finish()

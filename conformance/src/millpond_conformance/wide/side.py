@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import random
+import tempfile
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from millpond_conformance.wide.cells import CellSteps
 from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.maps import MapSteps
 from millpond_conformance.wide.timers import Timers, TimerSteps
-from millpond_conformance.wide.world import World
+from millpond_conformance.wide.world import OWN_STRATEGY, World
 
 __all__ = ["Side"]
 
@@ -27,6 +30,19 @@ class _Moment:
 
     models: list[StateModel]
     timers: Timers
+
+
+@cache
+def _strategy(backend: str, wanted: str) -> str:
+    """The snapshot strategy of a name, or one that the backend itself brings."""
+    if wanted != OWN_STRATEGY:
+        return wanted
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-wide-") as directory,
+        mp.open_keyed_backend(backend, key_type=str, directory=directory) as opened,
+    ):
+        own = sorted({*opened.strategy_names()} - {"full", "changelog"})
+    return own[0] if own else "changelog"
 
 
 class Side(MapSteps, CellSteps, TimerSteps):
@@ -43,6 +59,7 @@ class Side(MapSteps, CellSteps, TimerSteps):
     ) -> None:
         super().__init__(world, folder, coverage, number)
         self._name, self._wrapped = backend, wrapped
+        self._strategy = _strategy(backend, world.strategy)
         self._opened = 0
         self._checkpoint = 0
         self._storage = mp.checkpoint_storage((folder / "snapshots").as_uri())
@@ -65,7 +82,7 @@ class Side(MapSteps, CellSteps, TimerSteps):
             key_group_range=groups,
             directory=self._directory(),
             clock=self.clock,
-            config=self.world.config(limit),
+            config=self.world.config(limit, self._strategy),
             restore=restore,
         )
 
@@ -139,7 +156,9 @@ class Side(MapSteps, CellSteps, TimerSteps):
                 (key + 1) % len(self.world.keys),
                 (space + key % 2) % len(self.world.spaces),
             )
-            if self.kind(number) == "map":
+            if count % 4 == 3:  # noqa: PLR2004 - each fourth snapshot tells of nothing else
+                self._clear_one(number)
+            elif self.kind(number) == "map":
                 self.put(number, key, space, count, count)
             elif count % 3:
                 self.write(number, key, space, count, 0)
@@ -154,6 +173,29 @@ class Side(MapSteps, CellSteps, TimerSteps):
             elif fate == "abort":
                 self.backend.notify_checkpoint_aborted(checkpoint)
                 self.coverage.note("snapshots aborted")
+
+    def _keep_one(self) -> None:
+        """Take a snapshot that is confirmed at once."""
+        if self._running is not None:
+            self.settle(0)
+        checkpoint, future, moment = self._take()
+        self._kept.append((future.result().handle, moment))
+        self.backend.notify_checkpoint_complete(checkpoint)
+
+    def _clear_one(self, number: int) -> None:
+        """Empty the first place of a state that holds something."""
+        held = sorted(self.models[number].held)
+        if held:
+            self.clear(number, *held[0])
+            self.coverage.note("removal between snapshots")
+
+    def subsume(self) -> None:
+        """Say that of the snapshots of this backend only the newest is needed."""
+        if self._kept:
+            self._keep_one()
+            self.backend.notify_checkpoint_subsumed(self._kept[-2][0].checkpoint_id)
+            del self._kept[:-1]
+            self.coverage.note("snapshots subsumed")
 
     def begin(self) -> None:
         """Begin a snapshot, and go on working while it is written."""
@@ -185,9 +227,11 @@ class Side(MapSteps, CellSteps, TimerSteps):
         self._kept = self._kept[-1:]
 
     def rescale(self, parts: int, first: int, second: int) -> None:
-        """Divide the newest snapshot among backends, and join theirs, in another order."""
-        if not self._kept or self.world.groups == 1:
+        """Divide the newest snapshot among backends, and join theirs, in any order."""
+        if self.world.groups == 1:
             return
+        if not self._kept:
+            self._keep_one()
         handle, moment = self._kept[-1]
         top = self.world.groups - 1
         cuts = sorted({first % top, second % top, (first + second) % top})[: parts + 1]
@@ -198,7 +242,8 @@ class Side(MapSteps, CellSteps, TimerSteps):
                 self._checkpoint += 1
                 handles.append(part.snapshot(self._checkpoint, self._storage).result().handle)
         self._leave_out(moment.models)
-        self._replace(handles[1:] + handles[:1], moment, first)
+        shuffled = random.Random(first).sample(handles, len(handles))  # noqa: S311 - a program
+        self._replace(shuffled, moment, first)
         self._kept = []
         self.coverage.note("rescale")
 
@@ -231,9 +276,9 @@ class Side(MapSteps, CellSteps, TimerSteps):
             self.world.groups,
             self._wrapped,
             key_type=self.world.key_type,
-            config=self.world.config(limit),
+            config=self.world.config(limit, self._strategy),
         )
-        self.backend.strategy(self.world.strategy).start(None)
+        self.backend.strategy(self._strategy).start(None)
         if self.backend.version is None:
             self.models = self.empty_models()
             self.timers = [set() for _ in self.timers]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
+from uuid import UUID
 
 import attrs
 import millpond as mp
 
 from millpond_conformance.semantics import KINDS, MODES, Mode, StateModel, descriptor_of
 
-__all__ = ["TIMES", "Spec", "World"]
+__all__ = ["OWN_STRATEGY", "TIMES", "Spec", "World"]
 
 _COMPOSED, _DECOMPOSED = "\u00e9", "e\u0301"
 
@@ -21,24 +22,32 @@ _NAMES = ("s", "s_", "s_2", "S", "ss", "\u00df", _COMPOSED, _DECOMPOSED, "s.s", 
 
 _STRINGS = (
     *("", "a", "ab", "A", "a\0", "\0", _COMPOSED, _DECOMPOSED, "\uffff", "\U0001f600"),
-    *("k" * 255, "k" * 256, "k" * 495, "k" * 511, "k" * 512, "k" * 4096, "k" * 65535),
+    *("k" * 255, "k" * 256, "k" * 495, "k" * 511, "k" * 512, "k" * 4096, "k" * 65535, "k" * 65536),
     *(f"{'k' * size}{end}" for size in (255, 490, 511, 4096) for end in "ab"),
 )
 _INTEGERS = (0, 1, -1, 255, 256, -256, (1 << 63) - 1, -(1 << 63), 1 << 32, (1 << 62) + 1)
 _BYTES = (b"", b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0", b"a\0b", b"a" * 511, b"a" * 600)
 _PAIRS = (("", 0), ("a", 0), ("a", 1), ("a\0", 0), ("ab", 0), ("a", -1), ("a" * 500, 1))
+_NESTED = tuple((a, (b, c)) for a, b, c in ((1, 1, ""), (1, 1, "a"), (1, 2, ""), (-1, 1, ""),
+                                            (1, 1, "\0"), (0, 1, "")))  # fmt: skip
 
 _KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, _STRINGS),
     (int, _INTEGERS),
     (bytes, _BYTES),
     (tuple[str, int], _PAIRS),
+    (bool, (False, True)),
+    (datetime, tuple(datetime(year, 1, 1, tzinfo=UTC) for year in (1, 1969, 1970, 2024, 9999))),
+    (UUID, tuple(UUID(int=number) for number in (0, 1, 1 << 64, (1 << 128) - 1, 255))),
+    (tuple[str | None, int], ((None, 0), ("", 0), ("a", 0), (None, -1), ("a", 1), ("\0", 0))),
 )
+_MAP_KEYS = 4
+"""So many of these types are map keys: those with enough values."""
 _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
     (int, _INTEGERS),
     (tuple[str, int], _PAIRS),
-    (tuple[int, tuple[int, str]], ((1, (1, "")), (1, (1, "a")), (1, (2, "")), (-1, (1, "")))),
+    (tuple[int, tuple[int, str]], _NESTED),
 )
 
 _SIZES = tuple((1 << power) + near for power in (7, 8, 12, 15, 16) for near in (-1, 0, 1))
@@ -65,6 +74,10 @@ _ELEMENTS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
 GROUPS = (1, 2, 100, 128, 129, 300, 1024, 32_768)
 _GROUP_WEIGHTS = (3, 3, 3, 4, 3, 3, 1, 0.1)
 _BUFFERS = (1, 2, 3, 5, 16, 200_000)
+_BYTES_BUFFERED = (1, 64, 4096, 65_536, 256 << 20, 256 << 20, 256 << 20)
+OWN_STRATEGY = "own"
+"""A snapshot strategy that the backend itself brings, if it does; else ``changelog``."""
+
 _PLAIN, _SHOWN, _TYPED = 0.4, 0.3, 0.7
 """How often a world has no TTL, TTL that shows what has expired, elements of a special type."""
 
@@ -94,7 +107,11 @@ class Spec:
         """The map key of a number; beyond the chosen ones there are many plain ones."""
         if number < len(self.map_keys):
             return self.map_keys[number]
-        return number * 1000 if self.map_key_type is int else f"entry {number}"
+        if self.map_key_type is int:
+            return number * 1000
+        if self.map_key_type is bytes:
+            return b"entry %d" % number
+        return f"entry {number}" if self.map_key_type is str else (f"entry {number // 3}", number)
 
     def descriptor(self) -> Any:
         """A new descriptor of the state."""
@@ -126,17 +143,21 @@ class World:
         shown = draw.random() < _SHOWN
         modes = tuple(mode for mode in modes if shown or not mode.shows)
         # What a snapshot says of expired entries that reads still show depends on its strategy.
-        strategy = "full" if any(m.shows for m in modes) else draw.choice(("full", "changelog"))
+        shows = any(mode.shows for mode in modes)
+        strategy = "full" if shows else draw.choice(("full", "changelog", OWN_STRATEGY))
         return {
             "keys": tuple(draw.sample(keys, min(5, len(keys)))),
             "key_type": key_type,
-            "spaces": tuple(draw.sample(spaces, min(4, len(spaces)))),
+            "spaces": tuple(draw.sample(spaces, min(draw.choice((3, 4, 6, 6)), len(spaces)))),
             "space_type": space_type,
             "groups": draw.choices(GROUPS, _GROUP_WEIGHTS)[0],
             "strategy": strategy,
             "ratio": draw.choice((1.0, 4.0, 1000.0)),
+            "bytes": draw.choice(_BYTES_BUFFERED),
+            "compression": draw.choice(("none", "lz4", "zstd")),
             "states": tuple(_spec(draw, name, modes) for name in draw.sample(_NAMES, count)),
             "steps": draw.choice((20, 60, 60, 120)),
+            "threads": draw.choice((1, 1, 2)),
         }
 
     def __getattr__(self, name: str) -> Any:
@@ -148,11 +169,15 @@ class World:
         except KeyError:
             raise AttributeError(name) from None
 
-    def config(self, number: int) -> mp.Config:
+    def config(self, number: int, strategy: str) -> mp.Config:
         """The configuration of a backend; the number decides how many entries it may buffer."""
         limit = _BUFFERS[number % len(_BUFFERS)]
-        snapshot = {"strategy": self.strategy, "base_ratio": self.ratio}
-        return mp.Config(buffer={"max_entries": limit}, state={"snapshot": snapshot})
+        snapshot = {"strategy": strategy, "base_ratio": self.ratio}
+        return mp.Config(
+            buffer={"max_entries": limit, "max_bytes": self.bytes},
+            state={"snapshot": snapshot},
+            checkpoint={"compression": self.compression},
+        )
 
 
 def _spec(draw: random.Random, name: str, modes: tuple[Mode, ...]) -> Spec:
@@ -162,7 +187,7 @@ def _spec(draw: random.Random, name: str, modes: tuple[Mode, ...]) -> Spec:
     if kind in ("value", "list", "map") and draw.random() < _TYPED:
         choices = [each for each in _ELEMENTS if kind == "map" or None not in each[1]]
         element_type, elements = draw.choice(choices)
-    map_key_type, map_keys = draw.choice(_KEYS[:2])
+    map_key_type, map_keys = draw.choice(_KEYS[:_MAP_KEYS])
     return Spec(
         name, kind, mode, element_type, elements, map_key_type, tuple(draw.sample(map_keys, 4))
     )
