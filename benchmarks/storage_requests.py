@@ -4,7 +4,7 @@ The worker's real task runs over 1,000 rows of 700 keys, batch after batch, with
 the last one left. In a local directory the system calls are counted that name something in it; on
 S3 the requests that reach a server on loopback. A count is that of the last batches, a batch.
 
-By default, with a threshold that the changes exceed, and with pointers alone.
+By default, with a threshold that the changes exceed now and then, and with pointers alone.
 
 Usage: storage_requests.py [--batches 12] [--output out/bench]
 """
@@ -47,7 +47,6 @@ STEADY = 6
 BACKENDS = ("heap", "lmdb", "rocksdb")
 SETTINGS: dict[str, dict[str, Any]] = {
     "files": {},
-    "threshold 1": {"checkpoint.inline-threshold": 1},
     "threshold 20kb": {"checkpoint.inline-threshold": "20kb"},
     "pointer": {"checkpoint.storage": "pointer"},
 }

@@ -40,9 +40,9 @@ def test_paths_tell_their_operator(text):
     operator = OperatorId.of(text)
     folder = snapshot_folder(operator, KeyGroupRange(3, 17))
     assert folder == f"{text}/kg-3-17"
-    path = new_snapshot_path(folder, 7, "delta.arrow")
+    path = new_snapshot_path(folder, 7, "snapshot")
     assert SnapshotPath.parse(path) == SnapshotPath(folder, operator, KeyGroupRange(3, 17), 7)
-    assert path != new_snapshot_path(folder, 7, "delta.arrow")
+    assert path != new_snapshot_path(folder, 7, "snapshot")
     layout = layout_path(operator, 4)
     assert layout == f"{text}/layout/00000004.json"
     assert parse_layout_path(layout) == (operator, 4)

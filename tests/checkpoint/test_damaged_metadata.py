@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tempfile
 import uuid
 
 import attrs
@@ -9,6 +10,7 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.sealed_metadata import write_sealed
@@ -22,11 +24,20 @@ TOTAL = mp.ValueStateDescriptor("total", int)
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
 
 
+FULL = mp.Config({"state.snapshot.strategy": "full"})
+INCREMENTAL = mp.Config(
+    {"state.snapshot.strategy": "incremental", "backend.rocksdb.inline-threshold": 0}
+)
+
+
 def write_half(storage, groups, checkpoints, place="q/op", config=None, restore=()):
     """Confirmed snapshots of one subtask; the last handle."""
-    with mp.open_keyed_backend(
-        "heap", key_type=int, place=place, key_group_range=groups, config=config, restore=restore
-    ) as backend:
+    name = "rocksdb" if config is INCREMENTAL else "heap"
+    given = {"place": place, "key_group_range": groups, "config": config, "restore": restore}
+    with (
+        tempfile.TemporaryDirectory() as workplace,
+        mp.open_keyed_backend(name, key_type=int, directory=workplace, **given) as backend,
+    ):
         state = backend.get_partitioned_state(TOTAL)
         for number in checkpoints:
             for key in range(40):
@@ -47,9 +58,18 @@ def directory(tmp_path):
     return tmp_path / "snapshots"
 
 
+@pytest.fixture
+def native(tmp_path):
+    """The same in RocksDB's own files."""
+    storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
+    for groups in HALVES:
+        write_half(storage, groups, (1, 2, 3), config=INCREMENTAL)
+    return tmp_path / "snapshots"
+
+
 def metadata(directory, number, groups=HALVES[0]):
-    """The metadata file of a subtask's checkpoint."""
-    (path,) = (directory / f"q/op/kg-{groups.start}-{groups.end}").glob(f"{number}-*.handle.json")
+    """The snapshot file of a subtask's checkpoint, at whose end its metadata stand."""
+    (path,) = (directory / f"q/op/kg-{groups.start}-{groups.end}").glob(f"{number}-*.snapshot")
     return path
 
 
@@ -117,8 +137,9 @@ LOST = {
 
 
 @pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
-def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(directory, lose):
+def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(native, lose):
     """Files without metadata are told, and no older snapshot stands in for them."""
+    directory = native
     lose(metadata(directory, 3))
     with pytest.raises(
         errors.IncompleteCheckpointError, match="kg-0-63' has files of checkpoint 3"
@@ -131,13 +152,14 @@ def test_a_checkpoint_of_which_metadata_is_lost_is_incomplete(directory, lose):
     assert {row["value"] % 100 for row in operator.table("total").to_pylist()} == {2}
 
 
-def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(directory):
+def test_a_replica_stays_where_it_is_while_a_checkpoint_is_written(native):
     """A client without Spark's word keeps its version; a new one is refused."""
+    directory = native
     with mp.QueryableStateClient(directory, refresh_after_ms=0) as client:
         assert client.refresh() == 3
         storage = mp.checkpoint_storage(str(directory))
         for groups in HALVES:
-            write_half(storage, groups, (4,))
+            write_half(storage, groups, (4,), config=INCREMENTAL)
         LOST["deleted"](metadata(directory, 4))
         assert client.refresh() == 3
     with pytest.raises(errors.IncompleteCheckpointError):
@@ -164,9 +186,7 @@ def test_what_a_running_job_deletes_meanwhile_is_no_damage():
     """Tools and gc go on where an old snapshot, or an aborted new one, goes while they read."""
     storage = Busy()
     for groups in HALVES:
-        write_half(
-            storage, groups, (1, 2, 3), config=mp.Config({"state.snapshot.strategy": "full"})
-        )
+        write_half(storage, groups, (1, 2, 3), config=FULL)
     for storage.outdated in ("1", "3"):
         catalog = read_catalog(storage)
         assert not catalog.broken
@@ -175,8 +195,11 @@ def test_what_a_running_job_deletes_meanwhile_is_no_damage():
         assert not catalog.orphans(100)
 
 
-def test_damage_to_what_newer_snapshots_replace_is_no_matter(directory):
+def test_damage_to_what_newer_snapshots_replace_is_no_matter(tmp_path):
     """A damaged older checkpoint does not keep anybody from reading a newer one."""
+    directory = tmp_path / "snapshots"
+    for groups in HALVES:
+        write_half(mp.checkpoint_storage(str(directory)), groups, (2, 3), config=FULL)
     DAMAGE["half"](metadata(directory, 2))
     (operator,) = open_stored(directory)
     assert len(operator.table("total")) == 40
@@ -198,11 +221,12 @@ def test_a_checkpoint_with_a_gap_is_refused(directory):
         open_stored(directory)
 
 
-def test_a_subtask_without_its_metadata_is_a_gap(directory, caplog):
+def test_a_subtask_without_its_metadata_is_a_gap(native, caplog):
     """Files of a checkpoint whose metadata is gone are noticed, on Spark too; a gap is told of."""
+    directory = native
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", json.dumps({"sources": []}))
-    for path in (directory / "q/op/kg-64-127").glob("*.handle.json"):
+    for path in (directory / "q/op/kg-64-127").glob("*.snapshot"):
         path.unlink()
     with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
         open_stored(directory)
@@ -215,8 +239,8 @@ def test_a_subtask_without_its_metadata_is_a_gap(directory, caplog):
 def test_what_a_layout_takes_over_must_be_there(directory):
     """Where the folder is gone that a rescaled operator's other half is in, that is a gap."""
     storage = mp.checkpoint_storage(str(directory))
-    other = json.loads(json.loads(metadata(directory, 3, HALVES[1]).read_text())["content"])
-    layout = json.dumps({"sources": [json.dumps(other)]})
+    path = metadata(directory, 3, HALVES[1]).relative_to(directory)
+    layout = json.dumps({"sources": [read_bundled(storage, str(path))]})
     write_sealed(storage, "q/op/layout/00000001.json", layout)
     assert len(open_stored(directory)[0].parts) == 2
     shutil.rmtree(directory / "q/op/kg-64-127")
@@ -251,13 +275,14 @@ def test_a_claimed_handle_deletes_nothing_of_others(tmp_path):
     storage = mp.checkpoint_storage(str(tmp_path))
     whole = mp.KeyGroupRange(0, 127)
     other = write_half(storage, whole, (1,), place="other/op")
-    mine = write_half(storage, whole, (1,))
-    victims = (*sorted(other.all_paths), *sorted(mine.paths), "q/op/kg-0-63/1")
+    older = write_half(storage, whole, (1,))
+    mine = write_half(storage, whole, (2,))
+    victims = (*sorted(other.all_paths), older.metadata, *sorted(mine.paths), "q/op/kg-0-63/1")
     hostile = attrs.evolve(mine, retired=tuple(retired(path) for path in victims))
     config = mp.Config({"checkpoint.claim": True, "checkpoint.retained": 1})
     before = files_in(tmp_path)
     write_half(storage, whole, (200,), config=config, restore=[hostile])
-    assert set(before) - set(files_in(tmp_path)) == {tmp_path / mine.metadata}
+    assert set(before) - set(files_in(tmp_path)) == {tmp_path / older.metadata}
 
 
 def retired(path):

@@ -92,7 +92,7 @@ def test_limits_are_told(tmp_path, what, backend, strategy, name, cure):
     assert done.returncode == 0, done.stderr
     found, message = json.loads(done.stdout)
     assert (found, cure in message) == (name, True), message
-    assert str(tmp_path) in message or "handle.json" in message or what == "client"
+    assert str(tmp_path) in message or ".snapshot" in message or what == "client"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

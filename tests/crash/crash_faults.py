@@ -74,18 +74,21 @@ class _FaultyWriter:
     def __init__(self, storage, inner, path):
         self._storage, self._inner, self._path = storage, inner, path
         self._written = b""
+        self._parts = 0
 
     def write(self, data):
         self._written += data
-        if not self._path.endswith(".json"):
-            renewed = self._path.endswith("base.arrow")
-            self._storage.strike("base renewal" if renewed else "upload", self._path, data)
-            self._storage.strike("upload", self._path, data)
+        self._parts += data.endswith(b"MILLPOND")
+        if data.endswith(b"MILLHNDL"):
+            self._storage.strike("metadata", self._path, self._written)
+        else:
+            # Only a base that is renewed has another part with rows, the delta, behind it.
+            renewed = self._parts == 2
+            self._storage.strike("base renewal" if renewed else "upload", self._path, self._written)
         return self._inner.write(data)
 
     def commit(self):
-        point = "metadata" if self._path.endswith(".json") else "commit"
-        self._storage.strike(point, self._path, self._written)
+        self._storage.strike("commit", self._path, self._written)
         self._inner.commit()
 
     def abort(self):
@@ -148,10 +151,10 @@ def make_room(directory):
     (directory / "ballast").unlink(missing_ok=True)
 
 
-def damage(path, how):
-    """Spoil a file."""
+def damage(path, how, start=0):
+    """Spoil a file at a place behind its start."""
     data = bytearray(path.read_bytes())
-    at = random.Random(path.name).randrange(max(1, len(data)))
+    at = start + random.Random(path.name).randrange(max(1, len(data) - start))
     if how == "lost file":
         path.unlink()
         return
@@ -165,17 +168,16 @@ def damage(path, how):
 
 
 def damage_metadata(case, storage, root, handles):
-    """Spoil the newest or the second newest metadata; then collect garbage, as the tool does."""
+    """Spoil the newest or the second newest metadata; then look for garbage, as the tool does."""
     handle = handles[-1] if case.point == "newest metadata" else handles[-2]
-    damage(root / handle.metadata, case.fault)
+    path = root / handle.metadata
+    rows = [f for f in (*handle.files, *handle.history) if f.path == handle.metadata]
+    damage(path, case.fault, max((f.offset + f.size for f in rows), default=0))
     catalog = read_catalog(storage)
     try:
-        orphans = catalog.orphans(1)
+        catalog.orphans(1)
     except CorruptSnapshotError as error:
         if error.file != handle.metadata:
             raise AssertionError(f"{error.file} is blamed for {handle.metadata}") from error
         return
-    if case.fault != "lost file":
-        raise AssertionError("damaged metadata was passed over")
-    for path in orphans:
-        storage.delete(path)
+    raise AssertionError("damaged metadata was passed over")

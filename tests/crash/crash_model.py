@@ -42,7 +42,7 @@ class Case:
         if self.point == "directory":
             return self.fault == "no space"
         if self.point in METADATA:
-            return self.fault in DAMAGES and self.strategy != CARRIED
+            return self.fault in DAMAGES and self.fault != "lost file" and self.strategy != CARRIED
         if self.point == COPY:
             return self.fault in (*DAMAGES, "SIGKILL", "raises once") and self.backend != "heap"
         return self._possible_in_storage
@@ -50,7 +50,7 @@ class Case:
     @property
     def _possible_in_storage(self) -> bool:
         if self.strategy == CARRIED and self.point == "metadata":
-            return False  # it is at the end of the one file
+            return False  # most have no file
         writes = self.point in ("upload", "commit", "metadata", "base renewal")
         if self.fault in (*DAMAGES, "raises once", "no space"):
             return False

@@ -246,7 +246,7 @@ def test_restarts_that_cannot_be(spark, job_conf, files, tmp_path):
     assert first_frame(said) == (__file__, line)
     _, first = stream_error(stream_of(files, Running(), "other"), tmp_path)
     assert "holds state of 'totals', but the query's operators are 'other'" in first
-    kept = [path for path in (tmp_path / "snapshots").rglob("*.arrow*") if path.is_file()]
+    kept = [path for path in (tmp_path / "snapshots").rglob("*.snapshot*") if path.is_file()]
     for path in kept:
         path.unlink()
     said, first = stream_error(stream_of(files, Running()), tmp_path)

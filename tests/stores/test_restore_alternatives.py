@@ -65,6 +65,14 @@ def elsewhere(storage, handle):
     return handle
 
 
+def damage(directory, part):
+    """Change a byte of a part of a snapshot."""
+    path = directory / part.path
+    data = bytearray(path.read_bytes())
+    data[part.offset + part.size // 2] ^= 1
+    path.write_bytes(data)
+
+
 def total(storage, handle):
     """The total in a snapshot."""
     with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
@@ -107,12 +115,12 @@ def test_local_copies_lie_where_configured_unless_they_are_switched_off(get, tmp
 
 
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
-def test_a_missing_delta_is_logged_and_the_snapshot_taken(get, storage, tmp_path, backend, caplog):
+def test_a_damaged_delta_is_logged_and_the_snapshot_taken(get, storage, tmp_path, backend, caplog):
     """A copy that cannot catch up is given up for the base, and the log says why."""
     _, first = get(backend, None, 1)
     _, second = get(backend, first, 2)
     other = elsewhere(storage, second)
-    storage.delete(other.history[-1].path)
+    damage(tmp_path / "snapshots", other.history[-1])
     with caplog.at_level(logging.WARNING, "millpond.restore"):
         source, handle = get(backend, other, 12)
     assert source == "snapshot"

@@ -40,7 +40,7 @@ JSONS = ["", "{", "null", "1", "1.5", "-0", "1e999", "true", '"a"', "[]", "{}", 
 JSONS += ['"\\ud800"', "[" * 4000, "9" * 5000, '{"a": 1, "a": 2}', EVIL, '"2024-01-01"']
 
 HOW = ("cut", "changed", "gone", "fifo", "folder")
-DAMAGED = [f"{what} {how}" for what in ("handle", "rows", "metadata", "table") for how in HOW]
+DAMAGED = [f"{what} {how}" for what in ("snapshot", "metadata", "table") for how in HOW]
 KEYS = ["k1", "2.9", '[1, "a"]', '[1.5, "a"]']
 NAMES = ["total", "basket", "seen", "[bold]pair[/]", "totals", "q1/totals", "heap", "ttl"]
 
@@ -127,7 +127,7 @@ def _damaged(sound: Path, savepoint: Path, root: Path) -> dict[str, Path]:
     import shutil
 
     made = {}
-    wanted = {"handle": (sound, "*.handle.json"), "rows": (sound, "*.arrow")}
+    wanted = {"snapshot": (sound, "*.snapshot")}
     wanted |= {"metadata": (savepoint, "savepoint.json"), "table": (savepoint, "*.parquet")}
     for what, (source, pattern) in wanted.items():
         for how in HOW:

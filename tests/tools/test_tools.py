@@ -50,7 +50,7 @@ def directory(tmp_path):
             basket.put("a", number)
         backend.snapshot(1, storage).result()
         backend.notify_checkpoint_complete(1)
-        storage.write(f"q1/totals/kg-0-127/1-{'0' * 32}.base.arrow", [b"of a lost attempt"])
+        storage.write(f"q1/totals/kg-0-127/1-{'0' * 32}_000012.sst", [b"of a lost attempt"])
         backend.set_current_key("k1")
         total.update(100.0)
         backend.snapshot(2, storage).result()
@@ -216,12 +216,14 @@ def test_verify_reads_snapshots_of_structured_types(tmp_path):
         descriptor = mp.ValueStateDescriptor("pair", tuple[int, str])
         state = backend.get_partitioned_state(descriptor)
         backend.set_current_key("a")
-        state.update((1, "b"))
-        backend.snapshot(1, storage).result()
-    (row,) = as_json("checkpoint", "verify", tmp_path / "typed")
-    assert row["verdict"] == "ok"
-    (tmp_path / "typed" / row["file"]).unlink()
-    (row,) = as_json("checkpoint", "verify", tmp_path / "typed", status=1)
+        for number in (1, 2):
+            state.update((number, "b"))
+            backend.snapshot(number, storage).result()
+            backend.notify_checkpoint_complete(number)
+    base, delta = as_json("checkpoint", "verify", tmp_path / "typed")
+    assert base["verdict"] == delta["verdict"] == "ok"
+    (tmp_path / "typed" / base["file"]).unlink()
+    row, _ = as_json("checkpoint", "verify", tmp_path / "typed", status=1)
     assert "missing" in row["verdict"]
 
 
@@ -293,7 +295,7 @@ def test_a_savepoint_of_a_savepoint_is_refused(directory, tmp_path):
 
 def test_damaged_metadata_is_named(directory):
     """Listing says which snapshot it leaves out; where it is the only one, there is no other word."""
-    files = sorted(directory.rglob("*.handle.json"))
+    files = sorted(directory.rglob("*.snapshot"))
     files[0].write_text("{}")
     result = CliRunner().invoke(commands, ["checkpoint", "list", str(directory)])
     assert result.exit_code == 1

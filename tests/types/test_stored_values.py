@@ -37,10 +37,10 @@ def test_undecodable_bytes_are_named(tmp_path, backend, state, change, value):
         opened.get_partitioned_state(ENTRIES).put("abc", 2.5)
         handle = opened.snapshot(1, storage).result().handle
     ((key, old),) = rows
-    with Bundle(storage, lambda _: "forged") as bundle:
-        writer = RowFileWriter(bundle, "base.arrow", KeyLayout(128))
+    with Bundle(storage, "forged") as bundle:
+        writer = RowFileWriter(bundle, KeyLayout(128))
         writer.builder.add(state, [(change(key), old if value is None else value)])
-        forged = attrs.evolve(handle, files=(writer.finish("base", "v"),))
+        forged = bundle.finish(attrs.evolve(handle, files=(writer.finish("base", "v"),)))
     with (
         mp.open_keyed_backend(
             backend, key_type=str, directory=tmp_path / "d", restore=[forged]

@@ -1,17 +1,15 @@
-"""Where the parts of a snapshot go: files of their own, one file, or the handle.
+"""Where the parts of a snapshot go: one file, or the handle.
 
 A part is what the handle describes: the rows of a base or of a delta, a subtask's operator state.
-By default each has a file, and the handle one for tools that look into a directory: so damage to
-one of them leaves the others. Where the handle may carry what is small, there is no file as long as
-all parts together are; and once they are not, one: the parts one after the other, the handle, its
-length and a magic word.
+A snapshot is one file, so one request to the storage: the parts one after the other, the handle for
+tools that look into a directory, its length and a magic word. Where the handle may carry what is
+small, there is no file as long as all parts together are.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
 import attrs
@@ -24,13 +22,6 @@ from millpond.checkpoint.handles import (
 )
 from millpond.checkpoint.output_stream import StreamStateHandle
 from millpond.checkpoint.parts import part_bytes
-from millpond.checkpoint.paths import (
-    BASE_ENDING,
-    BUNDLE_ENDING,
-    DELTA_ENDING,
-    METADATA_ENDING,
-    OPERATOR_ENDING,
-)
 from millpond.checkpoint.sealed_metadata import seal_metadata, unseal_metadata
 from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
@@ -42,7 +33,6 @@ P = TypeVar("P", SnapshotFile, StreamStateHandle)
 
 POINTER_BYTES = 5 << 20
 """What a subtask may keep in its pointer where there are no files; Flink's limit of a state."""
-_ENDINGS = {"base": BASE_ENDING, "delta": DELTA_ENDING}
 _MAGIC = b"MILLHNDL"
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
@@ -72,44 +62,35 @@ class Bundle:
     """Takes the parts of one snapshot; a context manager that leaves no half file.
 
     Args:
-        storage: where files go.
-        new_path: gives a path that no other attempt uses, by its ending.
-        inlining: what the handle may carry. Where that is nothing, each part has a file of its
-            own, and so has the handle.
+        storage: where the file goes.
+        path: that of the file; no other attempt uses it.
+        inlining: what the handle may carry.
 
     Attributes:
-        path: the file of the current part.
-        position: how much of it was written, and of the parts before it in the same file.
+        path: that of the file.
+        position: how many bytes of parts were written so far.
     """
 
     def __init__(
         self,
         storage: CheckpointStorage,
-        new_path: Callable[[str], str],
+        path: str,
         inlining: Inlining = Inlining(),
     ) -> None:
         self._storage = storage
-        self._new_path = new_path
         self._inlining = inlining
-        self._in_one = inlining.limit > 0
         self._held: list[bytes] = []
         self._writer: FileWriter | None = None
-        self.path = new_path(BUNDLE_ENDING) if self._in_one else ""
+        self.path = path
         self.position = 0
 
     @property
     def is_held(self) -> bool:
         """Whether all that was written so far is still in memory, for the handle to carry."""
-        return self._in_one and self._writer is None
-
-    def begin(self, ending: str) -> None:
-        """Begin a part, which has a name with that ending where it gets a file of its own."""
-        if not self._in_one:
-            self.path, self.position = self._new_path(ending), 0
-            self._open()
+        return self._inlining.limit > 0 and self._writer is None
 
     def write(self, data: bytes) -> None:
-        """Append bytes to the part.
+        """Append bytes of a part.
 
         Raises:
             SnapshotTooLargeError: they would have to go to a file, and there is to be none.
@@ -125,38 +106,19 @@ class Bundle:
             self._writer.write(data)
         self.position += len(data)
 
-    def end(self) -> None:
-        """End the part; its file, if it has one of its own, is visible from now on.
-
-        One without bytes has none.
-        """
-        if self._in_one:
-            return
-        if self.position:
-            self._commit()
-        elif self._writer is not None:
-            self._writer.abort()
-            self._writer = None
-
-    def _open(self) -> None:
+    def _open(self) -> FileWriter:
         self._writer = self._storage.open_writer(self.path)
         for data in self._held:
             self._writer.write(data)
         self._held.clear()
-
-    def _commit(self) -> None:
-        if self._writer is not None:
-            self._writer.commit()
-            self._writer = None
+        return self._writer
 
     def carried(self, part: P) -> P:
         """A part of an earlier snapshot; copied if a handle carries it, and else as it is."""
         if not part.inline:
             return part
-        self.begin(_ENDINGS[part.kind] if isinstance(part, SnapshotFile) else OPERATOR_ENDING)
         at = self.position
         self.write(part_bytes(part))
-        self.end()
         return attrs.evolve(part, path=self.path, offset=at, inline="")
 
     def carrying_on(self, handle: KeyedStateHandle) -> KeyedStateHandle:
@@ -166,19 +128,18 @@ class Bundle:
         return _with_parts(handle, self.carried)
 
     def finish(self, handle: KeyedStateHandle) -> KeyedStateHandle:
-        """The complete handle, which carries the parts or is written beside them.
+        """The complete handle, which carries the parts or is written behind them.
 
         ``handle`` names the parts as they were placed.
         """
         if self.is_held:
             return self._carrying(handle)
-        self.begin(METADATA_ENDING)
         complete = attrs.evolve(handle, metadata=self.path)
         sealed = seal_metadata(complete.to_json())
-        self.write(sealed)
-        if self._in_one:
-            self.write(len(sealed).to_bytes(4, "big") + _MAGIC)
-        self._commit()
+        writer = self._writer or self._open()
+        writer.write(sealed + len(sealed).to_bytes(4, "big") + _MAGIC)
+        writer.commit()
+        self._writer = None
         return complete
 
     def _carrying(self, handle: KeyedStateHandle) -> KeyedStateHandle:
@@ -223,7 +184,6 @@ class PartStream:
     """Writes operator state as a part of a bundle."""
 
     def __init__(self, bundle: Bundle) -> None:
-        bundle.begin(OPERATOR_ENDING)
         self._bundle = bundle
         self._start = bundle.position
         self._digest = hashlib.sha256()
@@ -239,7 +199,6 @@ class PartStream:
 
     def close_and_get_handle(self) -> StreamStateHandle | None:
         """The part; None where nothing was written."""
-        self._bundle.end()
         if not self.tell():
             return None
         digest = self._digest.hexdigest()

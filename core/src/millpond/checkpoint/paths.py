@@ -2,12 +2,12 @@
 
 ::
 
-    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.<ending>    a subtask's snapshots
-    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.handle.json   their metadata
-    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.snapshot      both in one file
+    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.snapshot    a subtask's snapshot
+    <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>_<name>      RocksDB's own files
     <query>/<uid>/layout/<number>.json                                    layouts, on Spark
 
-``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names.
+``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names. In 0.1
+a snapshot's metadata had a file of its own, which ended in ``.handle.json``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.operator_id import OperatorId
 
 __all__ = [
-    "BASE_ENDING",
     "BUNDLE_ENDING",
-    "DELTA_ENDING",
     "METADATA_ENDING",
-    "OPERATOR_ENDING",
     "SnapshotPath",
     "layout_folder",
     "layout_path",
@@ -36,11 +33,10 @@ __all__ = [
     "snapshot_folder",
 ]
 
-BASE_ENDING, DELTA_ENDING, OPERATOR_ENDING = "base.arrow", "delta.arrow", "operator.bin"
 BUNDLE_ENDING = "snapshot"
 """How the name of a file ends that holds parts of a snapshot and its metadata."""
 METADATA_ENDING = "handle.json"
-"""How the name of a snapshot's metadata ends."""
+"""How the names of older snapshots' metadata end."""
 
 _SNAPSHOT = re.compile(
     r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"

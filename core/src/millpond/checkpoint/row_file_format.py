@@ -23,7 +23,6 @@ from millpond.backend.changes import Change, size_of_rows
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.paths import DELTA_ENDING
 from millpond.checkpoint.segments import pack
 from millpond.errors import SnapshotTooLargeError
 from millpond.format_versions import SNAPSHOT_FILE
@@ -153,10 +152,7 @@ class Footer:
 class RowFileWriter:
     """Writes the rows of one base or delta, segment by segment, as a part of a bundle."""
 
-    def __init__(
-        self, bundle: Bundle, ending: str, layout: KeyLayout, compression: str = "lz4"
-    ) -> None:
-        bundle.begin(ending)
+    def __init__(self, bundle: Bundle, layout: KeyLayout, compression: str = "lz4") -> None:
         self._bundle = bundle
         self._start = bundle.position
         self._entries: list[Entry] = []
@@ -184,7 +180,6 @@ class RowFileWriter:
         text = json.dumps(body, separators=(",", ":")).encode()
         footer = text + len(text).to_bytes(4, "big") + MAGIC
         self._write(footer)
-        self._bundle.end()
         return SnapshotFile(
             path=self._bundle.path,
             size=self._offset + len(footer),
@@ -205,7 +200,7 @@ def write_segments(
     version: str,
 ) -> SnapshotFile:
     """Write encoded segments as a new delta."""
-    writer = RowFileWriter(bundle, DELTA_ENDING, layout)
+    writer = RowFileWriter(bundle, layout)
     for segment in segments:
         writer.place(segment)
     return writer.finish("delta", version, states)

@@ -6,7 +6,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import ClassVar
 
 import attrs
@@ -26,7 +25,7 @@ from millpond.checkpoint.handles import (
     SnapshotFile,
 )
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
-from millpond.checkpoint.paths import new_snapshot_path, snapshot_folder
+from millpond.checkpoint.paths import BUNDLE_ENDING, new_snapshot_path, snapshot_folder
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -147,8 +146,8 @@ class SnapshotStrategy(ABC):
     def bundle(self, blank: KeyedStateHandle, *, native: bool = False) -> Bundle:
         """What takes the parts of a snapshot; a native format's are never the handle's to carry."""
         assert blank.storage is not None
-        new_path = partial(self.new_path, blank.checkpoint_id)
-        return Bundle(blank.storage, new_path, Inlining() if native else self.inlining)
+        path = self.new_path(blank.checkpoint_id, BUNDLE_ENDING)
+        return Bundle(blank.storage, path, Inlining() if native else self.inlining)
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
         """A path that no other attempt uses."""

@@ -142,8 +142,8 @@ class ChangelogStrategy(SnapshotStrategy):
                 if not delta.segments:
                     made = self.with_files(blank, before, before.files, bundle, before.history)
                     return SnapshotResult(made)
-                task.check()
                 file = self._written(bundle, delta, blank)
+                task.check()
                 files = (*before.files, file)
                 made = self.with_files(blank, before, files, bundle, before.history)
             return SnapshotResult(made, file.size, file.rows)

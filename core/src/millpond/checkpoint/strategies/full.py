@@ -12,7 +12,6 @@ from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateView
 from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.paths import BASE_ENDING
 from millpond.checkpoint.row_file_format import RowFileWriter
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
@@ -26,12 +25,14 @@ def write_base(
 ) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
     layout = KeyLayout(view.max_parallelism)
-    writer = RowFileWriter(bundle, BASE_ENDING, layout, compression)
+    writer = RowFileWriter(bundle, layout, compression)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
             task.check()
             writer.builder.add(state, rows)
-    return writer.finish("base", version)
+    file = writer.finish("base", version)
+    task.check()  # to open the file may have taken long; so far nobody sees it
+    return file
 
 
 class FullStrategy(SnapshotStrategy):
