@@ -54,7 +54,10 @@ def texts(elements):
 
 
 def test_the_matrix_can_be_read(page):
-    """Each chapter is a row and each backend a column; sums and verdicts stand in the cells."""
+    """Each chapter is a row and each backend a column; sums and verdicts stand in the cells.
+
+    A chapter of which a clause has not run is incomplete.
+    """
     rows = page.find_elements(By.CSS_SELECTOR, "#matrix tr")
     assert texts(rows[0].find_elements(By.TAG_NAME, "th")) == ["", "heap", "<mine>"]
     found = {}
@@ -65,15 +68,18 @@ def test_the_matrix_can_be_read(page):
     assert list(found) == [*CHAPTERS.values(), "Verdict"]
     count = sum(clause.number[0] == "V" for clause in all_clauses())
     assert found["Values and keys"] == [f"{count}/{count}", f"{count - 1}/{count}"]
+    cell = page.find_elements(By.XPATH, "//table[@id='matrix']//tr[th='Timers']/td")[1]
+    assert cell.get_attribute("class") == "INCOMPLETE"
     assert "PASS" in found["Verdict"][0]
     assert "FAIL" in found["Verdict"][1]
     assert page.get_log("browser") == []
 
 
 def test_failures_and_programs_are_text(page):
-    """A failure shows its clause and its shrunk program; nothing of it becomes a tag."""
+    """A failure shows its clause's promise and its shrunk program; nothing of it becomes a tag."""
     shown = page.find_element(By.TAG_NAME, "body").text
-    assert "V2 FAIL" in shown
+    (promise,) = (clause.promise for clause in all_clauses() if clause.number == "V2")
+    assert f"V2 FAIL {promise}" in shown
     assert "state.<update>(key='')" in shown
     assert page.find_elements(By.TAG_NAME, "update") == []
 

@@ -18,6 +18,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
 .wide { overflow-x: auto } table { border-collapse: collapse; margin: .5rem 0 }
 th, td { padding: .3rem .8rem; text-align: left; vertical-align: top }
 tr + tr { border-top: 1px solid var(--line) } td, th { white-space: nowrap }
+th[scope=col] { white-space: normal; min-width: 6rem }
 td.text { white-space: normal; min-width: 16rem } summary { cursor: pointer; padding: .2rem 0 }
 .PASS { color: var(--good) } .FAIL, .ERROR { color: var(--bad); font-weight: 600 }
 .INCOMPLETE, .XPASS, .CONDITIONAL { color: var(--open) }
@@ -65,7 +66,8 @@ def _names(reports: Sequence[Report]) -> list[str]:
 def _chapter_cell(report: Report, letter: str) -> str:
     mine = [result for result in report.gating if result.number[0] == letter]
     expected = sum(c.number[0] == letter and not c.provisional for c in all_clauses())
-    verdict = Verdict.worst(result.verdict for result in mine)
+    missing = [Verdict.INCOMPLETE] if len(mine) < expected else []
+    verdict = Verdict.worst([*(result.verdict for result in mine), *missing])
     passed = sum(result.verdict is Verdict.PASS for result in mine)
     return f'<td class="{verdict.value}">{passed}/{expected}</td>'
 
@@ -113,9 +115,10 @@ def _clauses(reports: Sequence[Report], letter: str) -> str:
 
 def _failure(result: ClauseResult) -> str:
     program = f"<pre>{escape(result.program)}</pre>" if result.program else ""
+    promise = next((c.promise for c in all_clauses() if c.number == result.number), "")
     return (
         f'<li><b class="{result.verdict.value}">{result.number} {result.verdict.value}</b> '
-        f"<pre>{escape(result.message)}</pre>{program}</li>"
+        f"{escape(promise)}<pre>{escape(result.message)}</pre>{program}</li>"
     )
 
 
