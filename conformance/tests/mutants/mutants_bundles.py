@@ -203,3 +203,38 @@ def past_owners_values(backend: Any) -> None:
         return table
 
     around(backend, "create_table", make)
+
+
+@mutant("a value equal to the one before is not written", "V25")
+def equals_are_skipped(backend: Any) -> None:
+    def change(table: Any) -> None:
+        def put(original: Any, *given: Any) -> None:
+            *address, value = given
+            if table.get(*address) != value:
+                original(*given)
+
+        around(table, "put", put)
+
+    on_tables(backend, change)
+
+
+@mutant("names of states are cut to 100 letters", "V26")
+def cut_names(backend: Any) -> None:
+    known: dict[str, Any] = {}
+
+    def make(original: Any, registered: Any) -> Any:
+        return known.setdefault(registered.meta.name[:100], original(registered))
+
+    around(backend, "create_table", make)
+
+
+@mutant("nothing is due at the last moment", "M12")
+def never_at_the_end(backend: Any) -> None:
+    def queue(original: Any, *given: Any) -> Any:
+        found = original(*given)
+        if not hasattr(found, "_spoiled"):
+            found._spoiled = True
+            around(found, "due", lambda due, until: due(min(until, (1 << 63) - 2)))
+        return found
+
+    around(backend, "timer_queue", queue)

@@ -46,7 +46,7 @@ def bound_to_a_process(backend: Any) -> None:
         around(backend, "load_rows", lambda original, name, rows: original(name, ()))
 
 
-@mutant("an empty store is taken for the version that is wanted", "R4 R5 R7")
+@mutant("an empty store is taken for the version that is wanted", "D8 R4 R5 R7 R21")
 def any_version(backend: Any) -> None:
     backend.version = next(iter(backend.parameters.reuse_versions), None)
 

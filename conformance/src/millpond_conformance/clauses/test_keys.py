@@ -86,6 +86,12 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
     assert len(list(backend.keys("spent"))) == 25
     backend.set_current_key("k10")
     assert state.value() == 5.0
+    for number in range(25):
+        backend.set_current_key(f"k{number}")
+        backend.apply_to_all_keys(SPENT, lambda _, found: found.update(found.value()))
+        assert state.value() == number / 2
+        backend.set_current_key(f"k{number}")
+        assert state.value() == number / 2
 
 
 @pytest.mark.clause("V11")

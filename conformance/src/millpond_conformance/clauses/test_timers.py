@@ -139,6 +139,28 @@ def test_wrong_timestamps_are_refused(open_backend: BackendOpener, timestamp):
     assert queue(backend).earliest() is None
 
 
+EDGES = (mp.MIN_TIMESTAMP, mp.MIN_TIMESTAMP + 1, -256, -1, 0, 255, mp.MAX_TIMESTAMP - 1,
+         mp.MAX_TIMESTAMP)  # fmt: skip
+
+
+@pytest.mark.clause("M12")
+@pytest.mark.parametrize("groups", [1, 128, 300])
+def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
+    """A timer is due from its own moment on, also at both ends of time; flushed or not."""
+    for flushed in (True, False):
+        backend = open_backend(max_parallelism=groups)
+        for key in "abc":
+            register(backend, key, *EDGES)
+        if flushed:
+            backend.flush()
+        for at, moment in enumerate(EDGES):
+            assert queue(backend).earliest() == moment
+            if moment > mp.MIN_TIMESTAMP and moment - 1 not in EDGES:
+                assert due(backend, moment - 1) == []
+            assert sorted(due(backend, moment)) == [(moment, key) for key in "abc"], at
+        assert queue(backend).earliest() is None
+
+
 class Reminder(mp.KeyedProcessFunction):
     """Says so 10 ms after a key's last row, by event time; by the clock, 100 ms after it."""
 

@@ -204,6 +204,53 @@ def test_odd_values(open_backend: BackendOpener, storage, value_type):
             assert repr(found) == repr(value)
 
 
+EQUAL: dict[Any, tuple[Any, Any]] = {
+    float: (0.0, -0.0),
+    Decimal: (Decimal("1.0"), Decimal("1.00")),
+    list[float]: ([0.0, 1.0], [-0.0, 1.0]),
+    tuple[str, Decimal]: (("a", Decimal("-0")), ("a", Decimal(0))),
+}
+"""Values that Python calls equal and yet tells apart."""
+
+
+@pytest.mark.clause("V25")
+@pytest.mark.parametrize("value_type", list(EQUAL), ids=str)
+def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, value_type):
+    """A value replaces the one before even where the two are equal: -0.0 after 0.0.
+
+    So it does in maps, whether a flush or a snapshot lies between or not, and in deltas.
+    """
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": "changelog"}))
+    value = mp.ValueStateDescriptor("value", value_type)
+    entries = mp.MapStateDescriptor("entries", str, value_type)
+    one, other = EQUAL[value_type]
+    steps = {"at once": None, "flushed": backend.flush, "read": lambda: held(backend, "read")}
+
+    def write(key: str, given: Any) -> None:
+        backend.set_current_key(key)
+        backend.get_partitioned_state(value).update(given)
+        backend.get_partitioned_state(entries).put("e", given)
+
+    def held(each: Any, key: str) -> list[str]:
+        each.set_current_key(key)
+        in_map = each.get_partitioned_state(entries).get("e")
+        return [repr(each.get_partitioned_state(value).value()), repr(in_map)]
+
+    for first, second in ((one, other), (other, one)):
+        for key, between in steps.items():
+            write(key, first)
+            if between is not None:
+                between()
+            write(key, second)
+            assert held(backend, key) == [repr(second)] * 2
+        backend.snapshot(1, storage).result()
+        backend.notify_checkpoint_complete(1)
+        write("at once", first)
+        restored = open_backend(restore=[backend.snapshot(2, storage).result().handle])
+        assert held(restored, "at once") == [repr(first)] * 2
+        assert held(restored, "flushed") == [repr(second)] * 2
+
+
 class Level(enum.IntEnum):
     """An int as well."""
 
