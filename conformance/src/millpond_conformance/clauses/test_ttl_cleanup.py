@@ -56,10 +56,14 @@ KINDS = {
 
 @pytest.mark.clause("C1")
 @pytest.mark.parametrize("kind", KINDS)
-def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind):
-    """A few flushes after entries expire, none of them is stored, though nobody has read them."""
+@pytest.mark.parametrize("strategy", ["changelog", "full"])
+def test_expired_rows_disappear_without_reads(open_backend: BackendOpener, clock, kind, strategy):
+    """A few flushes after entries expire, none of them is stored, though nobody has read them.
+
+    So it is whether or not changes are noted for a changelog.
+    """
     descriptor, write = KINDS[kind]
-    backend = open_backend()
+    backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
     state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl()))
     for number in range(300):
         backend.set_current_key(f"k{number}")
@@ -130,14 +134,15 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 
 
 @pytest.mark.clause("C5")
-def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock):
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind):
     """A flush looks at a bounded number of entries; the next flush goes on where it ended."""
     backend = open_backend()
-    descriptor = mp.ValueStateDescriptor("s", int).enable_time_to_live(ttl())
-    state = backend.get_partitioned_state(descriptor)
+    descriptor, write = KINDS[kind]
+    state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl()))
     for number in range(2500):
         backend.set_current_key(f"k{number}")
-        state.update(1)
+        write(state)
     backend.flush(None)
     clock.set(100)
     before = backend.sweep_metrics()["s"].visited
