@@ -11,7 +11,7 @@ from millpond_heap.cells import HeapCellTable
 from millpond_lmdb.store import LmdbStore
 from millpond_rocksdb.store import RocksDBStore, _RocksDBReader
 from sabotage_tools import around
-from wrong_tools import FULL, Gated, at, configured, stored_by, tables, works
+from wrong_tools import FULL, Gated, at, begun, configured, stored_by, tables, works
 
 TEXT = mp.ValueStateDescriptor("v", str)
 NUMBERS = mp.ListStateDescriptor("l", int)
@@ -32,7 +32,7 @@ class AppendsOwnedByKey(Wrong):
         tables(backend, HeapCellTable, _OwnedByKey)
 
     def show(self, opened: Opener) -> None:
-        storage, backend = Gated("owned"), opened(config=mp.Config(FULL))
+        storage, backend = Gated("owned"), begun(opened(config=mp.Config(FULL)))
         for number in (1, 2):
             at(backend, "k", NUMBERS, namespace=number).add(number)
         taken = backend.snapshot(1, storage)
@@ -58,7 +58,7 @@ class OneSharing(Wrong):
         tables(backend, HeapCellTable, _OneSharing)
 
     def show(self, opened: Opener) -> None:
-        storage, backend = Gated("one"), opened(config=mp.Config(FULL))
+        storage, backend = Gated("one"), begun(opened(config=mp.Config(FULL)))
         state, running = at(backend, "k", TEXT), []
         for number in range(3):
             state.update(str(number))
@@ -82,7 +82,7 @@ class FirstReleaseThaws(Wrong):
         backend.__class__ = _FirstReleaseThaws
 
     def show(self, opened: Opener) -> None:
-        slow, backend = Gated("slow"), opened(config=mp.Config(FULL))
+        slow, backend = Gated("slow"), begun(opened(config=mp.Config(FULL)))
         state = at(backend, "k", TEXT)
         state.update("one")
         taken = backend.snapshot(1, slow)
@@ -110,7 +110,7 @@ class MigratesInPlace(Wrong):
 
     def show(self, opened: Opener) -> None:
         whole, broken = (mp.ValueStateDescriptor("v", kind) for kind in (int, float))
-        backend = opened(config=mp.Config(FULL))
+        backend = begun(opened(config=mp.Config(FULL)))
         at(backend, "k", whole).update(5)
         handle = backend.snapshot(1, mp.checkpoint_storage("memory:place")).result().handle
         storage, backend = Gated("place"), opened(config=mp.Config(FULL), restore=[handle])
@@ -145,7 +145,7 @@ class SomeIteratorsLater(Wrong):
         stored_by(backend, _SomeIteratorsLater)
 
     def show(self, opened: Opener) -> None:
-        storage, backend = Gated("later"), opened(config=mp.Config(FULL))
+        storage, backend = Gated("later"), begun(opened(config=mp.Config(FULL)))
         states = [mp.ValueStateDescriptor(f"s{number}", int) for number in range(40)]
         for descriptor in states:
             at(backend, "k", descriptor).update(1)

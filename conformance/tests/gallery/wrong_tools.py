@@ -20,6 +20,7 @@ __all__ = [
     "NATIVE",
     "Gated",
     "at",
+    "begun",
     "configured",
     "stored_by",
     "tables",
@@ -65,6 +66,16 @@ def at(backend: Any, key: Any, descriptor: Any, **space: Any) -> Any:
     """A state at a key."""
     backend.set_current_key(key)
     return backend.get_partitioned_state(descriptor, **space)
+
+
+def begun(backend: Any) -> Any:
+    """The backend, whose snapshots begin their file before they read other rows.
+
+    A file is begun with its first megabyte; this is the first row of the first key group.
+    """
+    first = next(key for key in map(str, range(10_000)) if not mp.assign_to_key_group(key, 128))
+    at(backend, first, mp.ValueStateDescriptor("0 begin", bytes)).update(bytes(1 << 20))
+    return backend
 
 
 def configured(member: Any, base: str, options: dict[str, Any]) -> mp.Config:

@@ -45,6 +45,19 @@ class HoldingStorage(MemoryStorage):
         return super().open_writer(path)
 
 
+BEGIN = mp.ValueStateDescriptor("0 begin", bytes)
+FIRST = next(key for key in map(str, range(10_000)) if mp.assign_to_key_group(key, 128) == 0)
+
+
+def begins_early(backend):
+    """Have snapshots begin their file, which a storage holds back, before they read other rows.
+
+    A file is begun with its first megabyte; this is the first row of the first key group.
+    """
+    backend.set_current_key(FIRST)
+    backend.get_partitioned_state(BEGIN).update(bytes(1 << 20))
+
+
 def runs_alone(backend):
     """Whether snapshots of this backend run while work goes on."""
     return Capability.ASYNC_SNAPSHOT in backend.capabilities
@@ -84,6 +97,7 @@ def test_changes_after_the_start_are_not_in_the_snapshot(open_backend: BackendOp
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
+    begins_early(backend)
     if not runs_alone(backend):
         storage.gate.set()
     futures = []
@@ -110,6 +124,7 @@ def test_a_cancelled_snapshot_leaves_no_file(open_backend: BackendOpener):
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
+    begins_early(backend)
     write(backend, 0)
     if not runs_alone(backend):
         storage.gate.set()
@@ -135,6 +150,7 @@ def test_closing_cancels_what_runs(open_backend: BackendOpener, aborted):
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
+    begins_early(backend)
     write(backend, 0)
     if not runs_alone(backend):
         storage.gate.set()
@@ -217,6 +233,7 @@ def test_snapshots_run_in_the_background_where_declared(open_backend: BackendOpe
     """
     storage = SlowStorage()
     backend = open_backend(config=FULL)
+    begins_early(backend)
     write(backend, 0)
     if not runs_alone(backend):
         storage.gate.set()
@@ -254,6 +271,7 @@ def test_notifications_may_come_twice_late_or_of_the_unknown(open_backend, stora
 def test_a_migration_changes_no_running_snapshot(open_backend: BackendOpener, storage):
     """A snapshot that runs while a state's values migrate describes the type that its rows have."""
     first = open_backend(config=FULL)
+    begins_early(first)
     first.set_current_key("k")
     first.get_partitioned_state(TOTAL).update(7)
     slow = SlowStorage()
@@ -277,6 +295,7 @@ def test_a_confirmation_leaves_running_snapshots_whole(open_backend: BackendOpen
     for strategy in open_backend().strategy_names():
         config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.retained": 1})
         backend = open_backend(config=config)
+        begins_early(backend)
         storage = HoldingStorage(3)
         if not runs_alone(backend):
             storage.gate.set()

@@ -9,7 +9,12 @@ from hypothesis import settings
 from millpond import errors, functions
 
 from millpond_conformance.bulk_programs import BulkProgram
-from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.clauses.test_async_snapshots import (
+    FULL,
+    SlowStorage,
+    begins_early,
+    runs_alone,
+)
 from millpond_conformance.fixtures import BackendOpener
 
 KEYS = [f"key-{number}" for number in range(300)]
@@ -123,6 +128,7 @@ def read_many(backend):
 def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, running):
     """What calls for many keys change is in the next delta, and in no snapshot that runs."""
     backend = open_backend(config=FULL if running else LOG)
+    begins_early(backend)
     slow = SlowStorage()
     if not (running and runs_alone(backend)):
         slow.gate.set()

@@ -6,7 +6,12 @@ import millpond as mp
 import pytest
 from typing_extensions import override
 
-from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.clauses.test_async_snapshots import (
+    FULL,
+    SlowStorage,
+    begins_early,
+    runs_alone,
+)
 from millpond_conformance.fixtures import BackendOpener
 
 SPACES = ("target", "one", "two")
@@ -123,6 +128,7 @@ def test_merges_change_no_running_snapshot(open_backend: BackendOpener, target):
     """A snapshot holds what was there when it was taken, whatever merges do meanwhile."""
     storage = SlowStorage()
     backend = open_backend(config=FULL)
+    begins_early(backend)
     if not runs_alone(backend):
         storage.gate.set()
     for state, form in states(backend):

@@ -8,7 +8,12 @@ import pytest
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 
-from millpond_conformance.clauses.test_async_snapshots import FULL, SlowStorage, runs_alone
+from millpond_conformance.clauses.test_async_snapshots import (
+    FULL,
+    SlowStorage,
+    begins_early,
+    runs_alone,
+)
 from millpond_conformance.fixtures import BackendOpener
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -70,6 +75,7 @@ def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, ord
     Each holds what was there when it was taken.
     """
     storage, backend = GatesByNumber(order), open_backend(config=FULL)
+    begins_early(backend)
     if not runs_alone(backend):
         for gate in storage.gates.values():
             gate.set()
@@ -92,6 +98,7 @@ def test_overlapping_snapshots_end_in_any_order(open_backend: BackendOpener, ord
 def test_a_running_snapshot_of_many_states(open_backend: BackendOpener):
     """Of however many states, a snapshot that runs holds each as it was when it was taken."""
     storage, backend = SlowStorage(), open_backend(config=FULL)
+    begins_early(backend)
     if not runs_alone(backend):
         storage.gate.set()
     states = [mp.ValueStateDescriptor(f"state {number}", int) for number in range(70)]
