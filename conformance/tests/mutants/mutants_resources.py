@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from millpond.types import VOID_NAMESPACE
 from sabotage_tools import around, mutant, on_states, on_tables
 
 _LEAKED: list[Any] = []
@@ -138,6 +139,16 @@ def few_states(backend: Any) -> None:
         return tables[-1]
 
     around(backend, "create_table", create)
+
+
+@mutant("a state lists the keys of those whose names go on with a colon, too", "V22")
+def glued_names(backend: Any) -> None:
+    def keys(original: Any, name: str, namespace: Any = VOID_NAMESPACE) -> Any:
+        names = [meta.name for meta in backend.state_metas()]
+        for each in (name, *(other for other in names if other.startswith(f"{name}:"))):
+            yield from original(each, namespace)
+
+    around(backend, "keys", keys)
 
 
 @mutant("moments are stored as by the clock on the wall", "R12")

@@ -80,21 +80,31 @@ def test_a_list_of_70_000_elements(open_backend, storage):
     assert restored.get_partitioned_state(ITEMS).get() == [*range(70_000), -1]
 
 
+SIGNS = [*map(chr, range(0x20, 0x7F)), *(sign * 2 for sign in ":/.-_|#;,")]
+NAMES = ["s", *(f"s{sign}s" for sign in SIGNS), *(f"s{sign}" for sign in SIGNS[:95])]
+"""What a store may put between a state's name and a key follows another state's name."""
+
+
 @pytest.mark.clause("V22")
 def test_two_hundred_states(open_backend, storage):
-    """Of 200 states, whose names begin alike, each keeps what is its own, restored too."""
+    """Of 200 states, whose names begin alike, each keeps and lists its own, restored too."""
 
     def states(backend):
         backend.set_current_key("k")
-        names = [f"s{number}" for number in range(200)]
-        return [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in names]
+        return [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in NAMES]
+
+    def expect_their_own(backend):
+        assert [state.value() for state in states(backend)] == [*range(200)]
+        listed = {name: list(backend.keys(name)) for name in NAMES}
+        mixed = {name: found for name, found in listed.items() if found != ["k"]}
+        assert mixed == {}, "keys under names of states that are not theirs"
 
     backend = open_backend()
     for number, state in enumerate(states(backend)):
         state.update(number)
-    assert [state.value() for state in states(backend)] == [*range(200)]
+    expect_their_own(backend)
     restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
-    assert [state.value() for state in states(restored)] == [*range(200)]
+    expect_their_own(restored)
 
 
 LENGTHS = range(1100)
