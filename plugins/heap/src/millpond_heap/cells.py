@@ -29,7 +29,9 @@ class HeapCellTable(HeapTable, CellTable):
 
     What is written is held: rows come sorted by key group, so that most writes find by two
     comparisons (0.1 µs) that the group's dictionary is the table's own, and where to note the
-    change (0.4). Reads do not look there: it would cost those of other groups what it saves.
+    change (0.4). Writes to groups in turns find that in one look among all that is held: a tenth
+    less of an access by hand. Reads do not look there: it would cost those of other groups what
+    it saves.
 
     ``changed`` has the keys by key group and namespace: so much cheaper than all in one. Beside a
     key stands how many elements were appended to its list, None where its value is a new one.
@@ -49,6 +51,7 @@ class HeapCellTable(HeapTable, CellTable):
 
     def _let_go(self) -> None:
         """Hold nothing."""
+        self._held: dict[tuple[int | None, Any], tuple[dict[Any, Any], Any]] = {}
         self._group: Any = _NOWHERE
         self._within: Any = None
         self._own: dict[Any, Any] = {}
@@ -75,10 +78,12 @@ class HeapCellTable(HeapTable, CellTable):
 
     def _hold(self, namespace: Any) -> None:
         """Hold the dictionary of a group and namespace that is about to be written to."""
-        group = self._current.key_group
-        self._own = self._writable(namespace).setdefault(namespace, {})
-        self._noted = self._noted_of(group, namespace)
-        self._group, self._within = group, namespace
+        place = self._group, self._within = self._current.key_group, namespace
+        held = self._held.get(place)
+        if held is None:
+            own = self._writable(namespace).setdefault(namespace, {})
+            held = self._held[place] = own, self._noted_of(*place)
+        self._own, self._noted = held
 
     def _noted_of(self, group: int | None, namespace: Any) -> dict[Any, int | None] | None:
         """Where the changed keys of a group and namespace are noted; None without listeners."""
