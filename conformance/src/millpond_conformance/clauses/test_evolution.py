@@ -286,14 +286,15 @@ def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
     """Namespaces and map keys may grow by an optional part at their end.
 
     Entries are found under the longer ones alone, in that backend and in one that is restored
-    from its next snapshot.
+    from its next snapshot, which may be a delta of the restored one.
     """
+    storage = mp.checkpoint_storage("memory:shops")
     backend = open_backend()
     put_places(backend, "abc")
-    handle = backend.snapshot(1, mp.checkpoint_storage("memory:places")).result().handle
+    handle = backend.snapshot(1, storage).result().handle
     for number in (2, 3):
         backend = open_backend(restore=[handle])
         for key in "abc":
             assert shops_of(backend, key) == (key, {Shop("bonn"): key}, key)
         assert backend.num_state_entries() == 6
-        handle = backend.snapshot(number, mp.checkpoint_storage("memory:shops")).result().handle
+        handle = backend.snapshot(number, storage).result().handle
