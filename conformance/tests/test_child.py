@@ -89,3 +89,20 @@ def test_variables_cannot_answer_for_the_tests(monkeypatch):
     (result,) = run("sabotage:m_one_key_for_all", "quick", ["V1"]).results
     assert result.verdict is Verdict.FAIL
     assert "assert" in result.message
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_wheel_cannot_answer_for_the_tests(tmp_path):
+    """A plugin of pytest's that stands in an installed distribution is not loaded."""
+    found = tmp_path / "strange-1.0.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
+    (found / "entry_points.txt").write_text("[pytest11]\nstrange = strange_cheat\n")
+    (result,) = run("sabotage:m_one_key_for_all", "quick", ["V1"]).results
+    assert result.verdict is Verdict.FAIL
+
+
+def test_a_backend_named_by_its_target_passes():
+    """A backend named as module:attr passes what depends on its name: options, other processes."""
+    found = run("millpond_heap.factory:HeapStateBackend", "quick", ["X", "W", "R3", "F5"])
+    assert {result.verdict for result in found.results} == {Verdict.PASS}

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import attrs
 import pytest
 import sabotage  # noqa: F401 - its mutants are named below
 from millpond_conformance import Verdict, run, specification
 from millpond_conformance.judging import Judge
+from millpond_conformance.page import to_html
 from millpond_conformance.report import read_report
 from millpond_conformance.specification import MANIFEST, all_clauses, manifest
 from millpond_conformance.wide import FLOORS
@@ -112,6 +114,32 @@ def test_a_changed_clause_is_no_pass(tmp_path, monkeypatch):
     assert found["X1"].verdict is Verdict.INCOMPLETE
     assert "sealed" in found["X1"].message
     assert found["X2"].verdict is Verdict.PASS
+
+
+def test_a_changed_kit_is_told_first():
+    """Where files of the kit are not as sealed, text, JSON and page begin with that."""
+    changed = attrs.evolve(report(), changed_files=("clauses/test_values.py",))
+    warning = "NOT THE RELEASED KIT: 1 changed files (clauses/test_values.py)"
+    assert changed.to_text().splitlines()[0] == warning
+    assert next(iter(json.loads(changed.to_json()).values())) == warning
+    shown = to_html([changed])
+    assert shown.index(warning) < shown.index("<table")
+    assert (
+        "NOT THE RELEASED KIT" not in to_html([report()]) + report().to_text() + report().to_json()
+    )
+
+
+def test_programs_that_did_too_little_prove_too_little():
+    """Below one floor clause G4 is incomplete, and says what was done too rarely."""
+    passed = pytest.TestReport("x", ("x", 0, "x"), {}, "passed", None, "call", (), 0.1)
+    passed.user_properties = [("millpond-clause", ("heap", "G4"))]
+    for short in (0, 1):
+        rare = {what: floor - short * (what == "rescale") for what, floor in FLOORS.items()}
+        judge = Judge(frozenset({"G4"}), coverage=rare)
+        judge.pytest_runtest_logreport(passed)
+        (found,) = judge.results("heap")
+        assert found.verdict is (Verdict.INCOMPLETE if short else Verdict.PASS)
+        assert found.message.endswith("too rarely: rescale" * short)
 
 
 def test_a_failure_tells_its_shrunk_program(tmp_path):

@@ -131,9 +131,15 @@ def _run(number: int, label: str, report: Report) -> str:
     failed = [_failure(result) for result in report.results if result.verdict is not Verdict.PASS]
     text = "".join(failed) or "<li>Every clause that ran has passed.</li>"
     done = f"<p>Generated programs: {escape(report.covered())}.</p>" if report.coverage else ""
-    warning = f"<p><b>{escape(report.warning())}</b></p>" if report.changed_files else ""
     head = f'<h2 id="report-{number}">{escape(label)}</h2>'
-    return f"{warning}{head}<p>{place}</p>{done}<ul>{text}</ul>"
+    return f"{head}<p>{place}</p>{done}<ul>{text}</ul>"
+
+
+def _warning(label: str, report: Report) -> str:
+    """That a report was made with a changed kit; empty where it was not."""
+    if not report.changed_files:
+        return ""
+    return f"<p><b>{escape(f'{label}: {report.warning()}')}</b></p>"
 
 
 _OPEN_TARGET = """
@@ -145,7 +151,8 @@ addEventListener("hashchange", open); open();
 def to_html(reports: Sequence[Report]) -> str:
     """The page."""
     runs = "".join(map(_run, range(1, len(reports) + 1), _labels(reports), reports))
-    body = f"{_matrix(reports)}{runs}<h2>Clauses</h2>"
+    warnings = "".join(map(_warning, _labels(reports), reports))
+    body = f"{warnings}{_matrix(reports)}{runs}<h2>Clauses</h2>"
     body += "".join(_clauses(reports, letter) for letter in CHAPTERS)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

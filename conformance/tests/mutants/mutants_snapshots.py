@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 from typing import Any
 
 import attrs
@@ -292,6 +294,27 @@ def nameless_files(backend: Any) -> None:
         return task
 
     around(backend, "snapshot", snapshot)
+
+
+@mutant("a claim is not heard", "F8")
+def deaf_to_claims(backend: Any) -> None:
+    def change(strategy: Any) -> None:
+        if "start" not in vars(strategy):
+            around(strategy, "start", lambda original, restored: original(None))
+
+    on_strategies(backend, change)
+
+
+@mutant("a restore looks into what was pickled", "R22")
+def curious_restores(backend: Any) -> None:
+    def load(original: Any, name: str, rows: Any) -> None:
+        found = list(rows)
+        for _, value in found:
+            with contextlib.suppress(Exception):
+                pickle.loads(value[value.find(b"\x80") :])
+        original(name, found)
+
+    around(backend, "load_rows", load)
 
 
 @mutant("what is restored is trusted like its own", "S16")

@@ -245,22 +245,37 @@ def test_ttl_may_be_switched_off(open_backend: BackendOpener, clock):
     The others stay for good. In a list, this applies to each element.
     """
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
-    items = mp.ListStateDescriptor("items", str)
+
+    def states(backend, *, fading):
+        made = (
+            mp.ListStateDescriptor("items", str),
+            mp.MapStateDescriptor("map", str, str),
+            mp.ValueStateDescriptor("value", str),
+        )
+        chosen = [each.enable_time_to_live(ttl) if fading else each for each in made]
+        return [backend.get_partitioned_state(each) for each in chosen]
+
     backend = open_backend()
-    backend.set_current_key("a")
-    old = backend.get_partitioned_state(
-        mp.ListStateDescriptor("items", str).enable_time_to_live(ttl)
-    )
-    old.add("early")
-    clock.set(50)
-    old.add("late")
+    for key, moment in (("early", 0), ("late", 50)):
+        clock.set(moment)
+        items, entries, held = states(backend, fading=True)
+        backend.set_current_key("a")
+        items.add(key)
+        entries.put(key, key)
+        backend.set_current_key(key)
+        held.update(key)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl-off")).result().handle
     clock.set(100)
     restored = open_backend(restore=[handle])
-    restored.set_current_key("a")
-    state = restored.get_partitioned_state(items)
+    items, entries, held = states(restored, fading=False)
     clock.set(10_000)
-    assert state.get() == ["late"]
+    restored.set_current_key("a")
+    assert items.get() == ["late"]
+    assert dict(entries.items()) == {"late": "late"}
+    assert list(restored.keys("value")) == ["late"]
+    for key, left in (("early", None), ("late", "late")):
+        restored.set_current_key(key)
+        assert held.value() == left
 
 
 def put_places(backend, keys):

@@ -1,8 +1,11 @@
 """Keys: which are taken, told apart, and listed."""
 
+import enum
 import math
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import attrs
 import millpond as mp
@@ -111,6 +114,28 @@ def test_keys_of_any_length(open_backend: BackendOpener, size: int):
     assert sorted(backend.keys("spent")) == sorted(keys)
 
 
+class Side(enum.Enum):
+    """A key that is one of two."""
+
+    LEFT = 1
+    RIGHT = -1
+
+
+class Spot(NamedTuple):
+    """A key with a part that may be missing."""
+
+    name: str
+    number: int | None = None
+
+
+@attrs.frozen
+class Pair:
+    """A key with a key inside."""
+
+    number: int
+    spot: Spot
+
+
 KEYS: dict[Any, list[Any]] = {
     str: ["", "a", "a\0", "\0", "ä", "\U0001f600", "a" * 300],
     int: [0, 1, -1, 255, 256, -(1 << 63), (1 << 63) - 1],
@@ -118,28 +143,44 @@ KEYS: dict[Any, list[Any]] = {
     bool: [False, True],
     tuple[str, int]: [("", 0), ("a", -1), ("a", 1), ("a\0", 0), ("b", -(1 << 63))],
     datetime: [datetime(1, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, microsecond=1, tzinfo=UTC)],
+    float: [0.0, -1.5, 1.5, math.inf, -math.inf, 5e-324],
+    date: [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)],
+    time: [time(0), time(23, 59, 59, 999_999)],
+    timedelta: [timedelta(0), timedelta(microseconds=-1), timedelta(days=100_000)],
+    UUID: [UUID(int=0), UUID(int=1 << 64), UUID(int=(1 << 128) - 1)],
+    Decimal: [Decimal(0), Decimal("-1.5"), Decimal("1E+30"), Decimal("0.1")],
+    Side: [Side.LEFT, Side.RIGHT],
+    Spot: [Spot("", None), Spot("", 0), Spot("a", None), Spot("a", -1)],
+    Pair: [Pair(0, Spot("", 0)), Pair(0, Spot("a", None)), Pair(-1, Spot("", 0))],
 }
 
 
 @pytest.mark.clause("V15")
 @pytest.mark.parametrize("key_type", list(KEYS), ids=str)
 def test_keys_of_each_type(open_backend: BackendOpener, storage, key_type):
-    """The backend tells keys of each type apart and lists them, before and after a restore."""
+    """The backend tells keys of each type apart and lists them, before and after a restore.
+
+    So it does with map keys of each type.
+    """
     backend = open_backend(key_type=key_type)
-    keys = KEYS[key_type]
+    keys, entries = KEYS[key_type], mp.MapStateDescriptor("entries", key_type, int)
     state = backend.get_partitioned_state(TOTAL)
     for number, key in enumerate(keys):
         backend.set_current_key(key)
         state.update(number)
+        backend.get_partitioned_state(entries).put_all({key: n for n, key in enumerate(keys)})
     restored = open_backend(
         key_type=key_type, restore=[backend.snapshot(1, storage).result().handle]
     )
     for each in (backend, restored):
         held = each.get_partitioned_state(TOTAL)
-        assert sorted(each.keys("total")) == sorted(keys)
+        mapped = each.get_partitioned_state(entries)
+        assert sorted(map(repr, each.keys("total"))) == sorted(map(repr, keys))
         for number, key in enumerate(keys):
             each.set_current_key(key)
             assert held.value() == number
+            assert [mapped.get(other) for other in keys] == [*range(len(keys))]
+            assert sorted(map(repr, mapped.keys())) == sorted(map(repr, keys))
 
 
 @attrs.frozen

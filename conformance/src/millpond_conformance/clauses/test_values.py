@@ -2,6 +2,7 @@
 
 import enum
 import math
+from collections import defaultdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,19 @@ import pytest
 from millpond import errors
 
 from millpond_conformance.fixtures import BackendOpener
+
+
+class Level(enum.IntEnum):
+    """An int as well."""
+
+    LOW = 1
+
+
+class Word(enum.StrEnum):
+    """A str as well."""
+
+    A = "a"
+
 
 SPENT = mp.ValueStateDescriptor("spent", float)
 
@@ -46,10 +60,13 @@ def test_update_none_clears(open_backend: BackendOpener):
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
-    state.update(1.0)
-    state.update(None)
-    assert state.value() is None
-    assert backend.num_state_entries() == 0
+    for flushed in (False, True):
+        state.update(1.0)
+        if flushed:
+            backend.flush()
+        state.update(None)
+        assert state.value() is None
+        assert backend.num_state_entries() == 0
 
 
 @pytest.mark.clause("V4")
@@ -83,14 +100,26 @@ def test_isolation_of_values(open_backend: BackendOpener):
 
 @pytest.mark.clause("V6")
 def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpener):
-    """A value of another type raises StateTypeError, which names the state, and changes nothing."""
+    """A value of another type raises StateTypeError, which names the state, and changes nothing.
+
+    So does a value of a subclass, which would come back as something else.
+    """
     backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
-    state.update(1.0)
-    with pytest.raises(errors.StateTypeError, match="spent"):
-        state.update("2.0")  # type: ignore[arg-type]
-    assert state.value() == 1.0
+    wrong: tuple[tuple[Any, Any, Any], ...] = (
+        (float, 1.0, "2.0"),
+        (int, 1, True),
+        (int, 1, Level.LOW),
+        (str, "a", Word.A),
+        (dict[str, int], {"a": 1}, defaultdict(int, a=2)),
+        (list[int], [1], [1, "2"]),
+    )
+    for number, (declared, right, refused) in enumerate(wrong):
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor(f"spent-{number}", declared))
+        state.update(right)
+        with pytest.raises(errors.StateTypeError, match=f"spent-{number}"):
+            state.update(refused)
+        assert repr(state.value()) == repr(right)
 
 
 @pytest.mark.clause("V12")
@@ -119,8 +148,9 @@ def test_integers_are_exact(open_backend: BackendOpener):
         state.update(value)
         backend.flush()
         assert state.value() == value
-    with pytest.raises(errors.StateTypeError):
-        backend.set_current_key(2**63)
+    for key in (2**63, -(2**63) - 1):
+        with pytest.raises(errors.StateTypeError):
+            backend.set_current_key(key)
 
 
 @pytest.mark.clause("V14")
@@ -249,18 +279,6 @@ def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, v
         restored = open_backend(restore=[backend.snapshot(2, storage).result().handle])
         assert held(restored, "at once") == [repr(first)] * 2
         assert held(restored, "flushed") == [repr(second)] * 2
-
-
-class Level(enum.IntEnum):
-    """An int as well."""
-
-    LOW = 1
-
-
-class Word(enum.StrEnum):
-    """A str as well."""
-
-    A = "a"
 
 
 class Rights(enum.Flag):

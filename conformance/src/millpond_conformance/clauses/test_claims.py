@@ -1,0 +1,90 @@
+"""Whose a restored snapshot is, and what its bytes may do."""
+
+import millpond as mp
+import pytest
+from millpond import errors
+from typing_extensions import override
+
+from millpond_conformance.clauses.test_snapshots import STRATEGIES, config, contents, expected, fill
+from millpond_conformance.fixtures import BackendOpener
+
+
+@pytest.mark.clause("F8")
+@STRATEGIES
+def test_a_claimed_snapshot_belongs_to_its_heir(open_backend: BackendOpener, storage, strategy):
+    """Restored with checkpoint.claim, a snapshot is the backend's own.
+
+    Changes build on it, and it is deleted once no retained snapshot needs it. Without a claim it
+    stays whole, and no later snapshot names a file of it.
+    """
+    origin = open_backend(config=config(strategy))
+    fill(origin, 0, 200)
+    handle = origin.snapshot(1, storage).result().handle
+    for claim in (False, True):
+        options = {"checkpoint.claim": claim, "checkpoint.retained": 1}
+        chosen = mp.Config({"state.snapshot.strategy": strategy, **options})
+        heir = open_backend(restore=[handle], config=chosen)
+        heir.set_current_key("k7")
+        heir.get_partitioned_state(mp.ValueStateDescriptor("total", int)).update(-7)
+        result = heir.snapshot(2, storage).result()
+        heir.notify_checkpoint_complete(2)
+        builds = claim and strategy == "changelog"
+        assert bool(handle.paths & result.handle.paths) is builds
+        assert (result.rows_written == 1) is builds
+        assert (handle.paths <= set(storage.list(""))) is (builds or not claim)
+        found = contents(open_backend(restore=[result.handle]))
+        assert found == {**expected(range(200)), "k7": (-7, {"item": 7})}
+        if not claim:
+            assert contents(open_backend(restore=[handle])) == expected(range(200))
+
+
+SPRUNG: list[int] = []
+
+
+def spring():
+    """What a trap does when it is unpickled."""
+    SPRUNG.append(1)
+    return Trap()
+
+
+class Trap:
+    """Notes that somebody has unpickled it."""
+
+    @override
+    def __reduce__(self):
+        return spring, ()
+
+
+@pytest.mark.clause("R22")
+@STRATEGIES
+def test_no_code_runs_from_stored_bytes(open_backend: BackendOpener, storage, strategy):
+    """A restore runs no code that stands in stored bytes; nor do later calls, unless it is allowed.
+
+    Counting, listing keys, flushes and snapshots of what was restored do not, nor does a request
+    that is refused.
+    """
+    pickled = mp.PickleSerializer()
+    value = mp.ValueStateDescriptor("value", pickled)
+    mapped = mp.MapStateDescriptor("mapped", str, pickled)
+    listed = mp.ListStateDescriptor("listed", pickled)
+    backend = open_backend(config=config(strategy))
+    for key in ("a", "b"):
+        backend.set_current_key(key)
+        backend.get_partitioned_state(value).update(Trap())
+        backend.get_partitioned_state(mapped).put("x", Trap())
+        backend.get_partitioned_state(listed).add(Trap())
+    handle = backend.snapshot(1, storage).result().handle
+    SPRUNG.clear()
+    for number in (2, 3):
+        restored = open_backend(config=config(strategy), restore=[handle])
+        assert restored.num_state_entries() == 6
+        assert [sorted(restored.keys(name)) for name in ("value", "mapped", "listed")] == [
+            ["a", "b"]
+        ] * 3
+        restored.set_current_key("a")
+        for descriptor in (value, mapped, listed):
+            with pytest.raises(errors.ConfigError, match="allow-pickle"):
+                restored.get_partitioned_state(descriptor)
+        restored.flush()
+        handle = restored.snapshot(number, storage).result().handle
+    assert SPRUNG == []
