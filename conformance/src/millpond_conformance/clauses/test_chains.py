@@ -72,13 +72,17 @@ def test_claimed_snapshots_of_each_strategy(open_backend: BackendOpener, storage
 
 @pytest.mark.clause("S24")
 @pytest.mark.parametrize("requested", [True, False])
-def test_a_backend_that_is_behind_catches_up(open_backend: BackendOpener, storage, requested):
+@pytest.mark.parametrize("groups", [1, 128])
+def test_a_backend_that_is_behind_catches_up(
+    open_backend: BackendOpener, storage, requested, groups
+):
     """A backend at an earlier snapshot that is brought forward by deltas holds what they brought.
 
-    What they have removed is not listed either, whether the states were requested before or not.
+    What they have removed is not listed either, whether the states were requested before or not,
+    and what is in the same key group stays.
     """
     log, handles = config("changelog"), []
-    backend = open_backend(config=log)
+    backend = open_backend(config=log, max_parallelism=groups)
     for number in range(3):
         for key in "abc":
             backend.set_current_key(key)
@@ -92,7 +96,7 @@ def test_a_backend_that_is_behind_catches_up(open_backend: BackendOpener, storag
                 items.clear()
         handles.append(backend.snapshot(number, storage).result().handle)
         backend.notify_checkpoint_complete(number)
-    behind = open_backend(config=log, restore=handles[:1])
+    behind = open_backend(config=log, restore=handles[:1], max_parallelism=groups)
     behind.flush(handles[0].version)
     if requested:
         behind.get_partitioned_state(BASKET)
