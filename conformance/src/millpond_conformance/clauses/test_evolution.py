@@ -304,11 +304,12 @@ def test_namespaces_and_map_keys_grow(open_backend: BackendOpener):
     from its next snapshot, which may be a delta of the restored one.
     """
     storage = mp.checkpoint_storage("memory:shops")
+    claiming = mp.Config({"checkpoint.claim": True})
     backend = open_backend()
     put_places(backend, "abc")
     handle = backend.snapshot(1, storage).result().handle
     for number in (2, 3):
-        backend = open_backend(restore=[handle])
+        backend = open_backend(restore=[handle], config=claiming)
         for key in "abc":
             assert shops_of(backend, key) == (key, {Shop("bonn"): key}, key)
         assert backend.num_state_entries() == 6

@@ -12,12 +12,13 @@ from millpond_conformance.processes import in_a_child
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 BLOB = mp.ValueStateDescriptor("blob", bytes)
+ITEMS = mp.ListStateDescriptor("items", int)
 
 FULL = """
 import random, resource, sys
 from pathlib import Path
-from millpond.errors import MillpondError
-from millpond_conformance.clauses.test_limits import BLOB
+from millpond.errors import MillpondError, StoreFullError
+from millpond_conformance.clauses.test_limits import BLOB, ITEMS
 from millpond_conformance.opening import open_at
 name, folder = sys.argv[1], Path(sys.argv[2])
 blobs = [random.Random(number).randbytes(500) for number in range(3000)]
@@ -26,34 +27,43 @@ def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
 
 def shown(backend):
-    state = backend.get_partitioned_state(BLOB)
+    state, items = backend.get_partitioned_state(BLOB), backend.get_partitioned_state(ITEMS)
     found = []
     for number in range(len(blobs)):
         backend.set_current_key(f"k{number}")
-        found.append(state.value())
+        found.append((state.value(), items.get()))
     return found
+
+def appended(backend, element):
+    for number in range(len(blobs)):
+        backend.set_current_key(f"k{number}")
+        backend.get_partitioned_state(ITEMS).add(element)
 
 def filled(backend):
     state = backend.get_partitioned_state(BLOB)
     for number, blob in enumerate(blobs):
         backend.set_current_key(f"k{number}")
         state.update(blob)
+    appended(backend, 2)
 
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+whole = [(blob, [1, 2]) for blob in blobs]
 backend = open_at(name, folder)
+appended(backend, 1)
+backend.flush("v0")
 try:
     filled(backend)
     limit(256 << 10)
     backend.flush("v1")
-except MillpondError as error:
+except StoreFullError as error:
     print(f"refused: {error}")
 else:
     print("taken")
-    assert shown(backend) == blobs
+    assert shown(backend) == whole
 limit(soft)
 try:
     backend.flush("v1")  # there is room again
-    assert shown(backend) == blobs
+    assert shown(backend) == whole
 except MillpondError as error:
     print(f"refused again: {error}")
 try:
@@ -61,16 +71,18 @@ try:
 except MillpondError as error:
     print(f"refused: {error}")
 with open_at(name, folder, {"v1"}) as again:
-    assert shown(again) == ([None] * len(blobs) if again.version is None else blobs)
+    assert shown(again) == ([(None, [])] * len(blobs) if again.version is None else whole)
 print("fine")
 """
 
 
 @pytest.mark.clause("D6")
 def test_a_disk_that_is_full(backend_name, tmp_path):
-    """If the system refuses what a flush writes, an error of Millpond's says so.
+    """If the system refuses what a flush writes, a StoreFullError says so.
 
-    What the directory holds afterwards is the whole version, or it opens empty.
+    The flush may be tried again where there is room: it then stores everything, what was appended
+    to a list once, or is refused. What the directory holds afterwards is the whole version, or it
+    opens empty.
     """
     done = in_a_child(FULL, backend_name, str(tmp_path))
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

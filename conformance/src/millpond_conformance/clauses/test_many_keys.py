@@ -153,7 +153,7 @@ def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
     So it is where keys come twice, and where nothing is stored under some of them.
     """
     lengths = (1, 2, 15, 255, 490, 511, 512, 700, 4096)
-    keys = [f"{number:04}" for number in range(2100)]
+    keys = [f"{number:04}" for number in range(4500)]
     keys += [letter * length for length in lengths for letter in "xyz"]
     random.Random(1).shuffle(keys)  # noqa: S311 - an order, no secret
     values = ["" if at % 7 == 0 else str(at) * (at % 11) for at in range(len(keys))]

@@ -136,7 +136,10 @@ def test_clean_up_in_the_background_can_be_switched_off(open_backend: BackendOpe
 @pytest.mark.clause("C5")
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
 def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind):
-    """A flush looks at a bounded number of entries; the next flush goes on where it ended."""
+    """A flush looks at a bounded number of entries; the next flush goes on where it ended.
+
+    So it is where entries that live stand before those that have expired.
+    """
     backend = open_backend()
     descriptor, write = KINDS[kind]
     state = backend.get_partitioned_state(descriptor.enable_time_to_live(ttl()))
@@ -151,6 +154,15 @@ def test_the_cost_of_a_flush_is_bounded(open_backend: BackendOpener, clock, kind
     assert looked <= 1000
     rounds = next(number for number in range(20) if not physical(backend))
     assert 0 < rounds < 10
+    for now in (100, 150):  # a few in each key group will expire, behind many that live
+        clock.set(now)
+        for number in range(2500):
+            backend.set_current_key(f"{'k' if now == 150 else 'z'}{number:04}")
+            write(state)
+    clock.set(200)
+    for _ in range(20):
+        backend.flush(None)
+    assert not [key for key in backend.keys("s") if key.startswith("z")]
 
 
 @pytest.mark.clause("C6")

@@ -3,7 +3,7 @@
 import enum
 import math
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -155,7 +155,10 @@ def test_integers_are_exact(open_backend: BackendOpener):
 
 @pytest.mark.clause("V14")
 def test_closed_backend(open_backend: BackendOpener, storage):
-    """After close every use raises BackendClosedError, but close may be called again."""
+    """After close every use raises BackendClosedError, but close may be called again.
+
+    So does an iteration that is open and would renew what it shows.
+    """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
     backend.set_current_key("alice")
@@ -163,6 +166,12 @@ def test_closed_backend(open_backend: BackendOpener, storage):
     entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", str, int))
     items = backend.get_partitioned_state(mp.ListStateDescriptor("items", int))
     largest = backend.get_partitioned_state(mp.ReducingStateDescriptor("largest", max, int))
+    ttl = mp.StateTtlConfig(timedelta(days=1), update_type=mp.UpdateType.ON_READ_AND_WRITE)
+    fading = mp.MapStateDescriptor("fading", str, int).enable_time_to_live(ttl)
+    renewed = backend.get_partitioned_state(fading)
+    renewed.put_all({"a": 1, "b": 2, "c": 3})
+    opened = iter(renewed.items())
+    next(opened)
     backend.close()
     backend.close()
     uses = (
@@ -173,6 +182,7 @@ def test_closed_backend(open_backend: BackendOpener, storage):
         lambda: entries.put("a", 1),
         lambda: entries.remove("a"),
         lambda: list(entries.items()),
+        lambda: next(opened),
         entries.is_empty,
         entries.clear,
         items.get,
