@@ -25,7 +25,7 @@ waiting, the DEATH of the process, and MEMORY of more than 64 MB beyond the file
 | target | what is changed |
 |---|---|
 | handles, rocksdb-handles | the JSON of a snapshot's handle, files that travel in it among them |
-| metadata, layouts | the files beside snapshots that tools, and Spark's driver, read |
+| metadata, layouts | what stands at the end of snapshots for tools, and the files that Spark's driver reads |
 | rows, values | snapshot files: streams, footers, rows; keys and values alone |
 | savepoints, operator-state | their metadata, tables and elements |
 | rocksdb-copies, lmdb-copies | files of a closed local copy, or its seal: it is thrown away unopened |

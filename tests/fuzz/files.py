@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.checkpoint.inspection.inspector import open_stored
 from millpond.checkpoint.operator_state_snapshot import read_operator_state
-from millpond.checkpoint.sealed_metadata import write_sealed
+from millpond.checkpoint.sealed_metadata import seal_metadata, write_sealed
 from millpond.checkpoint.segments import pack, unpack
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
@@ -90,7 +90,7 @@ class Handles(Snapshots):
 
 
 class Metadata(Snapshots):
-    """The files beside the snapshots, read by tools; digests left and mended."""
+    """What stands at the end of snapshots, read by tools; digests left and mended."""
 
     weight = 1.6
 
@@ -98,6 +98,8 @@ class Metadata(Snapshots):
         super().__init__(folder)
         self.path = self.file(self.handle.metadata)
         self.original = self.path.read_bytes()
+        last = self.handle.files[-1]
+        self.rows = self.original[: last.offset + last.size]
         self.table = open_stored(get_registry().savepoint(self.root), get_registry())[0].table(
             "int"
         )
@@ -105,8 +107,9 @@ class Metadata(Snapshots):
     def run(self, rng):
         mended = rng.random() < 0.7
         if mended:
-            tree = mutate_tree(rng, self.tree)
-            write_sealed(self.storage, self.handle.metadata, json.dumps(tree))
+            sealed = seal_metadata(json.dumps(mutate_tree(rng, self.tree)))
+            trailer = len(sealed).to_bytes(4, "big") + b"MILLHNDL"
+            self.path.write_bytes(self.rows + sealed + trailer)
         else:
             self.path.write_bytes(mutate_bytes(rng, self.original))
         size = self.path.stat().st_size
@@ -134,7 +137,8 @@ class Rows(Snapshots):
         self.which = self.handle.files[-1]
         self.path = self.file(self.which.path)
         self.original = self.path.read_bytes()
-        self.footer = json.loads(self.original[-self.which.footer : -12])
+        rows = self.original[: self.which.offset + self.which.size]
+        self.footer = json.loads(rows[-self.which.footer : -12])
 
     def run(self, rng):
         kind = rng.choice(self.kinds)
