@@ -64,8 +64,10 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 STAGES = (
     ("V", "K", "S", "M", "T", "C", "E", "D", "P", "O", "X", "W", "A"),
+    ("B",),
+    ("F", "R"),
     ("G4",),
-    ("G", "B", "F", "R"),
+    ("G",),
 )
 """All chapters, those that kill quickly first."""
 
