@@ -155,21 +155,31 @@ def test_rows_of_all_outputs_in_one_frame(spark):
     """What a main column refuses beside side outputs is what it refuses without them."""
     codec = SideRows.of(MAIN, [BAD, ODD, LATE], MAIN)
     rows = [("a", 1), (BAD, ("b", None, 3)), (ODD, 5), (LATE, ("c", 6)), (mp.OutputTag("x"), 1)]
-    main, side = codec.packed(rows, "op")
-    assert [list(main[name]) for name in ("c0", "c1", "c2", "c4")] == [["a"], [1], [None], [None]]
+    packer = Packer(codec.main, codec, "op")
+    packer.add(rows)
+    packer.add(rows[:1])
+    (frame,) = packer.take()
+    main, side = frame.iloc[[0, 4]], frame.iloc[1:4]
+    for name, values in (
+        ("c0", ["a", "a"]),
+        ("c1", [1, 1]),
+        ("c2", [None] * 2),
+        ("c4", [None] * 2),
+    ):
+        assert list(main[name]) == values
     assert list(side["c0"]) == [None] * 3
     assert [[value is None for value in side[f"c{at}"]] for at in (2, 3, 4)] == [
         [False, True, True], [True, False, True], [True, True, False],
     ]  # fmt: skip
     with pytest.raises(errors.OutputTypeError, match="'k'"):
-        codec.packed([(None, 1)], "op")
+        codec.parts([(None, 1)], "op")
     for row, fault in (
         (("b", 1), "column 'k, n, seen' is declared a row of 3.*2 values for 3 columns"),
         (("b", "x", 1), "column 'n' is declared int, the function yielded str 'x'"),
         (None, "column 'k, n, seen' is declared a row of 3.*yielded NoneType"),
     ):
         with pytest.raises(errors.OutputTypeError, match=f"side output 'bad', {fault}") as caught:
-            codec.packed([("a", 1), (BAD, row)], "op")
+            codec.parts([("a", 1), (BAD, row)], "op")
         assert caught.value.side_output == "bad"
     with pytest.raises(errors.ConfigError, match="n: the output has a column of that name"):
         SideRows.of(MAIN, [mp.OutputTag("n")], MAIN)

@@ -202,15 +202,15 @@ def test_what_is_no_row_is_refused_beside_late_rows(row):
     """The column of late rows makes no row of a text, a set or a number."""
     codec = SideRows.of(SCHEMA, [mp.OutputTag("late")], SCHEMA)
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
-        codec.packed([row], "op")
+        codec.parts([row], "op")
 
 
 @pytest.mark.parametrize("row", [2.5, (2.5,), [2.5], {"v": 2.5}, Row(v=2.5)])
 def test_a_value_alone_beside_late_rows(row):
     """It is that of the single other column."""
     codec = SideRows.of(StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA)
-    (frame,) = codec.packed([row], "op")
-    assert [list(frame[name]) for name in ("c0", "c1")] == [[2.5], [None]]
+    ((value, late),) = codec.parts([row], "op")
+    assert (list(value), list(late)) == ([2.5], [None])
 
 
 @pytest.mark.parametrize("odd", [None, 7, ["k", "n"], StringType()])

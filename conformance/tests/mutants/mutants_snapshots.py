@@ -116,34 +116,30 @@ def no_migration(backend: Any) -> None:
     backend.migrate_rows = lambda name, migrate: None
 
 
-@mutant("a type change reaches a state's first 1,024 entries", "E8")
-def part_migrated(backend: Any) -> None:
-    def rows(original: Any, name: str, migrate: Any) -> None:
+def _first_entries_alone(backend: Any, method: str) -> None:
+    """Have what a method changes end with a state's first 1,024 entries."""
+
+    def rows(original: Any, name: str, change: Any) -> None:
         done = 0
 
         def first(data: bytes) -> bytes:
             nonlocal done
             done += 1
-            return migrate(data) if done <= 1024 else data
+            return change(data) if done <= 1024 else data
 
         original(name, first)
 
-    around(backend, "migrate_rows", rows)
+    around(backend, method, rows)
+
+
+@mutant("a type change reaches a state's first 1,024 entries", "E8")
+def part_migrated(backend: Any) -> None:
+    _first_entries_alone(backend, "migrate_rows")
 
 
 @mutant("longer map keys reach a state's first 1,024 entries", "E9")
 def part_readdressed(backend: Any) -> None:
-    def rows(original: Any, name: str, change: Any) -> None:
-        done = 0
-
-        def first(key: bytes) -> bytes:
-            nonlocal done
-            done += 1
-            return change(key) if done <= 1024 else key
-
-        original(name, first)
-
-    around(backend, "readdress_rows", rows)
+    _first_entries_alone(backend, "readdress_rows")
 
 
 @mutant("what longer namespaces and map keys need is left undone", "E7")

@@ -153,15 +153,10 @@ def test_integers_are_exact(open_backend: BackendOpener):
             backend.set_current_key(key)
 
 
-@pytest.mark.clause("V14")
-def test_closed_backend(open_backend: BackendOpener, storage):
-    """After close every use raises BackendClosedError, but close may be called again.
-
-    So does an iteration that is open and would renew what it shows.
-    """
-    backend = open_backend()
-    state = backend.get_partitioned_state(SPENT)
+def uses_of(backend, storage):
+    """Every use of an open backend and of its states, as calls for later."""
     backend.set_current_key("alice")
+    state = backend.get_partitioned_state(SPENT)
     timers = backend.timer_queue("event")
     entries = backend.get_partitioned_state(mp.MapStateDescriptor("entries", str, int))
     items = backend.get_partitioned_state(mp.ListStateDescriptor("items", int))
@@ -172,9 +167,7 @@ def test_closed_backend(open_backend: BackendOpener, storage):
     renewed.put_all({"a": 1, "b": 2, "c": 3})
     opened = iter(renewed.items())
     next(opened)
-    backend.close()
-    backend.close()
-    uses = (
+    return (
         state.value,
         state.clear,
         lambda: state.update(1.0),
@@ -204,6 +197,18 @@ def test_closed_backend(open_backend: BackendOpener, storage):
         lambda: backend.savepoint(1, storage),
         backend.num_state_entries,
     )
+
+
+@pytest.mark.clause("V14")
+def test_closed_backend(open_backend: BackendOpener, storage):
+    """After close every use raises BackendClosedError, but close may be called again.
+
+    So does an iteration that is open and would renew what it shows.
+    """
+    backend = open_backend()
+    uses = uses_of(backend, storage)
+    backend.close()
+    backend.close()
     for use in uses:
         with pytest.raises(errors.BackendClosedError):
             use()

@@ -69,8 +69,8 @@ class SideRows:
         apart = tuple(map(OutputCodec.of, schemas))
         return cls(OutputCodec.of(output), joint, names, apart)
 
-    def packed(self, rows: Sequence[Any], operator_uid: str) -> list[pd.DataFrame]:
-        """What a function has yielded as carrier frames: main output, side outputs.
+    def parts(self, rows: Sequence[Any], operator_uid: str) -> list[list[Any]]:
+        """What a function has yielded as joint columns: those of main rows, of side rows.
 
         Rows of side outputs that nobody takes are dropped, as in Flink.
 
@@ -78,11 +78,11 @@ class SideRows:
             OutputTypeError: a row does not fit its output.
         """
         main, side = divided(rows)
-        frames = [self._widened(self.main.pack(main, operator_uid))] if main else []
+        parts = [self._widened(self.main.columns(main, operator_uid), len(main))] if main else []
         side = [(tag, row) for tag, row in side if tag.tag_id in self.tags]
         try:
             wide = [self._wide(tag, row, operator_uid) for tag, row in side]
-            return [*frames, self.joint.pack(wide, operator_uid)] if wide else frames
+            return [*parts, self.joint.columns(wide, operator_uid)] if wide else parts
         except OutputTypeError:
             for tag, row in side:
                 self._check(tag, row, operator_uid)
@@ -96,11 +96,10 @@ class SideRows:
             error.side_output = tag.tag_id
             raise
 
-    def _widened(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame of the main output as one of the joint, whose further columns are null."""
-        nothing = np.full(len(frame), None, object)
-        columns = [frame[name].array for name in frame.columns]
-        return self.joint.frame([*columns, *(nothing for _ in self.tags)])
+    def _widened(self, columns: list[Any], length: int) -> list[Any]:
+        """The columns of main rows as joint ones, of which the further ones are null."""
+        nothing = np.full(length, None, object)
+        return [*columns, *(nothing for _ in self.tags)]
 
     def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
         """A row of a side output as one of the joint."""
@@ -128,7 +127,6 @@ class Packer:
         self._sides = sides
         self._uid = operator_uid
         self._parts: list[list[Any]] = []
-        self._frames: list[pd.DataFrame] = []
         self.rows = 0
 
     def add(self, rows: Sequence[Any]) -> None:
@@ -138,7 +136,7 @@ class Packer:
             OutputTypeError: a row does not fit its output.
         """
         if self._sides is not None:
-            self._frames += self._sides.packed(rows, self._uid)
+            self._parts += self._sides.parts(rows, self._uid)
         else:
             self._add_main(rows)
         self.rows += len(rows)
@@ -160,9 +158,8 @@ class Packer:
         self._parts.append(columns)
 
     def take(self) -> list[pd.DataFrame]:
-        """Carrier frames of all that was packed since the last call."""
-        frames = self._frames
-        if self._parts:
-            frames.append(self._main.frame(joined(self._parts)))
-        self._frames, self._parts, self.rows = [], [], 0
+        """A carrier frame of all that was packed since the last call, if anything was."""
+        codec = self._main if self._sides is None else self._sides.joint
+        frames = [codec.frame(joined(self._parts))] if self._parts else []
+        self._parts, self.rows = [], 0
         return frames
