@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 import sabotage  # noqa: F401 - a mutant is named below
+from millpond.errors import ConfigError
 from millpond_conformance import Verdict, run
 from millpond_conformance.errors import UnopenableBackendError
 
@@ -62,6 +63,33 @@ def test_a_process_that_leaves_has_failed():
     verdicts = {result.number: result.verdict for result in found.results}
     assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.INCOMPLETE}
     assert "ended with status 0" in found.results[0].message
+
+
+@pytest.mark.usefixtures("strange")
+def test_two_processes_share_the_clauses():
+    """Each takes the next clause that nobody has taken; one that leaves has failed its own alone."""
+    found = run("strange_backends:Leaves", "quick", ["V1", "V2", "V3"], processes=2)
+    verdicts = {result.number: result.verdict for result in found.results}
+    assert verdicts == {"V1": Verdict.FAIL, "V2": Verdict.FAIL, "V3": Verdict.INCOMPLETE}
+
+
+def test_shared_clauses_run_once():
+    """Two processes run the same cases as one, each of them once."""
+    once, shared = (
+        [
+            (result.number, result.verdict, result.cases)
+            for result in run("heap", "quick", ["K", "G1"], processes=processes).results
+        ]
+        for processes in (1, 2)
+    )
+    assert once == shared
+    assert {verdict for _, verdict, _ in once} == {Verdict.PASS}
+
+
+def test_no_process_is_an_error():
+    """Somebody has to run the clauses."""
+    with pytest.raises(ConfigError, match="processes: expected 1 or more, got 0"):
+        run("heap", "quick", ["V1"], processes=0)
 
 
 @pytest.mark.usefixtures("strange")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import attrs
@@ -140,6 +141,18 @@ def test_programs_that_did_too_little_prove_too_little():
         (found,) = judge.results("heap")
         assert found.verdict is (Verdict.INCOMPLETE if short else Verdict.PASS)
         assert found.message.endswith("too rarely: rescale" * short)
+
+
+def test_cases_that_have_not_run_prove_nothing():
+    """A clause is incomplete where fewer of its cases have run than there are."""
+    passed = pytest.TestReport("x", ("x", 0, "x"), {}, "passed", None, "call", (), 0.1)
+    passed.user_properties = [("millpond-clause", ("heap", "V1"))]
+    for planned in (1, 2):
+        judge = Judge(frozenset({"V1"}), planned=Counter({("heap", "V1"): planned}))
+        judge.pytest_runtest_logreport(passed)
+        (found,) = judge.results("heap")
+        assert found.verdict is (Verdict.PASS if planned == 1 else Verdict.INCOMPLETE)
+    assert found.message == "1 of its 2 cases have run"
 
 
 def test_a_failure_tells_its_shrunk_program(tmp_path):

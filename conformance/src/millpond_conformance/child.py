@@ -1,22 +1,19 @@
-"""Runs the clauses in a process of its own, which tells the engine of each case as it ends.
+"""In the process that runs clauses: it tells the engine of each case as it begins and ends.
 
-Nothing that stands around can answer for the tests: no plugin is loaded but those named here, no
-configuration, conftest or variable of pytest's is read, and a process that ends without having
-said how its run has ended has failed the clause that it was at.
+No plugin is loaded but those named here, and no configuration or conftest of pytest's is read.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any
 
 import attrs
 import pytest
@@ -24,17 +21,31 @@ from millpond.errors import MillpondError
 from millpond.plugins import get_registry
 
 from millpond_conformance.audit import audit
-from millpond_conformance.errors import HarnessError
 from millpond_conformance.judging import Case, Judge, case_of
-from millpond_conformance.report import Environment, Verdict
+from millpond_conformance.report import Environment
 from millpond_conformance.specification import modules_of
 
-__all__ = ["Child", "Order", "child_variables", "judged_by_a_child", "obey"]
+__all__ = ["Order", "obey"]
+
+LONG = ("G4", "G3", "B5", "G1", "G2")
+"""The clauses that take longest, in that order."""
 
 
 @attrs.frozen
 class Order:
-    """What the child is asked to do."""
+    """What a child is asked to do.
+
+    Attributes:
+        backend: the backend's name, or ``module:attr``.
+        profile: how many examples generated tests get.
+        wrapped: the core's wrappers around every state.
+        seed: of the generated programs.
+        only: numbers of the clauses to run.
+        until_failure: whether to stop at the first failure.
+        shadow: whether G4's programs run where nothing gives the kit away.
+        turns: a directory where several children with the same order take cases, each by making a
+            file; a child without one runs all.
+    """
 
     backend: str
     profile: str
@@ -43,128 +54,14 @@ class Order:
     only: list[str]
     until_failure: bool = False
     shadow: bool = False
-
-
-# -------------------------------------------------------------------- in the engine's process
-
-
-class Child(Protocol):
-    """A process that obeys an order."""
-
-    def kill(self) -> None:
-        """End it at once."""
-
-    def wait(self) -> int:
-        """Wait for its end, and give its status."""
-
-
-def _begun(order: Order, descriptor: int, output: IO[bytes]) -> Child:
-    """A fresh interpreter: nothing that this process has imported or changed is in it."""
-    code = "from millpond_conformance.child import main; main()"
-    return subprocess.Popen(  # noqa: S603 - the kit's own code
-        [sys.executable, "-c", code, str(descriptor), json.dumps(attrs.asdict(order))],
-        env=child_variables(),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        pass_fds=[descriptor],
-    )
-
-
-def judged_by_a_child(
-    order: Order, judge: Judge, begin: Callable[[Order, int, IO[bytes]], Child] = _begun
-) -> Environment:
-    """Have a child run the clauses; the judge learns of each case, and the versions come back.
-
-    Args:
-        order: what the child is to do.
-        judge: what is told of each case.
-        begin: begins the child; it is given the descriptor that the child tells by, and the file
-            that takes its output.
-
-    Raises:
-        MillpondError: what the child has raised before the first clause.
-        HarnessError: it has ended in another way before the first clause.
-    """
-    reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as output:
-        process = begin(order, writing, output)
-        os.close(writing)
-        listener = _Listener(order, judge)
-        try:
-            with os.fdopen(reading, encoding="utf-8") as lines:
-                for line in lines:
-                    listener.heard(json.loads(line))
-        finally:
-            if sys.exc_info()[0] is not None:
-                process.kill()
-            status = process.wait()
-        output.seek(0)
-        said = " ".join(output.read()[-2000:].decode(errors="replace").split())
-    return listener.ended(status, said)
-
-
-def child_variables() -> dict[str, str]:
-    """The child's variables: those of this process, without any that would change the tests."""
-    dropped = ("PYTEST_", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONINSPECT", "HYPOTHESIS_")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-    path = os.pathsep.join(filter(None, sys.path))
-    return {**kept, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-
-
-class _Listener:
-    """Takes what the child tells."""
-
-    def __init__(self, order: Order, judge: Judge) -> None:
-        self._order, self._judge = order, judge
-        self._at: tuple[str, str] | None = None
-        self._place: Environment | None = None
-        self._over = False
-
-    def heard(self, told: dict[str, Any]) -> None:
-        """Take one message."""
-        match told:
-            case {"error": pickled}:
-                raise pickle.loads(base64.b64decode(pickled))  # noqa: S301 - of the kit's own child
-            case {"environment": place}:
-                self._place = Environment(**place)
-            case {"expected": count}:
-                self._judge.expected = count
-            case {"begun": number, "test": test}:
-                self._at = (number, test)
-            case {"case": case}:
-                self._at = None
-                verdict = Verdict(case.pop("verdict"))
-                self._judge.note(Case(verdict=verdict, **case))
-            case {"coverage": counts}:
-                self._judge.coverage.update(counts)
-            case {"over": _}:
-                self._over = True
-
-    def ended(self, status: int, said: str) -> Environment:
-        """Judge the end of the process."""
-        backend = self._order.backend
-        if self._place is None or (not self._over and self._at is None):
-            raise HarnessError(
-                backend, f"its process has ended with status {status}: {said[-600:]}"
-            )
-        if not self._over:
-            assert self._at is not None
-            number, test = self._at
-            message = (
-                f"{test}: the process ended with status {status} in the middle of it: {said[-600:]}"
-            )
-            self._judge.note(Case(backend, number, Verdict.FAIL, 0.0, message))
-        return self._place
-
-
-# -------------------------------------------------------------------- in the child
+    turns: str = ""
 
 
 class _Teller:
     """A pytest plugin that tells the engine of each case as it begins and ends."""
 
-    def __init__(self, descriptor: int, judge: Judge) -> None:
+    def __init__(self, descriptor: int, judge: Judge, turns: str) -> None:
+        self._turns = turns
         self._pipe = open(descriptor, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 - until the end
         self._judge = judge
         judge.told = self._tell_case
@@ -178,8 +75,32 @@ class _Teller:
         self.tell(case={**tree, "verdict": case.verdict.value})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell how many cases there are."""
-        self.tell(expected=len(session.items))
+        """Tell which cases there are."""
+        self.tell(planned=[case_of(item) for item in session.items])
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Share the cases with other children.
+
+        Nothing is kept from case to case, since the next one is not known before it is taken.
+        """
+        if not self._turns or session.testsfailed:
+            return None
+        for item in sorted(session.items, key=_when):
+            if not self._taken(item):
+                continue
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+        return True
+
+    def _taken(self, item: pytest.Item) -> bool:
+        """Take a case, unless another child has taken it."""
+        name = hashlib.sha256(item.nodeid.encode()).hexdigest()
+        try:
+            Path(self._turns, name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -202,7 +123,7 @@ def obey(order: Order, descriptor: int) -> None:
     """Run the clauses that are asked for, and tell of each case by a pipe."""
     sys.path[:] = [entry for entry in sys.path if entry]
     judge = Judge(frozenset(order.only))
-    teller = _Teller(descriptor, judge)
+    teller = _Teller(descriptor, judge, order.turns)
     try:
         get_registry().load(get_registry().resolve(order.backend))
         audit(order.backend)
@@ -216,6 +137,12 @@ def obey(order: Order, descriptor: int) -> None:
         status = pytest.main(_arguments(order, Path(folder)), plugins=[judge, teller])
     if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
         teller.tell(over=int(status))
+
+
+def _when(item: pytest.Item) -> int:
+    """What takes longest is begun first, lest one process waits for the other at the end."""
+    number = case_of(item)[1]
+    return LONG.index(number) if number in LONG else len(LONG)
 
 
 def _arguments(order: Order, folder: Path) -> list[str]:

@@ -50,6 +50,9 @@ def conformance() -> None:
 @click.option("--ledger", type=click.Path(path_type=Path), help="Known failures, a TOML file.")
 @click.option("--wrapped", type=click.Choice(WRAPPERS), default="none", help="Around every state.")
 @click.option("--seed", type=int, help="Of the generated programs; in each report.")
+@click.option(
+    "--processes", type=click.IntRange(1), help="How many share the clauses: 2, or 1 of some."
+)
 @click.option("--shadow", is_flag=True, help="Play G4 where nothing gives the kit away.")
 @as_json_option
 def run_kit(
@@ -61,6 +64,7 @@ def run_kit(
     wrapped: str,
     seed: int | None,
     *,
+    processes: int | None,
     shadow: bool,
     as_json: bool,
 ) -> None:
@@ -77,7 +81,17 @@ def run_kit(
             advance(now - shown)
             shown = now
 
-        found = run(backend, profile, clauses, progress, known, wrapped, seed, shadow=shadow)
+        found = run(
+            backend,
+            profile,
+            clauses,
+            progress,
+            known,
+            wrapped,
+            seed,
+            shadow=shadow,
+            processes=processes,
+        )
     if report is not None:
         _write(report, found.to_json())
     if not found.partial and wrapped == "none":

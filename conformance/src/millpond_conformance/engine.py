@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
 
-from millpond_conformance.child import Order, judged_by_a_child
+from millpond_conformance.child import Order
+from millpond_conformance.children import judged_by_children
 from millpond_conformance.fixtures import PROFILES
 from millpond_conformance.judging import Judge
 from millpond_conformance.ledger import KnownFailure, judged
@@ -30,8 +31,9 @@ def run(
     *,
     until_failure: bool = False,
     shadow: bool = False,
+    processes: int | None = None,
 ) -> Report:
-    """Run the specification's clauses against a backend, in a process of its own.
+    """Run the specification's clauses against a backend, in processes of their own.
 
     No plugin, conftest, configuration or variable of pytest's that stands around is heeded.
 
@@ -48,6 +50,8 @@ def run(
         until_failure: whether to stop at the first failure; the rest is INCOMPLETE then.
         shadow: whether the programs of clause G4 run in a process of their own whose modules and
             stack do not give the kit away.
+        processes: how many processes share the clauses; by default two, and one for a partial run
+            or with ``until_failure``. One alone runs them in the order of their files.
 
     Raises:
         PluginError: the backend cannot be used.
@@ -59,13 +63,16 @@ def run(
         raise ConfigError(
             "profile", f"expected one of {', '.join(PROFILES)}, got {profile!r}", "conformance"
         )
+    if processes is not None and processes < 1:
+        raise ConfigError("processes", f"expected 1 or more, got {processes}", "conformance")
     get_registry().resolve(backend)
     only = _chosen(clauses)
     chosen_seed = _seed(profile) if seed is None else seed
     judge = Judge(only, report)
     started = time.perf_counter()
     order = Order(backend, profile, wrapped, chosen_seed, sorted(only), until_failure, shadow)
-    place = judged_by_a_child(order, judge)
+    usual = 1 if only or until_failure else 2
+    place = judged_by_children(order, judge, processes or usual)
     seconds = time.perf_counter() - started
     results = tuple(judged(result, ledger or {}) for result in judge.results(backend))
     return Report(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -49,13 +50,14 @@ class Judge:
     Attributes:
         only: numbers of clauses to run; all that pytest has selected where it is empty.
         report: called with the clause's number, how many cases are done, and of how many.
+        planned: how many cases there are, by backend and clause.
         coverage: what generated programs have done, and how often.
         told: called with each case as it ends.
     """
 
     only: frozenset[str] = frozenset()
     report: Callable[[str, int, int], None] = lambda number, done, total: None  # noqa: ARG005
-    expected: int = 0
+    planned: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     coverage: dict[str, int] = attrs.field(factory=dict)
     told: Callable[[Case], None] = lambda case: None  # noqa: ARG005
     _cases: list[Case] = attrs.field(factory=list)
@@ -78,7 +80,7 @@ class Judge:
                 item.user_properties.append((_PROPERTY, case))
         if self.only:
             items[:] = [item for item in items if case_of(item)[1] in self.only]
-        self.expected = len(items)
+        self.planned = Counter(case_of(item) for item in items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a phase's outcome; what is skipped or expected to fail is not a pass."""
@@ -102,7 +104,7 @@ class Judge:
         """Note how a case has ended."""
         self._cases.append(case)
         self.told(case)
-        self.report(case.number, len(self._cases), self.expected)
+        self.report(case.number, len(self._cases), self.planned.total())
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print for each backend how many clauses have run, and the verdict."""
@@ -132,11 +134,19 @@ class Judge:
             if self.only and clause.number not in self.only:
                 continue
             mine = [c for c in self._cases if (c.backend, c.number) == (backend, clause.number)]
-            found = self._covered(_summed(clause.number, mine))
+            found = self._whole(backend, self._covered(_summed(clause.number, mine)))
             if clause.number in changed and found.verdict is Verdict.PASS:
                 message = "its test is not the one that this version of the kit was sealed with"
                 found = attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
             yield found
+
+    def _whole(self, backend: str, found: ClauseResult) -> ClauseResult:
+        """Cases that have not run prove nothing."""
+        planned = self.planned[backend, found.number]
+        if found.verdict is not Verdict.PASS or found.cases >= planned:
+            return found
+        message = f"{found.cases} of its {planned} cases have run"
+        return attrs.evolve(found, verdict=Verdict.INCOMPLETE, message=message)
 
     def _covered(self, found: ClauseResult) -> ClauseResult:
         """Programs that did too little prove too little."""

@@ -33,7 +33,8 @@ import mutants_values
 import pytest
 from millpond.errors import MillpondError
 from millpond_conformance import Verdict
-from millpond_conformance.child import Order, child_variables, judged_by_a_child, obey
+from millpond_conformance.child import Order, obey
+from millpond_conformance.children import child_variables, judged_by_children
 from millpond_conformance.elsewhere import prepare
 from millpond_conformance.judging import Judge
 from millpond_conformance.specification import all_clauses, modules_of
@@ -80,7 +81,8 @@ def judge(name: str, *, everything: bool) -> Kill:
     wanted = [c.number for c in all_clauses() if c.number[0] != "G"] if everything else []
     backend = f"sabotage:m_{name}"
     found = Judge(frozenset({*wanted, *chosen.clauses}))
-    judged_by_a_child(Order(backend, "quick", "none", 0, sorted(found.only)), found, Fork)
+    order = Order(backend, "quick", "none", 0, sorted(found.only))
+    judged_by_children(order, found, begin=Fork)
     bad = (Verdict.FAIL, Verdict.ERROR)
     caught = tuple(result.number for result in found.results(backend) if result.verdict in bad)
     return Kill(name, chosen.wrong, caught)
