@@ -154,7 +154,11 @@ def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
     before = (tmp_path / "data.mdb").stat().st_size
     assert store.metrics()["free_bytes"] > before / 2
     store.close()
+    half = tmp_path / "compact" / "data.mdb"
+    half.parent.mkdir()
+    half.write_bytes(b"what a process has left that was killed while it wrote anew")
     again = LmdbStore(tmp_path, LmdbOptions())
+    assert not half.parent.exists()
     assert (tmp_path / "data.mdb").stat().st_size < before / 10
     with closing(again.scan("f", b"", None)) as scan:
         assert [key for key, _ in scan] == [b"%08d" % n for n in range(39_000, 40_000)]

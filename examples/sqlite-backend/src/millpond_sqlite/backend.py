@@ -35,8 +35,6 @@ class SqliteStore(ByteStore):
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._execute("pragma synchronous = off")
-            tables = self._execute("select name from sqlite_master where type = 'table'")
-            self._families = {bytes.fromhex(name[2:]).decode() for (name,) in tables}
             self.create_family(META_FAMILY)
         except BaseException:
             self._connection.close()
@@ -58,13 +56,14 @@ class SqliteStore(ByteStore):
 
     @override
     def families(self) -> list[str]:
-        return list(self._families)
+        with self._failures():
+            tables = self._connection.execute("select name from sqlite_master where type = 'table'")
+            return [bytes.fromhex(name[2:]).decode() for (name,) in tables]
 
     @override
     def create_family(self, family: str) -> None:
         sql = f"create table if not exists {_table(family)} (k blob primary key, v blob not null)"
         self._execute(sql + " without rowid")
-        self._families.add(family)
 
     @override
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -84,16 +83,10 @@ class SqliteStore(ByteStore):
 
     @override
     def write(self, batch: WriteBatch) -> None:
-        with self._failures():
+        with self._failures(), self._connection:  # which commits in the end, or rolls back
             self._connection.execute("begin")
-            try:
-                for family, changes in batch.items():
-                    self._apply(_table(family), changes)
-                self._connection.execute("commit")
-            except BaseException:
-                if self._connection.in_transaction:  # a full disk may have ended it already
-                    self._connection.execute("rollback")
-                raise
+            for family, changes in batch.items():
+                self._apply(_table(family), changes)
 
     def _apply(self, table: str, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         puts = [change for change in changes if change[1] is not None]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +74,8 @@ class LmdbStore(ByteStore):
             self.create_family(name)
         self.create_family(META_FAMILY)
         with self._failures():
-            # Without this, slots of processes killed while reading would keep old pages forever.
-            self._env.reader_check()
             if used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at:
-                self.compact()
+                self._compact()
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -93,11 +93,12 @@ class LmdbStore(ByteStore):
         gauges = self.metrics()
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
-    def compact(self) -> None:
-        """Rewrite the file without its free pages; nothing else may use it meanwhile."""
-        self._end_reading()
+    def _compact(self) -> None:
+        """Rewrite the file without its free pages, before anything reads it."""
         target = self._directory / "compact"
-        target.mkdir(exist_ok=True)
+        # LMDB does not write over what a killed process has left.
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
         self._env.copy(str(target), compact=True)
         names = list(self._databases)
         self._env.close()
@@ -157,17 +158,14 @@ class LmdbStore(ByteStore):
     def create_family(self, family: str) -> None:
         if family in self._databases:
             return
-        self._end_reading()
+        self._enlarging(partial(self._open_family, family), {})
+
+    def _open_family(self, family: str) -> None:
         try:
             self._databases[family] = self._env.open_db(family.encode())
-        except lmdb.MapFullError:
-            self._grow(0)
-            self.create_family(family)
         except lmdb.DbsFullError as error:
             most = self._options.max_states
             raise TooManyStatesError("lmdb", family, most, "backend.lmdb.max-states") from error
-        except lmdb.Error as error:
-            raise self._failure(error) from error
 
     @override
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -223,13 +221,8 @@ class LmdbStore(ByteStore):
         return reader
 
     def _begin_reading(self) -> lmdb.Transaction:
-        """Begin a read transaction; if all slots are taken, free those of dead processes."""
         try:
-            try:
-                return self._env.begin()
-            except lmdb.ReadersFullError:
-                self._env.reader_check()
-                return self._env.begin()
+            return self._env.begin()
         except lmdb.ReadersFullError as error:
             reason = f"all {self._options.max_readers} reader slots are taken (max-readers)"
             raise StoreFullError("lmdb", str(self._directory), reason) from error
@@ -243,10 +236,14 @@ class LmdbStore(ByteStore):
 
     @override
     def write(self, batch: WriteBatch) -> None:
+        self._enlarging(partial(self._write, batch), batch)
+
+    def _enlarging(self, write: Callable[[], None], batch: WriteBatch) -> None:
+        """Write a batch, or a new family, in a larger map where there is no room for it."""
         self._end_reading()
         while True:
             try:
-                return self._write(batch)
+                return write()
             except lmdb.MapFullError:
                 self._grow(sum(_size(changes) for changes in batch.values()))
             except lmdb.Error as error:
@@ -293,7 +290,7 @@ class LmdbStore(ByteStore):
         total = info["last_pgno"] + 1
         return {
             "live_bytes": float(used * page),
-            "free_bytes": float(max(0, total - used) * page),
+            "free_bytes": float((total - used) * page),
             "map_bytes": float(info["map_size"]),
             "entries": float(sum(stat["entries"] for stat in stats[1:])),
             "reader_slots": float(info["max_readers"]),
