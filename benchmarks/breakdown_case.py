@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -144,6 +145,7 @@ class Sampler(StreamingQueryListener):
 
     def __init__(self) -> None:
         self.samples: dict[int, dict[str, float]] = {}
+        self.over = threading.Event()
 
     @override
     def onQueryStarted(self, event: Any) -> None:
@@ -156,7 +158,8 @@ class Sampler(StreamingQueryListener):
 
     @override
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing more."""
+        """Every batch has been told: the query may end before its last one is."""
+        self.over.set()
 
 
 def stages_of(spark: SparkSession, batch: int) -> list[Any]:
@@ -226,6 +229,7 @@ def run(options: argparse.Namespace, root: Path) -> dict[str, Any]:
     writer = writer.option("checkpointLocation", str(root / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
+    sampler.over.wait(60)
     progress = [entry for entry in query.recentProgress if entry.numInputRows]
     measured = progress[options.warm_up :]
     batches = [batch_figures(spark, root, options.case, entry) for entry in measured]
