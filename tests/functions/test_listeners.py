@@ -1,11 +1,13 @@
 """Functions that learn of committed snapshots, and their own metrics, locally and on Spark."""
 
+import itertools
 import operator
 from pathlib import Path
 
 import millpond as mp
 import pytest
 from millpond import errors, windows
+from millpond.runtime import MetricGroup
 from millpond.spark import key_by, subtask_metrics
 from streaming import Files, run
 
@@ -160,20 +162,38 @@ def test_a_gauge_that_fails_is_told_by_name(gauge, kind):
     assert caught.value.__notes__ == ["This is of the gauge 'user.sizes.odd'."]
 
 
-def test_a_listener_with_a_yield_is_refused():
-    """Its body would never run: what it was to commit would wait for ever."""
+@pytest.mark.parametrize(
+    "method",
+    ["open", "close", "initialize_state", "snapshot_state", "notify_checkpoint_complete"],
+)
+def test_a_yield_where_no_rows_are_given_is_refused(method):
+    """The body would never run: what a listener was to commit would wait for ever."""
 
-    class Yielding(mp.KeyedProcessFunction, mp.CheckpointListener):
+    class Yielding(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointListener):
         def process_element(self, row, context):
             yield row
 
-        def notify_checkpoint_complete(self, checkpoint_id):
-            yield checkpoint_id
+        def initialize_state(self, context):
+            pass
 
-    with mp.testing.KeyedOperatorHarness(Yielding(), key="k") as harness:
-        harness.process({"k": "a"})
-        with pytest.raises(errors.UserFunctionError, match="a listener gives no rows"):
+        def snapshot_state(self, context):
+            pass
+
+        def notify_checkpoint_complete(self, checkpoint_id):
+            pass
+
+    def generator(self, *given):
+        yield given
+
+    setattr(Yielding, method, generator)
+    said = rf"Yielding\.{method} failed .*nothing of it has run: leave the yield out"
+
+    def life():
+        with mp.testing.KeyedOperatorHarness(Yielding(), key="k") as harness:
             harness.snapshot()
+
+    with pytest.raises(errors.UserFunctionError, match=said):
+        life()
 
 
 def test_late_rows_that_are_dropped_are_counted():
@@ -187,6 +207,21 @@ def test_late_rows_that_are_dropped_are_counted():
             harness.advance_watermark(20)
             harness.process({"k": "a", "n": 1}, 6)
             assert harness.metrics == {"numLateRecordsDropped": dropped}
+
+
+def test_metrics_of_one_name_are_of_one_kind():
+    """A counter, a gauge and a distribution of one name would hide each other."""
+    kinds = {
+        "counter": lambda group: group.counter("seen"),
+        "gauge": lambda group: group.gauge("seen", lambda: 1),
+        "distribution": lambda group: group.distribution("seen"),
+    }
+    for first, second in itertools.permutations(kinds, 2):
+        group = MetricGroup()
+        for again in (first, first):
+            kinds[again](group)
+        with pytest.raises(errors.ArgumentValueError, match=f"no {first} has, got str 'seen'"):
+            kinds[second](group)
 
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):

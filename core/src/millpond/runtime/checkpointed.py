@@ -13,6 +13,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
+from millpond.runtime.results import check_ran
 from millpond.state import ListStateDescriptor
 from millpond.types import DeclaredType
 
@@ -189,17 +190,18 @@ def _listed(function: ListCheckpointed) -> ListStateDescriptor:
 def initialize_state(function: object, context: StateInitializationContext) -> None:
     """Call a function's own initialization, if it has one."""
     if isinstance(function, CheckpointedFunction):
-        function.initialize_state(context)
+        check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
         descriptor = _listed(function)
         if context.is_restored:
-            function.restore_state(context.operator_state_store.get_list_state(descriptor).get())
+            elements = context.operator_state_store.get_list_state(descriptor).get()
+            check_ran(function.restore_state(elements))
 
 
 def snapshot_state(function: object, store: OperatorStateBackend, context: SnapshotContext) -> None:
     """Have a function put its own state into the store, if it has some."""
     if isinstance(function, CheckpointedFunction):
-        function.snapshot_state(context)
+        check_ran(function.snapshot_state(context))
         known = store.get_registered_state_names()
         partitions = context.raw_operator_output.partitions
         if partitions or _RAW_OPERATOR.name in known:

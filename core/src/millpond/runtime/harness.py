@@ -145,7 +145,11 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     @override
     def __enter__(self) -> Self:
-        self._operator.open()
+        try:
+            self._operator.open()
+        except BaseException:
+            self._resources.close()
+            raise
         self._entered = True
         return self
 

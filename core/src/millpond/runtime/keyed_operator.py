@@ -38,7 +38,7 @@ from millpond.runtime.functions import (
     SubtaskInfo,
 )
 from millpond.runtime.metric_group import MetricGroup
-from millpond.runtime.results import Check, checked_rows, rows_of, yields
+from millpond.runtime.results import Check, check_ran, checked_rows, rows_of, yields
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
@@ -125,7 +125,7 @@ class KeyedOperator:
         except self._failures as error:
             raise self._failure("initialize_state", error) from error
         try:
-            self._function.open(keyed)
+            check_ran(self._function.open(keyed))
         except self._failures as error:
             raise self._failure("open", error) from error
 
@@ -161,9 +161,7 @@ class KeyedOperator:
         if not isinstance(self._function, CheckpointListener):
             return
         try:
-            given: Any = self._function.notify_checkpoint_complete(checkpoint_id)
-            if given is not None:
-                raise TypeError(f"a listener gives no rows, and with a yield does nothing: {given}")
+            check_ran(self._function.notify_checkpoint_complete(checkpoint_id))
         except self._failures as error:
             raise self._failure("notify_checkpoint_complete", error) from error
 
@@ -328,6 +326,6 @@ class KeyedOperator:
     def close(self) -> None:
         """Call the function's ``close``."""
         try:
-            self._function.close()
+            check_ran(self._function.close())
         except self._failures as error:
             raise self._failure("close", error) from error

@@ -59,11 +59,14 @@ class Distribution:
 class MetricGroup:
     """A group of metrics, by name; the same name gives the same metric.
 
-    On Spark a function lives for one micro-batch of one subtask, and its metrics are those of it.
+    A counter, a gauge and a distribution need names of their own: asking for one by the name of
+    another raises ArgumentValueError. On Spark a function lives for one micro-batch of one subtask,
+    and its metrics are those of it.
     """
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
+        self._kinds: dict[str, str] = {}
         self._groups: dict[str, MetricGroup] = {}
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
@@ -76,7 +79,7 @@ class MetricGroup:
 
     def counter(self, name: str) -> Counter:
         """A counter: what all subtasks count is summed."""
-        _check_name(name)
+        self._check_name(name, "counter")
         return self._counters.setdefault(name, Counter())
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
@@ -84,13 +87,13 @@ class MetricGroup:
 
         A function that fails then, or gives no number, fails the operator.
         """
-        _check_name(name)
+        self._check_name(name, "gauge")
         check_type("function", function, Callable)
         self._gauges[name] = function
 
     def distribution(self, name: str) -> Distribution:
         """A distribution of values."""
-        _check_name(name)
+        self._check_name(name, "distribution")
         return self._distributions.setdefault(name, Distribution())
 
     def values(self) -> dict[str, float]:
@@ -105,6 +108,12 @@ class MetricGroup:
         for group in self._groups.values():
             found |= group.values()
         return found
+
+    def _check_name(self, name: str, kind: str) -> None:
+        _check_name(name)
+        known = self._kinds.setdefault(name, kind)
+        if known != kind:
+            raise ArgumentValueError("name", f"a name that no {known} has", brief(name))
 
 
 def _read(name: str, gauge: Callable[[], float]) -> float:

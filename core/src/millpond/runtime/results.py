@@ -10,7 +10,7 @@ from millpond.errors import FunctionResultError, OutputTypeError, brief
 from millpond.runtime.user_code import Place, place_of_method
 from millpond.runtime.user_frames import place_of_yield
 
-__all__ = ["Check", "checked_rows", "rows_of", "yields"]
+__all__ = ["Check", "check_ran", "checked_rows", "rows_of", "yields"]
 
 Check = Callable[[Any], None]
 """Raises OutputTypeError for a row that does not fit the declared output."""
@@ -22,6 +22,13 @@ _ONE_ROW = (str, bytes, bytearray, tuple, Mapping)
 def yields(method: Callable[..., Any]) -> bool:
     """Whether what a method returns needs no check, for it is a generator."""
     return inspect.isgeneratorfunction(method)
+
+
+def check_ran(given: object) -> None:
+    """Raise TypeError if a method that gives no rows has returned a generator: it has not run."""
+    if inspect.isgenerator(given):
+        reason = "it gives no rows, and with a yield nothing of it has run: leave the yield out"
+        raise TypeError(reason)
 
 
 def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
