@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import millpond as mp
+from millpond.checkpoint import restore_keyed
 
 from millpond_conformance.opening import open_at
 
 __all__ = ["Held", "Step", "contents", "killed", "restless", "restless_numbers", "versions_of"]
 
-Held = tuple[int | None, list[int], dict[str, int]]
+Held = tuple[int | str | None, list[int], dict[str, int]]
 """What a value, a list and a map hold under one key."""
 
 Step = int | str
@@ -47,7 +48,7 @@ def _clear(backend: Any, keys: Iterable[str]) -> None:
 
 
 def contents(backend: Any) -> dict[str, Held]:
-    """What the three states hold, by key."""
+    """What the three states hold, by key; a total of another type than that of ints as text."""
     found = {}
     for key in _KEYS:
         backend.set_current_key(key)
@@ -55,7 +56,7 @@ def contents(backend: Any) -> dict[str, Held]:
         items = backend.get_partitioned_state(_ITEMS).get()
         scores = dict(backend.get_partitioned_state(_SCORES).items())
         if total is not None or items or scores:
-            found[key] = (total, items, scores)
+            found[key] = (total if type(total) in (int, type(None)) else repr(total), items, scores)
     return found
 
 
@@ -63,9 +64,12 @@ def killed(backend_name: str, directory: str, *steps: Step) -> None:
     """In a process of its own: take some steps on a backend, and be killed."""
     backend = open_at(backend_name, Path(directory), config=_SMALL)
     for step in steps:
-        if step == "migrate":
+        if step == "restore":
+            handle = backend.snapshot(1, mp.checkpoint_storage("memory:killed")).result().handle
             backend.close()
-            backend = open_at(backend_name, Path(directory), ["v1"], config=_SMALL)
+            backend = open_at(backend_name, Path(directory), config=_SMALL)
+            restore_keyed(backend, [handle])
+            continue
         _take(backend, step)
     os.kill(os.getpid(), signal.SIGKILL)
 

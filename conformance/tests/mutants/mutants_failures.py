@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from millpond.backend.failures import named
 from sabotage_tools import around, mutant
 
 
@@ -62,6 +63,18 @@ def migrated_twice(backend: Any) -> None:
         backend.restored.update(before)
 
     around(backend.states, "_migrate_restored", migrate)
+
+
+@mutant("after a migration that a full disk has refused half-way, work goes on", "D9")
+def migrated_and_refused(backend: Any) -> None:
+    directory = backend.parameters.directory
+
+    def migrate(original: Any, state_name: str, cell: Any) -> None:
+        original(state_name, cell)
+        with named("heap", directory):
+            (directory / "migrated").write_bytes(bytes(1 << 20))
+
+    around(backend, "migrate_rows", migrate)
 
 
 @mutant("a migration changes rows that a snapshot reads", "A11")

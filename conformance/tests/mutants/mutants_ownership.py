@@ -13,6 +13,7 @@ import millpond as mp
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
+from millpond.errors import StoreDamagedError
 from sabotage_tools import Mutant, around, mutant, on_strategies
 
 
@@ -97,6 +98,20 @@ def secret_copies(backend: Any) -> None:
 @mutant("a flush without a name leaves a copy at the version before", "R18")
 def claims_its_version(backend: Any) -> None:
     _copied(backend, lambda version, last: version or last)
+
+
+@mutant("a copy that was found damaged is opened again", "F9")
+def trusted_damage(backend: Any) -> None:
+    _copied(backend, lambda version, last: version)
+    directory = backend.parameters.directory
+
+    def close(original: Any) -> None:
+        original()
+        copy = directory / "secret" if directory is not None else None
+        if copy is not None and copy.exists() and copy.read_bytes().endswith(b"\xff" * 64):
+            raise StoreDamagedError("heap", str(directory), "the copy does not end as it did")
+
+    around(backend, "close", close)
 
 
 def _nameless() -> Mutant:

@@ -1,4 +1,4 @@
-"""Local copies that are whole, but not the one that is asked for."""
+"""Local copies that are not the one that is asked for, or were damaged while they were open."""
 
 import shutil
 
@@ -7,6 +7,8 @@ from millpond.errors import MillpondError
 
 from millpond_conformance.clauses.test_ownership import put, totals
 from millpond_conformance.opening import open_at
+from millpond_conformance.processes import fresh_processes
+from millpond_conformance.refused import blobs, damaged_while_open, rows_of
 
 WAYS = ("a sibling's", "an older one", "older files beside newer ones")
 RIGHT = {f"k{number}": number for number in range(50)}
@@ -75,3 +77,20 @@ def expect_no_wrong_value(backend_name, copy):
         return
     expected = {} if version is None else RIGHT
     assert held == expected, f"opened at {version}: expected {expected}, got {held}"
+
+
+@pytest.mark.clause("F9")
+def test_a_copy_that_was_found_damaged_is_given_up(backend_name, tmp_path):
+    """A copy in which a backend has found damage is not opened at its version again.
+
+    Whatever finds it raises an error of Millpond's; opened anew, the directory is empty, or whole.
+    """
+    place, died = str(tmp_path), -1
+    try:
+        told = fresh_processes(backend_name).call(damaged_while_open, backend_name, place)
+    except ChildProcessError as error:
+        told, died = True, error.args[0]
+    assert died < 0, "an error that is none of Millpond's"
+    if told:
+        with open_at(backend_name, tmp_path, {"v1"}) as again:
+            assert rows_of(again) == ({} if again.version is None else blobs())

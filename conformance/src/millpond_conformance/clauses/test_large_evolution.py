@@ -6,6 +6,8 @@ from millpond import errors
 
 from millpond_conformance.clauses.test_evolution import Place, Shop
 from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.processes import fresh_processes
+from millpond_conformance.refused import half_migrated
 
 COUNT = 3000
 
@@ -94,3 +96,14 @@ def test_every_one_of_many_addresses_grows(open_backend: BackendOpener, storage)
             assert backend.get_partitioned_state(grown).get(Shop(str(number))) == number
         assert backend.num_state_entries() == 2 * COUNT
         handle = backend.snapshot(snapshot, storage).result().handle
+
+
+@pytest.mark.clause("D9")
+def test_a_disk_that_is_full_amid_a_migration(backend_name, tmp_path):
+    """If the system refuses what a migration writes, no value is migrated twice, nor left out.
+
+    A request then gives all values as they were, or all in the new type, or the backend refuses
+    every call.
+    """
+    place = str(tmp_path)
+    assert fresh_processes(backend_name).call(half_migrated, backend_name, place) == []

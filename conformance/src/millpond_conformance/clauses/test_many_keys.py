@@ -150,7 +150,8 @@ def test_snapshots_of_what_is_written_for_many_keys(open_backend, storage, runni
 def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
     """However many keys a call takes, and however long each key and value is, each has its own.
 
-    So it is where keys come twice, and where nothing is stored under some of them.
+    So it is where keys come twice, where nothing is stored under some of them, and where all keys
+    of a call are of one length.
     """
     lengths = (1, 2, 15, 255, 490, 511, 512, 700, 4096)
     keys = [f"{number:04}" for number in range(4500)]
@@ -170,3 +171,8 @@ def test_many_keys_of_every_length(open_backend: BackendOpener, storage):
         found = each.get_partitioned_state(TEXT)
         wanted = ["nobody", *keys, *keys[:50][::-1], "no one"]
         assert found.get_many(wanted).to_pylist() == [None, *now, *now[:50][::-1], None]
+    for length in (*range(240, 260), *range(480, 520)):
+        alike = [letter * length for letter in "uvw"]
+        state.update_many(alike, ["1", "2", "3"])
+        backend.flush()  # no key in it is longer
+        assert state.get_many([*alike, "t" * length]).to_pylist() == ["1", "2", "3", None]

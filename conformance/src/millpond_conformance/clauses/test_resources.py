@@ -14,7 +14,8 @@ from millpond.plugins import get_registry
 
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.opening import open_at
-from millpond_conformance.processes import in_a_child
+from millpond_conformance.processes import fresh_processes, in_a_child
+from millpond_conformance.refused import opened_on_full_disks
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 PEOPLE = 2000
@@ -55,7 +56,10 @@ def test_opening_and_closing_leaks_nothing(backend_name, tmp_path, storage):
 
 @pytest.mark.clause("R13")
 def test_an_opening_that_fails(backend_name, tmp_path):
-    """An opening that fails leaves no file or thread open, and the directory to the next one."""
+    """An opening that fails leaves no file or thread open, and the directory to the next one.
+
+    So it is where a disk is full, and while the error is held.
+    """
     folder, place = tmp_path / "snapshots", tmp_path / "second"
     storage = mp.checkpoint_storage(folder.as_uri())
     with mp.open_keyed_backend(backend_name, key_type=str, directory=tmp_path / "first") as backend:
@@ -78,6 +82,8 @@ def test_an_opening_that_fails(backend_name, tmp_path):
     assert threading.active_count() <= threads
     with mp.open_keyed_backend(backend_name, key_type=str, directory=place) as backend:
         assert backend.num_state_entries() == 0
+    full = str(tmp_path / "full")
+    assert fresh_processes(backend_name).call(opened_on_full_disks, backend_name, full) == 0
 
 
 @pytest.mark.clause("R2")

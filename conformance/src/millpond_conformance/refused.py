@@ -1,0 +1,155 @@
+"""What processes do whose files the system refuses or spoils: functions for ``FreshProcesses``."""
+
+from __future__ import annotations
+
+import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import millpond as mp
+from millpond.checkpoint import restore_keyed
+from millpond.errors import BackendFailedError, MillpondError, StoreFullError
+
+from millpond_conformance.opening import open_at
+
+__all__ = ["blobs", "damaged_while_open", "half_migrated", "opened_on_full_disks", "rows_of"]
+
+_BLOB = mp.ValueStateDescriptor("blob", bytes)
+_ROWS, _MIGRATED = 2000, 3000
+_BEGINNING = 16 << 10
+"""So many bytes of a file are left as they are."""
+
+
+@contextmanager
+def _largest_file(size: int) -> Iterator[None]:
+    """Have the system refuse to write beyond so many bytes of a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def opened_on_full_disks(backend_name: str, directory: str) -> int:
+    """Open a backend where files can have so many pages; how many files errors have left open.
+
+    The errors are held meanwhile, as by who logs them later. With room again, each directory opens.
+    """
+    open_at(backend_name, Path(directory) / "first").close()
+    before, errors = _open_files(), []
+    for pages in range(12):
+        with _largest_file(pages << 12):
+            try:
+                open_at(backend_name, Path(directory) / str(pages)).close()
+            except MillpondError as error:
+                errors.append(error)
+    left = _open_files() - before
+    for pages in range(12):
+        open_at(backend_name, Path(directory) / str(pages)).close()
+    return left
+
+
+def rows_of(backend: Any) -> dict[str, bytes]:
+    """What ``damaged_while_open`` has written, as far as it is there."""
+    state, found = backend.get_partitioned_state(_BLOB), {}
+    for number in range(_ROWS):
+        backend.set_current_key(f"k{number}")
+        value = state.value()
+        if value is not None:
+            found[f"k{number}"] = value
+    return found
+
+
+def blobs() -> dict[str, bytes]:
+    """What ``damaged_while_open`` writes."""
+    generator = random.Random(1)  # noqa: S311 - data, no secret
+    return {f"k{number}": generator.randbytes(2000) for number in range(_ROWS)}
+
+
+def damaged_while_open(backend_name: str, directory: str) -> bool:
+    """Overwrite most of a backend's files while it is open, at v1; whether it tells of it."""
+    backend = open_at(backend_name, Path(directory))
+    state = backend.get_partitioned_state(_BLOB)
+    for key, blob in blobs().items():
+        backend.set_current_key(key)
+        state.update(blob)
+    backend.flush("v1")
+    for path in Path(directory).rglob("*"):
+        if path.is_file() and path.stat().st_size > 2 * _BEGINNING:
+            with path.open("r+b") as file:
+                file.seek(_BEGINNING)
+                file.write(b"\xff" * (path.stat().st_size - _BEGINNING))
+    told = False
+    for use in (lambda: rows_of(backend), backend.close):
+        try:
+            use()
+        except MillpondError:
+            told = True
+    return told
+
+
+_DISKS = ((0, int), (0, float), (32, int), (64, float), (64, int), (256, int), (256, float))
+"""KiB of room that a migration has, and the type that is asked for once it was refused."""
+
+
+def half_migrated(backend_name: str, directory: str) -> list[str]:
+    """Have a full disk refuse a migration at one point after the other; what is wrong then."""
+    wrong = []
+    for number, (room, afterwards) in enumerate(_DISKS):
+        place = Path(directory) / str(number)
+        with open_at(backend_name, place) as backend:
+            _prepare(backend)
+            before = max((each.stat().st_size for each in place.rglob("*")), default=0)
+            try:
+                with _largest_file(before + (room << 10)):
+                    found = _numbers(backend, float)
+            except StoreFullError:
+                wrong += _found_wrong(backend, afterwards, room)
+            else:
+                wrong += _differences(found, float, room)
+    return wrong
+
+
+def _prepare(backend: Any) -> None:
+    """Restore a snapshot of many ints, which nobody has requested yet."""
+    storage = mp.checkpoint_storage("memory:half migrated")
+    with mp.open_keyed_backend("heap", key_type=str) as source:
+        state = source.get_partitioned_state(mp.ValueStateDescriptor("number", int))
+        for number in range(_MIGRATED):
+            source.set_current_key(f"k{number}")
+            state.update(number)
+        restore_keyed(backend, [source.snapshot(1, storage).result().handle])
+    backend.flush("v1")
+
+
+def _numbers(backend: Any, declared: Any) -> list[str]:
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("number", declared))
+    found = []
+    for number in range(_MIGRATED):
+        backend.set_current_key(f"k{number}")
+        found.append(repr(state.value()))
+    return found
+
+
+def _found_wrong(backend: Any, declared: Any, room: int) -> list[str]:
+    """What is wrong with the numbers, unless the backend refuses every call."""
+    try:
+        return _differences(_numbers(backend, declared), declared, room)
+    except BackendFailedError:
+        return []
+    except MillpondError as error:
+        return [f"{room} KiB, {declared.__name__}: {error}"]
+
+
+def _differences(found: list[str], declared: Any, room: int) -> list[str]:
+    right = [repr(declared(number)) for number in range(_MIGRATED)]
+    wrong = [pair for pair in zip(found, right, strict=True) if pair[0] != pair[1]]
+    return [f"{room} KiB, {declared.__name__}: {len(wrong)} wrong, {wrong[0]}"] if wrong else []
