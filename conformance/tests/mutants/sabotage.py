@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import inspect
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ import mutants_time
 import mutants_values
 import pytest
 from millpond.errors import MillpondError
+from millpond.storage.file_systems import fsspec_schemes
 from millpond_conformance import Verdict
 from millpond_conformance.child import Order, obey
 from millpond_conformance.children import child_variables, judged_by_children
@@ -125,8 +127,11 @@ def load_the_kit() -> None:
         status = pytest.main(["--pyargs", "--collect-only", "-q", *words])
     if status is not pytest.ExitCode.OK:
         raise RuntimeError(f"the clauses were not collected: pytest has ended with {status!r}")
-    # The first snapshot imports pandas where that is installed, which takes a second.
+    # The first snapshot imports pandas where that is installed, which takes a second; the first
+    # storage imports fsspec; the first failure that is told looks for the file of every module.
     prepare("heap")
+    fsspec_schemes()
+    inspect.getmodule(load_the_kit.__code__)
     # Pytest looks for garbage at the end of each run: half the time that a mutant takes.
     gc.collect()
     gc.freeze()
