@@ -12,7 +12,7 @@ import pytest
 from millpond.checkpoint import KeyedStateHandle
 from millpond.spark import create_savepoint, subtask_metrics
 from millpond.spark.metrics.batch_metrics import read_pointers
-from retail_runs import Job, check_output, last, python_workers
+from retail_runs import Job, check_output, last, python_workers, tuples
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent
@@ -41,23 +41,24 @@ def computed(spark, folder):
 
     rows = spark.read.schema(retail_job.SCHEMA).option("header", True).csv(str(folder))
     rows.createOrReplaceTempView("retail")
-    lines = Counter(
-        (row.CustomerID, row.InvoiceNo, row.StockCode, row.Quantity)
-        for row in rows.select("CustomerID", "InvoiceNo", "StockCode", "Quantity").collect()
-    )
+    lines = Counter(tuples(rows.select("CustomerID", "InvoiceNo", "StockCode", "Quantity")))
     totals = {
-        row.CustomerID: (row.n, row.spent)
-        for row in spark.sql(
-            "select CustomerID, count(*) as n, sum(Quantity * UnitPrice) as spent from retail "
-            "where CustomerID is not null group by CustomerID"
-        ).collect()
+        customer: (n, spent)
+        for customer, n, spent in tuples(
+            spark.sql(
+                "select CustomerID, count(*) as n, sum(Quantity * UnitPrice) as spent from retail "
+                "where CustomerID is not null group by CustomerID"
+            )
+        )
     }
     pieces = {
-        (row.CustomerID, row.StockCode): row.q
-        for row in spark.sql(
-            "select CustomerID, StockCode, sum(Quantity) as q from retail "
-            "where CustomerID is not null group by CustomerID, StockCode"
-        ).collect()
+        (customer, stock): q
+        for customer, stock, q in tuples(
+            spark.sql(
+                "select CustomerID, StockCode, sum(Quantity) as q from retail "
+                "where CustomerID is not null group by CustomerID, StockCode"
+            )
+        )
     }
     return lines, totals, pieces
 
