@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sabotage_tools import around, mutant, on_states
+from millpond.backend import Capability
+from millpond_heap.factory import HeapStateBackend
+from sabotage_tools import Mutant, around, mutant, on_states
 
 _WRITTEN: dict[Any, Any] = {}
 
@@ -105,3 +107,14 @@ def counts_down(backend: Any) -> None:
         return {**original(), "flushes": counted}
 
     around(backend, "counters", counters)
+
+
+class Hoarder(Mutant):
+    """Says that its state is in its directory."""
+
+    capabilities = HeapStateBackend.capabilities | {Capability.LOCAL_COPY}
+
+
+@mutant("a local copy is declared, and all state is held in memory", "R23", Hoarder)
+def hoard(backend: Any) -> None:
+    del backend

@@ -45,7 +45,10 @@ class PortableRows(ABC):
 
     @abstractmethod
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
-        """Put portable rows of a state into the store; the value None removes a row."""
+        """Put portable rows of a state into the store; the value None removes a row.
+
+        They are a few MiB at most: restores come in parts.
+        """
 
     @abstractmethod
     def readdress_rows(self, state_name: str, change: AddressChange) -> None:

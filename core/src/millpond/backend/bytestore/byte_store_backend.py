@@ -21,7 +21,7 @@ from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_l
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
 from millpond.backend.bytestore.store_view import ByteStoreView
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change, size_of_rows
+from millpond.backend.changes import Change
 from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import ListSerializer
@@ -40,10 +40,7 @@ __all__ = ["ByteStoreBackend"]
 
 _VERSION_KEY = b"version"
 _SWEEP_KEY = b"swept/"
-_LOAD_BATCH_BYTES = 8 << 20
 _MIGRATED = 1024
-_SUMMED = 64
-"""So many rows' bytes are added up at once: 0.1 µs a row less than one by one."""
 
 
 class ByteStoreBackend(KeyedStateBackend):
@@ -298,17 +295,7 @@ class ByteStoreBackend(KeyedStateBackend):
     @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         family = self.buffer.family(state_name)
-        batch: list[Change] = []
-        size = 0
-        each = iter(rows)
-        while some := list(islice(each, _SUMMED)):
-            batch += some
-            size += size_of_rows(some)
-            if size > _LOAD_BATCH_BYTES:
-                self.store.write({family: self._stored(state_name, batch)})
-                batch, size = [], 0
-        if batch:
-            self.store.write({family: self._stored(state_name, batch)})
+        self.store.write({family: self._stored(state_name, list(rows))})
 
     @override
     def _close(self) -> None:

@@ -1,0 +1,99 @@
+"""How much of Python's memory a backend takes that has its state in its directory."""
+
+import random
+import tracemalloc
+from contextlib import contextmanager
+
+import millpond as mp
+import pytest
+from millpond.backend import Capability
+from millpond.plugins import get_registry
+
+from millpond_conformance.fixtures import BackendOpener
+
+SIZE, LARGE, SMALL, AT_ONCE, RESTORED = 64 << 10, 128, 3000, 16, 256
+LIMITS = mp.Config({"buffer.max-bytes": 1 << 20, "buffer.max-entries": 256})
+BLOB = mp.ValueStateDescriptor("blob", bytes)
+BLOBS = mp.ListStateDescriptor("blobs", bytes)
+NAMED = mp.MapStateDescriptor("named", str, bytes)
+TOTAL = mp.ValueStateDescriptor("total", int)
+NUMBERS = mp.ListStateDescriptor("numbers", int)
+SCORES = mp.MapStateDescriptor("scores", str, int)
+
+
+def blob():
+    """A value of 64 KiB."""
+    return random.Random(1).randbytes(SIZE)  # noqa: S311 - data, no secret
+
+
+def on_each(backend, count, *accesses):
+    """Do something under each of so many keys."""
+    for number in range(count):
+        backend.set_current_key(f"k{number}")
+        for access in accesses:
+            access()
+
+
+def large_ones(backend):
+    """By name what takes 8 MiB if all of it is held."""
+    value, blobs, named = map(backend.get_partitioned_state, (BLOB, BLOBS, NAMED))
+    keys = [f"k{number}" for number in range(LARGE)]
+    parts = [keys[at : at + AT_ONCE] for at in range(0, LARGE, AT_ONCE)]
+    value.get_many(keys)  # what it imports does not count
+    return {
+        "update": lambda: on_each(backend, LARGE, lambda: value.update(blob())),
+        "value": lambda: on_each(backend, LARGE, value.value),
+        "update_many": lambda: [value.update_many(p, [blob() for _ in p]) for p in parts],
+        "get_many": lambda: [len(value.get_many(part)) for part in parts],
+        "list": lambda: on_each(backend, LARGE, lambda: blobs.add(blob()), blobs.get),
+        "map": lambda: on_each(backend, LARGE, lambda: named.put("a", blob())),
+        "map get": lambda: on_each(backend, LARGE, lambda: named.get("a")),
+    }
+
+
+def small_ones(backend):
+    """By name what makes 3,000 entries, or reads them."""
+    total, numbers, scores = map(backend.get_partitioned_state, (TOTAL, NUMBERS, SCORES))
+    timers = backend.timer_queue("event")
+    return {
+        "update": lambda: on_each(backend, SMALL, lambda: total.update(7)),
+        "value": lambda: on_each(backend, SMALL, total.value),
+        "list": lambda: on_each(backend, SMALL, lambda: numbers.add(7)),
+        "map": lambda: on_each(backend, SMALL, lambda: scores.put("a", 7)),
+        "timers": lambda: on_each(backend, SMALL, lambda: timers.register(7, mp.VOID_NAMESPACE)),
+    }
+
+
+@contextmanager
+def at_most(kibibytes, what):
+    """Fail where the memory of Python's objects grows by more in between."""
+    tracemalloc.start()
+    try:
+        yield
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < kibibytes << 10, f"{what}: {most >> 10} KiB"
+
+
+@pytest.mark.clause("R23")
+def test_memory_is_bounded(open_backend: BackendOpener, backend_name, storage):
+    """With the capability local-copy, memory is bounded by the buffer's limits and a few MiB.
+
+    With a buffer of 1 MiB and 256 entries, neither 8 MiB of large values nor 3,000 small ones that
+    are written or read stay in Python's memory; nor does a state of 16 MiB that is restored.
+    """
+    if Capability.LOCAL_COPY not in get_registry().backend(backend_name).capabilities:
+        return  # its memory is where the state is
+    for works, limit in ((large_ones, 5 << 10), (small_ones, 400)):
+        backend = open_backend(config=LIMITS)
+        for name, work in works(backend).items():
+            with at_most(limit, name):
+                work()
+            backend.flush()
+    large = open_backend(config=LIMITS)
+    state = large.get_partitioned_state(BLOB)
+    on_each(large, RESTORED, lambda: state.update(blob()))
+    handle = large.snapshot(1, storage).result().handle
+    with at_most(8 << 10, "restore"):
+        open_backend(config=LIMITS, restore=[handle])
