@@ -221,20 +221,35 @@ def test_elements_and_map_values_evolve_and_map_keys_do_not(open_backend: Backen
 @pytest.mark.clause("E5")
 @pytest.mark.switches_ttl
 def test_ttl_may_be_switched_on(open_backend: BackendOpener, clock):
-    """When a restore switches TTL on, old entries get the time of the restore."""
+    """When a restore switches TTL on, old entries get the time of the restore, of each kind."""
     ttl = mp.StateTtlConfig(dt.timedelta(milliseconds=100))
+    kinds = (
+        value(int),
+        mp.ListStateDescriptor("items", int),
+        mp.MapStateDescriptor("map", str, int),
+        mp.ReducingStateDescriptor("sum", int.__add__, int),
+    )
     backend = open_backend()
     backend.set_current_key("a")
-    backend.get_partitioned_state(value(int)).update(1)
+    held, items, entries, total = map(backend.get_partitioned_state, kinds)
+    held.update(1)
+    items.add_all([1, 2])
+    entries.put_all({"b": 1, "c": 2})
+    total.add(3)
     handle = backend.snapshot(1, mp.checkpoint_storage("memory:ttl-on")).result().handle
     clock.set(1000)
     restored = open_backend(restore=[handle])
     restored.set_current_key("a")
-    state = restored.get_partitioned_state(value(int).enable_time_to_live(ttl))
+    fading = [restored.get_partitioned_state(each.enable_time_to_live(ttl)) for each in kinds]
+    held, items, entries, total = fading
+
+    def shown():
+        return held.value(), items.get(), sorted(entries.items()), total.get()
+
     clock.advance(99)
-    assert state.value() == 1
+    assert shown() == (1, [1, 2], [("b", 1), ("c", 2)], 3)
     clock.advance(1)
-    assert state.value() is None
+    assert shown() == (None, [], [], None)
 
 
 @pytest.mark.clause("E6")
