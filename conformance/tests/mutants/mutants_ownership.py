@@ -95,7 +95,7 @@ def secret_copies(backend: Any) -> None:
     _copied(backend, lambda version, last: version)
 
 
-@mutant("a flush without a name leaves a copy at the version before", "R18")
+@mutant("a flush without a name leaves a copy at the version before", "R18 R24")
 def claims_its_version(backend: Any) -> None:
     _copied(backend, lambda version, last: version or last)
 

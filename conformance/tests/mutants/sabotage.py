@@ -26,6 +26,7 @@ import mutants_limits
 import mutants_lists
 import mutants_many
 import mutants_ownership
+import mutants_parts
 import mutants_resources
 import mutants_semantics
 import mutants_snapshots
@@ -56,6 +57,7 @@ CHAPTERS = (
     mutants_lists,
     mutants_limits,
     mutants_bundles,
+    mutants_parts,
 )
 """Importing them has filled the gallery."""
 

@@ -9,6 +9,7 @@ import millpond as mp
 import pytest
 
 from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.opening import open_at
 
 LOG = mp.Config({"state.snapshot.strategy": "changelog"})
 KINDS: dict[str, Any] = {
@@ -163,3 +164,38 @@ def test_a_clean_up_leaves_the_current_key(open_backend: BackendOpener, clock, k
         backend.set_current_key(key)
         found[key] = bool(read(kind, state))
     assert found == {"before": True, "mine": False, "then": True, "7": False}
+
+
+ALONE = {
+    "value": lambda backend: backend.get_partitioned_state(KINDS["value"]).update(2),
+    "no value": lambda backend: backend.get_partitioned_state(KINDS["value"]).clear(),
+    "list": lambda backend: backend.get_partitioned_state(KINDS["list"]).add(2),
+    "no list": lambda backend: backend.get_partitioned_state(KINDS["list"]).clear(),
+    "map": lambda backend: backend.get_partitioned_state(KINDS["map"]).put("more", 2),
+    "no map": lambda backend: backend.get_partitioned_state(KINDS["map"]).clear(),
+    "timer": lambda backend: backend.timer_queue("event").register(2, mp.VOID_NAMESPACE),
+    "no timer": lambda backend: backend.timer_queue("event").delete(1, mp.VOID_NAMESPACE),
+}
+
+
+@pytest.mark.clause("R24")
+def test_a_lone_change_ends_the_version_before(backend_name, tmp_path):
+    """Whatever alone a flush without a name has stored, the store is not at the version before.
+
+    So it is with each kind of state and with timers, of what was written and what was removed.
+    """
+    stale = []
+    for what, change in ALONE.items():
+        with open_at(backend_name, tmp_path / what) as backend:
+            backend.set_current_key("k")
+            backend.get_partitioned_state(KINDS["value"]).update(1)
+            backend.get_partitioned_state(KINDS["list"]).add(1)
+            backend.get_partitioned_state(KINDS["map"]).put("one", 1)
+            backend.timer_queue("event").register(1, mp.VOID_NAMESPACE)
+            backend.flush("v1")
+            change(backend)
+            backend.flush(None)
+        with open_at(backend_name, tmp_path / what, ["v1"]) as again:
+            if again.version is not None:
+                stale.append(what)
+    assert stale == []

@@ -115,6 +115,37 @@ def test_a_running_snapshot_of_many_states(open_backend: BackendOpener):
     assert [restored.get_partitioned_state(each).value() for each in states] == [1] * 70
 
 
+@pytest.mark.clause("A17")
+@pytest.mark.parametrize("strategy", ["full", "changelog"])
+def test_restored_state_is_asked_for_while_a_snapshot_runs(
+    open_backend: BackendOpener, storage, strategy
+):
+    """What is restored, and first asked for, read or changed while a snapshot runs, is in it.
+
+    It is there as it was when the snapshot was taken, of every kind and with timers.
+    """
+    chosen = mp.Config({"state.snapshot.strategy": strategy})
+    first = open_backend(config=FULL)
+    begins_early(first)
+    write(first, 1)
+    first.timer_queue("event").register(5, mp.VOID_NAMESPACE)
+    handle, slow = first.snapshot(1, storage).result().handle, SlowStorage()
+    backend = open_backend(config=chosen, restore=[handle])
+    if not runs_alone(backend):
+        slow.gate.set()
+    future = backend.snapshot(2, slow)
+    assert contents(backend) == expected([1], [1], [1], [1])
+    write(backend, 2)
+    backend.set_current_key("b")
+    backend.timer_queue("event").delete(5, mp.VOID_NAMESPACE)
+    backend.flush()
+    slow.gate.set()
+    restored = open_backend(restore=[future.result(30).handle])
+    assert contents(restored) == expected([1], [1], [1], [1])
+    assert restored.timer_queue("event").earliest() == 5
+    assert contents(backend) == expected(*[[1, 2]] * 4)
+
+
 @pytest.mark.clause("R19")
 def test_hundreds_of_snapshots_that_came_to_nothing(open_backend: BackendOpener, storage):
     """However many snapshots were aborted, failed or never confirmed, the next one is taken."""

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import pickle
 import zlib
+from typing import Any
 
 import millpond as mp
 import pytest
@@ -12,18 +13,18 @@ import pytest
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 MANY = mp.MapStateDescriptor("many", int, int)
 ITEMS = mp.ListStateDescriptor("items", int)
-SIZES = sorted({(1 << power) + near for power in range(8, 24) for near in (-1, 0, 1)})
+SIZES = sorted({(1 << power) + near for power in range(8, 25) for near in (-1, 0, 1)})
 
 
 @pytest.mark.clause("V19")
 def test_sizes_around_powers_of_two(open_backend, storage):
-    """Values of every size around a power of two, up to 8 MiB, come back byte for byte.
+    """Values of every size around a power of two, up to 16 MiB, come back byte for byte.
 
     So they do where the stored row, not the value, is of that size.
     """
     backend = open_backend()
     state = backend.get_partitioned_state(BLOB)
-    pattern = bytes(range(251)) * 34_000
+    pattern = bytes(range(251)) * 67_000
     # A stored value may begin with a length of a few bytes: these sizes meet each of them.
     small = [(1 << power) + near for power in (12, 16, 17) for near in range(-12, 3)]
     for size in sorted({*SIZES, *small}):
@@ -82,19 +83,20 @@ def test_a_list_of_70_000_elements(open_backend, storage):
 
 SIGNS = [*map(chr, range(0x20, 0x7F)), *(sign * 2 for sign in ":/.-_|#;,")]
 NAMES = ["s", *(f"s{sign}s" for sign in SIGNS), *(f"s{sign}" for sign in SIGNS[:95])]
+NAMES += [f"s{number}" for number in range(100, 160)]
 """What a store may put between a state's name and a key follows another state's name."""
 
 
 @pytest.mark.clause("V22")
-def test_two_hundred_states(open_backend, storage):
-    """Of 200 states, whose names begin alike, each keeps and lists its own, restored too."""
+def test_many_states(open_backend, storage):
+    """Of 260 states, whose names begin alike, each keeps and lists its own, restored too."""
 
     def states(backend):
         backend.set_current_key("k")
         return [backend.get_partitioned_state(mp.ValueStateDescriptor(n, int)) for n in NAMES]
 
     def expect_their_own(backend):
-        assert [state.value() for state in states(backend)] == [*range(200)]
+        assert [state.value() for state in states(backend)] == [*range(260)]
         listed = {name: list(backend.keys(name)) for name in NAMES}
         mixed = {name: found for name, found in listed.items() if found != ["k"]}
         assert mixed == {}, "keys under names of states that are not theirs"
@@ -205,3 +207,49 @@ def test_bytes_are_nobodys_format(open_backend, storage):
             assert each.get_partitioned_state(blob).value() == data
             assert each.get_partitioned_state(items).get() == [data, b"", data]
             assert dict(each.get_partitioned_state(many).items()) == {data[:40]: data}
+
+
+TINY = mp.Config({"buffer.max-bytes": "64kb", "buffer.max-entries": 1000})
+BLOBS = mp.ListStateDescriptor("blobs", bytes)
+TABLE = mp.MapStateDescriptor("table", int, bytes)
+JOINED = mp.ReducingStateDescriptor("joined", bytes.__add__, bytes)
+
+
+@pytest.mark.clause("V28")
+@pytest.mark.parametrize("size", [100, 7_000, 65_536, 200_000])
+def test_values_that_fill_the_buffer(open_backend, storage, size):
+    """However much of the write-back buffer a value takes, or more, none is lost on the way.
+
+    So it is where values are overwritten, grow or are read first, one by one or many at once.
+    """
+    backend = open_backend(config=TINY)
+    keys = [f"k{number}" for number in range(12)]
+    expected: dict[str, tuple[Any, ...]] = {}
+    for turn in range(4):
+        for number, key in enumerate(keys):
+            data = bytes([turn, number]) * (size // 2)
+            backend.set_current_key(key)
+            blob = backend.get_partitioned_state(BLOB)
+            before = expected.get(key, (None, [], {}, b""))
+            if turn == number % 3:
+                assert blob.value() == before[0]
+            blob.update(data)
+            backend.get_partitioned_state(BLOBS).add(data)
+            backend.get_partitioned_state(TABLE).put(turn % 2, data)
+            backend.get_partitioned_state(JOINED).add(data)
+            rest = before[1:]
+            expected[key] = (data, [*rest[0], data], {**rest[1], turn % 2: data}, rest[2] + data)
+        if turn == 2:
+            many = [bytes([9, number]) * (size // 2) for number in range(12)]
+            blob.update_many(keys, many)
+            expected = {k: (m, *expected[k][1:]) for k, m in zip(keys, many, strict=True)}
+        assert blob.get_many(keys).to_pylist() == [expected[key][0] for key in keys]
+    restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
+    for each in (backend, restored):
+        for key in keys:
+            each.set_current_key(key)
+            blob, items, table, joined = map(
+                each.get_partitioned_state, (BLOB, BLOBS, TABLE, JOINED)
+            )
+            found = (blob.value(), items.get(), dict(table.items()), joined.get())
+            assert found == expected[key], key

@@ -1,5 +1,7 @@
 """Timers: deduplicated, ordered, deleted, set while others fire, part of every snapshot."""
 
+from typing import Any
+
 import millpond as mp
 import pytest
 from millpond import errors
@@ -159,6 +161,43 @@ def test_timers_at_the_ends_of_time(open_backend: BackendOpener, groups):
                 assert due(backend, moment - 1) == []
             assert sorted(due(backend, moment)) == [(moment, key) for key in "abc"], at
         assert queue(backend).earliest() is None
+
+
+ANY_BYTES: tuple[tuple[type, tuple[Any, ...]], ...] = (
+    (bytes, (b"", b"\0", b"\0\0", b"a", b"\x7f", b"\x80", b"\xff", b"\xff" * 9, b"\xff\0")),
+    (int, (0, -1, 255, 256, (1 << 63) - 1, -(1 << 63))),
+    (str, ("", "\0", "a", "\uffff", "\U0010ffff", "k" * 600)),
+)
+
+
+@pytest.mark.clause("M13")
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("groups", [1, 128])
+def test_timers_of_any_key_and_namespace(open_backend: BackendOpener, kind, groups):
+    """Whatever bytes a key and a namespace are, their timer is due at its moment, not before.
+
+    It comes with that key and namespace, and can be deleted without any other; flushed or not.
+    """
+    declared, values = ANY_BYTES[kind]
+    pairs = [(key, space) for key in values for space in values]
+    for flushed in (True, False):
+        backend = open_backend(key_type=declared, max_parallelism=groups)
+        timers = backend.timer_queue("event", declared)
+        for moment in (255, 256):
+            for key, space in pairs:
+                backend.set_current_key(key)
+                timers.register(moment, space)
+        if flushed:
+            backend.flush()
+        for key, space in pairs[::3]:
+            backend.set_current_key(key)
+            timers.delete(255, space)
+        left = [pair for at, pair in enumerate(pairs) if at % 3]
+        assert list(timers.due(254)) == []
+        for moment, those in ((255, left), (256, pairs)):
+            assert timers.earliest() == moment
+            found = [(timer.key, timer.namespace) for timer in timers.due(moment)]
+            assert sorted(found) == sorted(those)
 
 
 class Reminder(mp.KeyedProcessFunction):

@@ -1,5 +1,6 @@
 """The clean-up removes expired entries that nobody reads, at a bounded cost."""
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -258,3 +259,33 @@ def test_an_explicit_strategy_stays(open_backend: BackendOpener, clock):
         backend.set_current_key(f"new{number}")
         state.update(1)
     assert physical(backend) == 200
+
+
+@pytest.mark.clause("C12")
+@pytest.mark.parametrize("kind", ["value", "list", "map"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_the_clean_up_goes_by_the_last_declaration(
+    open_backend: BackendOpener, clock, storage, kind, restored
+):
+    """A state that is declared again with another time to live is cleaned up by that one.
+
+    So it is in the backend that it was declared in before, and in one that is restored.
+    """
+    template, write = KINDS[kind]
+    for before, after in ((10, 1000), (1000, 10)):
+        clock.set(0)
+        backend = open_backend()
+        for ms in (before, after):
+            lasting = mp.StateTtlConfig(timedelta(milliseconds=ms))
+            declared = copy.copy(template).enable_time_to_live(lasting)
+            backend.set_current_key("k")
+            state = backend.get_partitioned_state(declared)
+            if ms == before:
+                write(state)
+                handle = backend.snapshot(1, storage).result().handle
+                backend = open_backend(restore=[handle]) if restored else backend
+        for moment in (500, 501, 502, 503):
+            clock.set(moment)
+            backend.flush()
+        assert bool(backend.num_state_entries()) is (after > before)
+        assert list(backend.keys("s")) == (["k"] if after > before else [])

@@ -1,0 +1,118 @@
+"""What goes into a state and comes out of it: each side has its own, whichever call is made."""
+
+from typing import Any
+
+import millpond as mp
+import pytest
+from typing_extensions import override
+
+from millpond_conformance.fixtures import BackendOpener
+
+Numbers = dict[str, list[int]]
+
+
+def join(a: Numbers, b: Numbers) -> Numbers:
+    """A new dictionary of both, whose lists are those of the arguments."""
+    return {**a, **b}
+
+
+class Joined(mp.AggregateFunction):
+    """Joins dictionaries; its result is the accumulator itself."""
+
+    @override
+    def create_accumulator(self):
+        """Nothing yet."""
+        return {}
+
+    @override
+    def add(self, value, accumulator):
+        """Both."""
+        return join(accumulator, value)
+
+    @override
+    def get_result(self, accumulator):
+        """As it is."""
+        return accumulator
+
+    @override
+    def merge(self, a, b):
+        """Both."""
+        return join(a, b)
+
+
+START: Numbers = {"x": [1]}
+
+VALUE = mp.ValueStateDescriptor("value", Numbers)
+DEFAULT = mp.ValueStateDescriptor("defaulted", Numbers, default={"x": [1]})
+LIST = mp.ListStateDescriptor("list", Numbers)
+MAP = mp.MapStateDescriptor("map", str, Numbers)
+SUM = mp.ReducingStateDescriptor("sum", join, Numbers)
+JOINED = mp.AggregatingStateDescriptor("joined", Joined(), Numbers)
+FOLDED = mp.FoldingStateDescriptor("folded", {}, join, Numbers)
+
+WRITES: dict[str, tuple[Any, Any]] = {
+    "update": (VALUE, lambda state, value: state.update(value)),
+    "update_many": (VALUE, lambda state, value: state.update_many(["k"], [value])),
+    "list update": (LIST, lambda state, value: state.update([value])),
+    "list add": (LIST, lambda state, value: state.add(value)),
+    "list add_all": (LIST, lambda state, value: state.add_all([value])),
+    "list add_many": (LIST, lambda state, value: state.add_many(["k"], [value])),
+    "map put": (MAP, lambda state, value: state.put("e", value)),
+    "map []": (MAP, lambda state, value: state.__setitem__("e", value)),
+    "map put_all": (MAP, lambda state, value: state.put_all({"e": value})),
+    "reducing add": (SUM, lambda state, value: state.add(value)),
+    "reducing add_many": (SUM, lambda state, value: state.add_many(["k"], [value])),
+    "aggregating add": (JOINED, lambda state, value: state.add(value)),
+    "folding add": (FOLDED, lambda state, value: state.add(value)),
+    "default": (DEFAULT, lambda _state, _value: None),
+}
+"""Each call that writes one value, with the state that it belongs to."""
+
+READS: dict[str, dict[str, Any]] = {
+    "value": {
+        "value": lambda state: state.value(),
+        "get_many": lambda state: state.get_many(["k"])[0],
+    },
+    "list": {
+        "get": lambda state: state.get()[0],
+        "iter": lambda state: next(iter(state)),
+        "get_many": lambda state: state.get_many(["k"])[0][0],
+    },
+    "map": {
+        "get": lambda state: state.get("e"),
+        "[]": lambda state: state["e"],
+        "items": lambda state: next(iter(state.items()))[1],
+        "values": lambda state: next(iter(state.values())),
+    },
+    "other": {
+        "get": lambda state: state.get(),
+        "get_many": lambda state: state.get_many(["k"])[0],
+    },
+}
+"""Each call that reads that value, by kind of state."""
+
+
+@pytest.mark.clause("V27")
+@pytest.mark.parametrize("call", WRITES)
+def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
+    """Whichever call wrote or read a value, changing that object changes nothing stored.
+
+    So it is with defaults, deep inside the value, flushed or not.
+    """
+    descriptor, write = WRITES[call]
+    kind = descriptor.kind.value
+    for flushed in (False, True):
+        backend = open_backend()
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(descriptor)
+        handed: Numbers = {"x": [1]}
+        write(state, handed)
+        handed["x"].append(2)
+        for name, read in READS.get(kind, READS["other"]).items():
+            if flushed:
+                backend.flush()
+            found = read(state)
+            assert found == START, (call, name)
+            found["x"].append(3)
+            found["y"] = [4]
+            assert read(state) == START, (call, name)

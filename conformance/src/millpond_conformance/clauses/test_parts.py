@@ -1,0 +1,181 @@
+"""Several snapshots, several strategies and all key groups: nothing that one part knows is lost."""
+
+import millpond as mp
+import pytest
+
+from millpond_conformance.fixtures import BackendOpener
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+ITEMS = mp.ListStateDescriptor("items", int)
+BASKET = mp.MapStateDescriptor("basket", str, int)
+NUMBERS = mp.ListStateDescriptor("numbers", int)
+EVENT = mp.TimeDomain.EVENT_TIME.value
+
+
+def config(strategy):
+    """A configuration with a strategy."""
+    return mp.Config({"state.snapshot.strategy": strategy})
+
+
+def strategies(open_backend):
+    """The names of those that snapshots build on each other by, if any do."""
+    return sorted({*open_backend().strategy_names()} - {"savepoint"})
+
+
+def write(backend, kind, number):
+    """Put a number into one kind of state, of the current key."""
+    if kind == "timer":
+        backend.timer_queue(EVENT).register(number, mp.VOID_NAMESPACE)
+    elif kind == "value":
+        backend.get_partitioned_state(TOTAL).update(number)
+    elif kind == "list":
+        backend.get_partitioned_state(ITEMS).add(number)
+    else:
+        backend.get_partitioned_state(BASKET).put("entry", number)
+
+
+def held(backend):
+    """All numbers of the current key, by kind; timers are of all keys, and are taken."""
+    found = {
+        "value": backend.get_partitioned_state(TOTAL).value(),
+        "list": backend.get_partitioned_state(ITEMS).get(),
+        "map": backend.get_partitioned_state(BASKET).get("entry"),
+    }
+    return {kind: number for kind, number in found.items() if number not in (None, [])}
+
+
+def due(backend):
+    """The keys and times of all timers."""
+    queue = backend.timer_queue(EVENT)
+    return sorted((timer.key, timer.timestamp) for timer in queue.due(mp.MAX_TIMESTAMP))
+
+
+@pytest.mark.clause("S25")
+@pytest.mark.parametrize("saved", [False, True])
+def test_parts_that_know_different_states(open_backend: BackendOpener, storage, saved):
+    """Restored from several subtasks in any order, a state is there that only one of them has.
+
+    So it is from their savepoints, and with timers.
+    """
+    kinds, handles, keys = ("value", "list", "map", "timer"), [], []
+    for index, kind in enumerate(kinds):
+        groups = mp.key_group_range(128, len(kinds), index)
+        names = (f"k{number}" for number in range(1000))
+        keys.append(next(n for n in names if mp.assign_to_key_group(n, 128) in groups))
+        with open_backend(key_group_range=groups) as part:
+            part.set_current_key(keys[-1])
+            write(part, kind, index + 1)
+            take = part.savepoint if saved else part.snapshot
+            handles.append(take(1, storage).result().handle)
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)):
+        with open_backend(restore=[handles[index] for index in order]) as whole:
+            for index, kind in enumerate(kinds[:3]):
+                whole.set_current_key(keys[index])
+                assert held(whole) == {kind: [2] if kind == "list" else index + 1}, order
+            assert due(whole) == [(keys[3], 4)], order
+
+
+EDGES = (0, 1, 126, 127, 128, 129, 254, 255, 256, 257, 510, 511, 512, 767, 768, 1023)
+
+
+def keys_in(groups, count):
+    """A key of each of some key groups, of so many in all."""
+    wanted, found, number = {*groups}, {}, 0
+    while wanted:
+        group = mp.assign_to_key_group(f"k{number}", count)
+        if group in wanted:
+            wanted.discard(group)
+            found[group] = f"k{number}"
+        number += 1
+    return found
+
+
+@pytest.mark.clause("S26")
+@pytest.mark.parametrize("count", [1, 128, 129, 257, 1024])
+def test_key_groups_at_the_edges_of_bytes(open_backend: BackendOpener, storage, count):
+    """With any number of key groups, each of them keeps, lists and restores what it has.
+
+    So it does in subtasks whose ranges end where a byte of the group's number does, with timers.
+    """
+    keys = keys_in({group for group in (*EDGES, count - 1) if group < count}, count)
+    backend = open_backend(max_parallelism=count)
+    for group, key in keys.items():
+        backend.set_current_key(key)
+        for kind in ("value", "list", "map", "timer"):
+            write(backend, kind, group)
+    assert sorted(backend.keys("total")) == sorted(keys.values())
+    handle = backend.snapshot(1, storage).result().handle
+    assert backend.num_state_entries() == 3 * len(keys)
+    ends = sorted({*(e for e in (0, 127, 254, 255, 511) if e < count - 1), count - 1})
+    start = 0
+    for end in ends:
+        groups = mp.KeyGroupRange(start, end)
+        mine = {group: key for group, key in keys.items() if group in groups}
+        with open_backend(max_parallelism=count, key_group_range=groups, restore=[handle]) as part:
+            for group, key in mine.items():
+                part.set_current_key(key)
+                assert held(part) == {"value": group, "list": [group], "map": group}
+            assert sorted(part.keys("items")) == sorted(mine.values())
+            assert due(part) == sorted((key, group) for group, key in mine.items())
+            assert part.num_state_entries() == 3 * len(mine)
+        start = end + 1
+    assert due(backend) == sorted((key, group) for group, key in keys.items())
+
+
+@pytest.mark.clause("A16")
+def test_confirmations_in_any_order(open_backend: BackendOpener, storage):
+    """Snapshots may be confirmed or aborted in any order: the next ones hold everything.
+
+    So it is by each strategy, where an older confirmation comes after a newer one.
+    """
+    for strategy in strategies(open_backend):
+        for order in ((2, 1, 3), (3, 1, 2)):
+            with open_backend(config=config(strategy)) as backend:
+                expect_all(backend, storage, order, open_backend)
+
+
+def expect_all(backend, storage, order, open_backend):
+    """Take three snapshots, hear of them in an order, take two more, and restore the last."""
+    everything = {}
+
+    def taken(number):
+        everything[f"k{number}"] = number
+        backend.set_current_key(f"k{number}")
+        backend.get_partitioned_state(TOTAL).update(number)
+        return backend.snapshot(number, storage).result().handle
+
+    for number in (1, 2, 3):
+        taken(number)
+    backend.notify_checkpoint_complete(order[0])
+    backend.notify_checkpoint_complete(order[1])
+    if order[2] < order[0]:  # one that is newer may be a base by now
+        backend.notify_checkpoint_aborted(order[2])
+    taken(4)
+    backend.notify_checkpoint_complete(4)
+    with open_backend(restore=[taken(5)]) as restored:
+        state = restored.get_partitioned_state(TOTAL)
+        assert {key: state.at(key).value() for key in everything} == everything, order
+
+
+@pytest.mark.clause("O5")
+def test_operator_state_changes_from_snapshot_to_snapshot(open_backend: BackendOpener, storage):
+    """Each of several snapshots holds the operator state of its time, by each strategy.
+
+    So it is where its size stays the same, and where it or keyed state alone changes.
+    """
+    steps: tuple[tuple[list[int], int], ...]
+    steps = (([1], 1), ([2], 2), ([2], 3), ([3], 3), ([4, 5], 3), ([], 4), ([6], 4), ([7], 5))
+    for strategy in strategies(open_backend):
+        backend = open_backend(config=config(strategy))
+        backend.operator_state = mp.open_operator_backend()
+        numbers = backend.operator_state.get_list_state(NUMBERS)
+        backend.set_current_key("k")
+        for number, (elements, value) in enumerate(steps):
+            numbers.update(elements)
+            backend.get_partitioned_state(TOTAL).update(value)
+            handle = backend.snapshot(number, storage).result().handle
+            with mp.open_operator_backend(restore=handle.operator_state) as restored:
+                found = restored.get_list_state(NUMBERS).get()
+                assert found == elements, (strategy, number)
+            if number % 4 != 3:
+                backend.notify_checkpoint_complete(number)
