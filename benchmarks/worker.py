@@ -42,7 +42,7 @@ from millpond.spark.carriers.side_rows import Packer
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.timing import BatchTime
-from millpond.spark.worker.runner import collector_paused
+from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.vectorized import runner_of
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 

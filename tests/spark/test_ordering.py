@@ -160,7 +160,8 @@ import numpy as np
 import pandas as pd
 from millpond.runtime import SubtaskInfo
 from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.worker.runner import SubtaskRunner, collector_paused
+from millpond.spark.worker.collector import collector_paused
+from millpond.spark.worker.runner import SubtaskRunner
 from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
 

@@ -32,7 +32,7 @@ from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.committed_state import CommittedState
 from millpond.spark.worker.copy_directories import place_of_copy
 from millpond.spark.worker.copy_lock import claimed_directory
-from millpond.spark.worker.kept_backends import keep, taken
+from millpond.spark.worker.kept_backends import keep, let_go, taken
 
 __all__ = ["Acquired", "acquire_backend"]
 
@@ -139,12 +139,12 @@ class _Source:
             return None
         handle = self.committed.handle
         if handle is None or terms != self.terms:
-            backend.close()
+            let_go(backend)
             return None
         current = backend.version == handle.version
         backend.restored_bytes.clear()
         if not self._caught_up(backend, handle, "this worker's copy"):
-            backend.close()
+            let_go(backend)
             return None
         if current:
             backend.notify_checkpoint_complete(handle.checkpoint_id)

@@ -15,8 +15,9 @@ from millpond.runtime import open_batch_backend, open_operator_backend
 from millpond.runtime.bootstrap import BootstrapOperator, fill_states, save_filled
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.second_input import Keyed
+from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.copy_directories import roomiest_directory
-from millpond.spark.worker.runner import SubtaskRunner, collector_paused
+from millpond.spark.worker.runner import SubtaskRunner
 from millpond.spark.worker.telling import failed_before, told_readably
 
 __all__ = ["PART_COLUMN", "write_part"]

@@ -17,7 +17,7 @@ from millpond.runtime import (
 )
 from millpond.runtime.restoring import StartingPoint
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.worker.runner import collector_paused
+from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
 

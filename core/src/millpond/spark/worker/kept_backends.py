@@ -11,8 +11,9 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 from millpond.backend import KeyedStateBackend
+from millpond.spark.worker.collector import look_at_all_again
 
-__all__ = ["keep", "taken"]
+__all__ = ["keep", "let_go", "taken"]
 
 Terms: TypeAlias = tuple[object, ...]
 """What the next task must agree in to use a backend."""
@@ -25,9 +26,15 @@ def keep(owner: Hashable, terms: Terms, backend: KeyedStateBackend) -> None:
     """Keep a backend for its owner's next task; the one that was not used for longest may go."""
     _kept[owner] = terms, backend
     while len(_kept) > _KEPT_AT_MOST:
-        _kept.popitem(last=False)[1][1].close()
+        let_go(_kept.popitem(last=False)[1][1])
 
 
 def taken(owner: Hashable) -> tuple[Terms | None, KeyedStateBackend | None]:
     """The backend that is kept for an owner, which is no longer kept then, and its terms."""
     return _kept.pop(owner, (None, None))
+
+
+def let_go(backend: KeyedStateBackend) -> None:
+    """Close a backend that was kept, and have what it held found by the collector."""
+    backend.close()
+    look_at_all_again()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -24,9 +22,10 @@ from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.timing import BatchTime, event_times
 from millpond.spark.second_input import SECOND_COLUMN, InputRow, Keyed, SecondInput, runs_of
+from millpond.spark.worker.collector import with_collections
 from millpond.spark.worker.ordering import in_order
 
-__all__ = ["SubtaskRunner", "collector_paused", "with_collections"]
+__all__ = ["SubtaskRunner"]
 
 _OUTPUT_ROWS = 10_000
 """So many output rows, and all that the input frame has led to, make an output frame."""
@@ -35,23 +34,6 @@ _PART_ROWS = 2_000
 
 What a row leads to is then still in the processor's cache and its memory is used again:
 0.2 µs a row less than with a whole frame of 50,000."""
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector for a task; between frames it runs once.
-
-    It would look at tens of thousands of fresh rows again and again, none of them garbage. What
-    is gone when it goes on, rows, packed output, flushed entries, costs it nothing. Where it ran
-    before the output was packed, that alone took 1 µs a row more; before the flush, 0.1.
-    """
-    paused = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 class _Decoded(NamedTuple):
@@ -291,11 +273,3 @@ class SubtaskRunner:
             return []
         self._pack(output)
         return self._packer.take()
-
-
-def with_collections(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Frames; before each but the first, the garbage of those before is collected."""
-    for number, frame in enumerate(frames):
-        if number:
-            gc.collect(1)
-        yield frame

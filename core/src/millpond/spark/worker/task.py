@@ -25,9 +25,10 @@ from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.timing import BatchTime, own_rows, set_timeout, sleeps_on
 from millpond.spark.metrics.worker_metrics import BatchMetrics, numbers_of
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
+from millpond.spark.worker.collector import collector_paused, spare_what_stays
 from millpond.spark.worker.committed_state import CommittedState, committed_state, own_pointer
 from millpond.spark.worker.layout_in_force import layout_in_force
-from millpond.spark.worker.runner import SubtaskRunner, collector_paused
+from millpond.spark.worker.runner import SubtaskRunner
 from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
 
@@ -47,6 +48,7 @@ def _run_subtask(
 ) -> Iterator[pd.DataFrame]:
     # pyspark joins our frames with an empty one, of which pandas warns in each batch.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
+    spare_what_stays()
     metrics = BatchMetrics()
     query, run, batch_id = _running_query()
     found = Pointer.from_row(state.get) if state.exists else None

@@ -17,8 +17,9 @@ from millpond.spark.carriers.key_order import in_key_order
 from millpond.spark.carriers.tables import batch_of, packed_table
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.worker.collector import with_collections
 from millpond.spark.worker.ordering import in_order
-from millpond.spark.worker.runner import SubtaskRunner, with_collections
+from millpond.spark.worker.runner import SubtaskRunner
 
 __all__ = ["VectorizedRunner", "runner_of"]
 

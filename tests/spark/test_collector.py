@@ -1,0 +1,78 @@
+"""Full collections of garbage in a worker look at what is new, and now and then at everything."""
+
+import subprocess
+import sys
+import textwrap
+
+import millpond as mp
+from millpond.spark import key_by, subtask_metrics
+from streaming import Files, run
+
+COLLECTIONS = """
+    import gc, os, weakref
+    from millpond.spark.worker import collector
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+    collector.spare_what_stays()
+    gc.collect()
+    assert gc.get_freeze_count() == 0, "a process that Spark does not use again is left alone"
+    os.environ["SPARK_REUSE_WORKER"] = "1"
+    for _ in range(2):
+        collector.spare_what_stays()
+    assert gc.callbacks == [collector._collected]
+
+    lost, kept = Cycle(), [Cycle()]
+    seen, stays = weakref.ref(lost), weakref.ref(kept[0])
+    gc.collect(1)
+    assert gc.get_freeze_count() == 0, "of a young generation nothing is set aside"
+    gc.collect()
+    spared = gc.get_freeze_count()
+    assert spared > 1000
+    fresh = weakref.ref(Cycle())
+    del lost
+    gc.collect()
+    assert fresh() is None, "new garbage goes at once"
+    assert seen() is not None, "what was set aside is not looked at"
+    for _ in range(collector._WHOLE_ONES):
+        gc.collect()
+    assert seen() is None, "it goes with the next look at everything"
+
+    gc.collect()
+    kept.clear()
+    collector.look_at_all_again()
+    gc.collect()
+    assert stays() is None, "and at once where something large was let go"
+    """
+
+
+def test_what_stays_is_set_aside():
+    """In a process of its own, since the collector is the process's."""
+    code = textwrap.dedent(COLLECTIONS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Spared(mp.KeyedProcessFunction):
+    """Tells how much the worker's collector has set aside."""
+
+    def open(self, context):
+        context.get_metric_group().gauge("spared", lambda: __import__("gc").get_freeze_count())
+
+    def process_element(self, row, context):
+        return []
+
+
+def test_workers_set_aside(spark, job_conf, tmp_path):
+    """From a worker's second task on, its modules are among what a collection passes over."""
+    job_conf(state_backend="heap", parallelism=2)
+    files = Files(spark, tmp_path / "in")
+    for number in range(3):
+        files.add(*((f"k{n}", number) for n in range(8)))
+    out = key_by(files.stream(), "k").process(Spared(), output="n bigint", uid="spared")
+    run(out, tmp_path)
+    metrics = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    # Which workers get a batch, and whether one of them is new, is Spark's choice.
+    assert max(each.metrics["user.spared"] for each in metrics) > 10_000
