@@ -17,7 +17,7 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup browser .venv/spark-classes.jsa ## all tests but the long ones
+test: setup browser ## all tests but the long ones
 	$(PYTEST)
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
@@ -93,10 +93,6 @@ browser:
 .venv/.ready: pyproject.toml core/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	tools/uv sync --quiet
 	@touch $@
-
-.venv/spark-classes.jsa: .venv/.ready
-	@echo "Writing an archive of Spark's classes, for the tests' JVMs …"
-	@$(PY) tests/spark/class_archive.py
 
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache

@@ -3,14 +3,9 @@
 Those are the sessions of scripts, of job files, of the notebook and of the plugins' rules.
 """
 
-import sys
 from importlib.metadata import version
-from pathlib import Path
 
-ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-"""Spark's classes as Java has them in memory; ``make test`` has class_archive.py write it."""
-
-SHORT_LIVED = (
+QUICK_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
@@ -19,18 +14,6 @@ SHORT_LIVED = (
 Half of what short queries cost is the second compiler, for code that then runs a few times. A fifth
 of what a JVM costs until its first result is the proof that the classes of the jars are well-formed.
 """
-
-
-def archived():
-    """The option to take classes from the archive; none where Java could not write one.
-
-    Java says nothing of an archive that has become old, and reads the jars.
-    """
-    written = ARCHIVE.exists() and ARCHIVE.stat().st_size > 0
-    return f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if written else ""
-
-
-QUICK_JVM = SHORT_LIVED + archived()
 
 
 def quick_files():
