@@ -35,6 +35,8 @@ def taken(owner: Hashable) -> tuple[Terms | None, KeyedStateBackend | None]:
 
 
 def let_go(backend: KeyedStateBackend) -> None:
-    """Close a backend that was kept, and have what it held found by the collector."""
+    """Close a backend that was kept, and have the collector find what it held."""
+    held = backend.num_state_entries()
     backend.close()
-    look_at_all_again()
+    if held:
+        look_at_all_again()
