@@ -69,7 +69,6 @@ class _CutNames(SqliteStore):
 
     def create_family(self, family: str) -> None:
         super().create_family(self._cut(family))
-        self._families.add(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         return super().get(self._cut(family), key)
@@ -108,7 +107,9 @@ class _NumberedBySort(SqliteStore):
         names = json.loads(self._listed.read_text()) if self._listed.exists() else []
         self._numbers = {name: str(number) for number, name in enumerate(names)}
         super().__init__(path)
-        self._families = {META_FAMILY, *names}
+
+    def families(self) -> list[str]:
+        return [META_FAMILY, *self._numbers]
 
     def _number(self, family: str) -> str:
         return self._numbers.get(family, family)
@@ -118,8 +119,6 @@ class _NumberedBySort(SqliteStore):
             self._numbers[family] = str(len(self._numbers))
             self._listed.write_text(json.dumps(sorted(self._numbers)))
         super().create_family(self._number(family))
-        self._families.discard(self._number(family))
-        self._families.add(family)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         return super().get(self._number(family), key)
