@@ -59,12 +59,7 @@ def run(
         HarnessError: the kit itself could not run; this says nothing of the backend.
         ConfigError: there is no such profile or clause.
     """
-    if profile not in PROFILES:
-        raise ConfigError(
-            "profile", f"expected one of {', '.join(PROFILES)}, got {profile!r}", "conformance"
-        )
-    if processes is not None and processes < 1:
-        raise ConfigError("processes", f"expected 1 or more, got {processes}", "conformance")
+    _check(profile, processes)
     get_registry().resolve(backend)
     only = _chosen(clauses)
     chosen_seed = _seed(profile) if seed is None else seed
@@ -89,6 +84,15 @@ def run(
         changed_files=changed_files(),
         shadow=shadow,
     )
+
+
+def _check(profile: str, processes: int | None) -> None:
+    if profile not in PROFILES:
+        raise ConfigError(
+            "profile", f"expected one of {', '.join(PROFILES)}, got {profile!r}", "conformance"
+        )
+    if processes is not None and processes < 1:
+        raise ConfigError("processes", f"expected 1 or more, got {processes}", "conformance")
 
 
 def _seed(profile: str) -> int:

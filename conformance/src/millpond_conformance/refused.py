@@ -15,7 +15,14 @@ from millpond.errors import BackendFailedError, MillpondError, StoreFullError
 
 from millpond_conformance.opening import open_at
 
-__all__ = ["blobs", "damaged_while_open", "half_migrated", "opened_on_full_disks", "rows_of"]
+__all__ = [
+    "blobs",
+    "damaged_while_open",
+    "half_migrated",
+    "largest_file",
+    "opened_on_full_disks",
+    "rows_of",
+]
 
 _BLOB = mp.ValueStateDescriptor("blob", bytes)
 _ROWS, _MIGRATED = 2000, 3000
@@ -24,7 +31,7 @@ _BEGINNING = 16 << 10
 
 
 @contextmanager
-def _largest_file(size: int) -> Iterator[None]:
+def largest_file(size: int) -> Iterator[None]:
     """Have the system refuse to write beyond so many bytes of a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -46,7 +53,7 @@ def opened_on_full_disks(backend_name: str, directory: str) -> int:
     open_at(backend_name, Path(directory) / "first").close()
     before, errors = _open_files(), []
     for pages in range(12):
-        with _largest_file(pages << 12):
+        with largest_file(pages << 12):
             try:
                 open_at(backend_name, Path(directory) / str(pages)).close()
             except MillpondError as error:
@@ -109,7 +116,7 @@ def half_migrated(backend_name: str, directory: str) -> list[str]:
             _prepare(backend)
             before = max((each.stat().st_size for each in place.rglob("*")), default=0)
             try:
-                with _largest_file(before + (room << 10)):
+                with largest_file(before + (room << 10)):
                     found = _numbers(backend, float)
             except StoreFullError:
                 wrong += _found_wrong(backend, afterwards, room)

@@ -10,7 +10,8 @@ from millpond.checkpoint.strategies.changelog import ChangelogStrategy
 from millpond_heap.backend import HeapKeyedStateBackend
 from millpond_heap.cells import HeapCellTable
 from millpond_lmdb.backend import LmdbKeyedStateBackend
-from sabotage_tools import around, on_states
+from mutants_parts import claimed_rows_go
+from sabotage_tools import on_states
 from wrong_tools import FULL, LOG, Gated, at, begun, tables, turned, works
 
 NUMBER = mp.ValueStateDescriptor("n", int)
@@ -28,13 +29,7 @@ class ClaimEmpties(Wrong):
     """A restored state that is requested while a snapshot runs goes from that snapshot."""
 
     def spoil(self, backend: Any) -> None:
-        def created(original: Any, registered: Any) -> None:
-            waiting = list(backend._unclaimed.get(registered.meta.name, {}).values())
-            original(registered)
-            for rows in waiting:
-                rows.clear()
-
-        around(backend, "table_created", created)
+        claimed_rows_go(backend)
 
     def show(self, opened: Opener) -> None:
         config, storage = mp.Config(FULL), Gated("claims")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -21,6 +20,7 @@ from millpond.backend.bytestore.list_pieces import (
     _suffix,
 )
 from millpond.errors import MillpondError
+from millpond_conformance.refused import largest_file
 from millpond_lmdb.store import LmdbStore
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_sqlite.backend import SqliteStore
@@ -80,13 +80,8 @@ class ChunkedWrites(Wrong):
         backend.flush("v1")
         for number in range(4000):
             at(backend, number, DATA).update(bytes(2000))
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5 << 20, before[1]))
-        try:
-            with suppress(MillpondError):
-                backend.flush("v2")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with largest_file(5 << 20), suppress(MillpondError):
+            backend.flush("v2")
         assert backend.version != "v2"
         backend.close()
         again = opened(key_type=int, directory=directory, versions={"v1"})

@@ -11,7 +11,7 @@ from gallery import Opener, Wrong
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.timer_queue import timestamp_bytes, timestamp_from
 from millpond_sqlite.backend import SqliteKeyedStateBackend
-from sabotage_tools import around
+from mutants_parts import first_ttl_counts
 from wrong_tools import at, tables
 
 NUMBER = mp.ValueStateDescriptor("n", int)
@@ -116,14 +116,7 @@ class SweepsByFirstTtl(Wrong):
     """What is swept is told by the time to live that a state was declared with at first."""
 
     def spoil(self, backend: Any) -> None:
-        planned = set()
-
-        def plan(original: Any, meta: Any, *given: Any, **named: Any) -> None:
-            if meta.name not in planned:
-                original(meta, *given, **named)
-            planned.add(meta.name)
-
-        around(backend.sweeper, "plan", plan)
+        first_ttl_counts(backend)
 
     def show(self, opened: Opener) -> None:
         clock = mp.ManualClock(0)

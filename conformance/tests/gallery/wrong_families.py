@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +14,7 @@ from gallery import Opener, Wrong
 from millpond.backend.bytestore import META_FAMILY
 from millpond.errors import MillpondError
 from millpond.state.descriptors import StateKind
+from millpond_conformance.refused import largest_file
 from millpond_lmdb.backend import LmdbKeyedStateBackend
 from millpond_lmdb.store import LmdbStore
 from millpond_sqlite.backend import SqliteKeyedStateBackend, SqliteStore, _table
@@ -23,16 +22,6 @@ from wrong_tools import FULL, at, configured, stored_by, works
 
 NUMBER = mp.ValueStateDescriptor("n", int)
 DATA = mp.ValueStateDescriptor("v", bytes)
-
-
-@contextmanager
-def _files_of_at_most(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class _TransactionPerFamily(SqliteStore):
@@ -56,7 +45,7 @@ class TransactionPerFamily(Wrong):
             backend.flush("one")
             at(backend, "k", NUMBER).update(2)
             at(backend, "k", DATA).update(bytes(4 << 20))
-            with _files_of_at_most(1 << 20), suppress(MillpondError):
+            with largest_file(1 << 20), suppress(MillpondError):
                 backend.flush("two")
         again = opened(directory=backend.parameters.directory, versions=["one"])
         assert at(again, "k", NUMBER).value() == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Number
 
 import attrs
@@ -66,7 +66,6 @@ class MetricGroup:
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
-        self._kinds: dict[str, str] = {}
         self._groups: dict[str, MetricGroup] = {}
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
@@ -111,9 +110,14 @@ class MetricGroup:
 
     def _check_name(self, name: str, kind: str) -> None:
         _check_name(name)
-        known = self._kinds.setdefault(name, kind)
-        if known != kind:
-            raise ArgumentValueError("name", f"a name that no {known} has", brief(name))
+        metrics: dict[str, Mapping[str, object]] = {
+            "counter": self._counters,
+            "gauge": self._gauges,
+            "distribution": self._distributions,
+        }
+        for known, named in metrics.items():
+            if known != kind and name in named:
+                raise ArgumentValueError("name", f"a name that no {known} has", brief(name))
 
 
 def _read(name: str, gauge: Callable[[], float]) -> float:

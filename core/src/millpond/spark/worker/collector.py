@@ -46,9 +46,10 @@ def with_collections(frames: Iterable[T]) -> Iterator[T]:
 def spare_what_stays() -> None:
     """Set aside what a full collection leaves, in a worker that Spark uses again.
 
-    PySpark's daemon runs one after each task, over every module and all state on the heap: 60 ms of
-    processor time a task, now under 1. What it leaves is in use; what of it becomes garbage later
-    and is part of a cycle waits for the next collection that looks at everything.
+    PySpark's daemon runs one after each task, over every module: 28 ms of processor time for
+    100,000 objects, 60 where others use the machine, and under 0.1 once they are set aside. What it
+    leaves is in use; what of it becomes garbage later and is part of a cycle waits for the next
+    collection that looks at everything.
     """
     if os.environ.get("SPARK_REUSE_WORKER") and _collected not in gc.callbacks:
         gc.callbacks.append(_collected)
