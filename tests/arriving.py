@@ -4,14 +4,19 @@ import numpy as np
 import pandas as pd
 
 
-def arriving(rows, frame):
-    """The carrier frame of incoming rows, by their codec, out of one of yielded rows."""
-    columns = {f"nulls{first}": np.zeros(len(frame), np.int64) for first, _ in rows._words()}
-    for at, carrier in enumerate(rows.carriers):
-        column = frame.iloc[:, at]
+def arriving(rows, columns):
+    """The carrier frame of incoming rows, by their codec, out of columns of yielded ones."""
+    length = len(columns[0])
+    frame = {f"nulls{first}": np.zeros(length, np.int64) for first, _ in rows._words()}
+    for at, (carrier, column) in enumerate(zip(rows.carriers, columns, strict=True)):
         if carrier.filler is not None:
-            nulls = column.isna().to_numpy()
-            columns[f"nulls{at - at % 62}"] |= nulls.astype(np.int64) << at % 62
-            column = column.array.to_numpy(type(carrier.filler), na_value=carrier.filler)
-        columns[f"c{at}"] = column
-    return pd.DataFrame(columns)
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            frame[f"nulls{at - at % 62}"] |= nulls.astype(np.int64) << at % 62
+        filled = column if carrier.filler is None else column.fill_null(carrier.filler)
+        frame[f"c{at}"] = filled.to_numpy(zero_copy_only=False)
+    return pd.DataFrame(frame)
+
+
+def values_of(frame):
+    """The values that each column of a carrier frame of yielded rows holds in its lists."""
+    return [[value for part in frame[name] for value in part] for name in frame]

@@ -6,8 +6,9 @@ import attrs
 import millpond as mp
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
-from arriving import arriving
+from arriving import arriving, values_of
 from millpond.runtime import SubtaskInfo
 from millpond.spark.carriers.frames import nulls_first
 from millpond.spark.columns import GROUP_COLUMN
@@ -131,7 +132,8 @@ def test_a_subtask_hands_out_rows_in_their_order(small, count):
         mp.open_operator_backend() as operator_state,
     ):
         runner = SubtaskRunner(plan, SubtaskInfo("seen", 0, 1, 1), backend, operator_state)
-        packed = pd.concat(runner.run(frames, None))
+        parts = [map(pa.array, values_of(frame)) for frame in runner.run(frames, None)]
+    packed = list(map(pa.concat_arrays, zip(*parts, strict=True)))
     found = list(zip(*plan.rows.decode(arriving(plan.rows, packed)), strict=True))
     assert found == sorted(rows, key=lambda row: (nulls_first(row[1]), row[2]))
 
@@ -158,6 +160,7 @@ import attrs
 import millpond as mp
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from millpond.runtime import SubtaskInfo
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.worker.collector import collector_paused

@@ -47,9 +47,8 @@ POSITIONAL = {
 
 
 def packed(codec, rows):
-    """The carrier frame's values, which show in which column each value has come to be."""
-    frame = codec.pack(rows, "op")
-    return [tuple(frame.iloc[:, at]) for at in range(frame.shape[1])]
+    """The carried values, which show in which column each value has come to be."""
+    return [tuple(column.to_pylist()) for column in codec.columns(rows, "op")]
 
 
 def generated(rng):
@@ -88,10 +87,10 @@ def test_any_form_in_any_order(seed):
 def test_ints_in_a_double_column(declared, hold):
     """An int that is no exact double is refused, for it would come out as another number."""
     codec = OutputCodec.of(StructType().add("d", declared))
-    codec.pack([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
+    codec.columns([(hold(2**53),), (hold(-(2**70)),), (hold(0.1),)], "op")
     for number in (2**53 + 1, -(2**53) - 1, 10**400):
         with pytest.raises(errors.OutputTypeError, match="exactly; declare Decimal"):
-            codec.pack([(hold(number),)], "op")
+            codec.columns([(hold(number),)], "op")
 
 
 @pytest.mark.soak
@@ -108,7 +107,7 @@ def test_other_names_and_widths_are_refused(form):
     make = (NAMED | POSITIONAL)[form]
     for names, values in ((("k", "n"), ("a", 1)), (("k", "n", "with space", "x"), ("a", 1, 2, 3))):
         with pytest.raises(errors.OutputTypeError, match="'op'.*k, n, with space") as caught:
-            CODEC.pack([("a", 1, 2), make(names, values)], "op")
+            CODEC.columns([("a", 1, 2), make(names, values)], "op")
         if form in POSITIONAL:
             assert caught.value.reason == f"{len(names)} values for 3 columns"
         else:
@@ -116,7 +115,7 @@ def test_other_names_and_widths_are_refused(form):
             assert caught.value.reason == extra
     if form in NAMED:
         with pytest.raises(errors.OutputTypeError, match="missing: n; not a column: N"):
-            CODEC.pack([make(("k", "N", "with space"), ("a", 1, 2))], "op")
+            CODEC.columns([make(("k", "N", "with space"), ("a", 1, 2))], "op")
 
 
 @pytest.mark.parametrize(
@@ -126,10 +125,10 @@ def test_half_a_surrogate_pair_is_refused(kind, value):
     """It cannot be written; the error names operator and column, also among values that can."""
     codec = OutputCodec.of(StructType().add("k", StringType()).add("v", kind))
     fine = [("a", None), ("\U0001f600", None)]
-    codec.pack(fine, "op")
+    codec.columns(fine, "op")
     for rows in ([*fine, ("b", value)], [("b", value)]):
         with pytest.raises(errors.OutputTypeError, match="'op': output column 'v'.*surrogates"):
-            codec.pack(rows, "op")
+            codec.columns(rows, "op")
 
 
 @pytest.mark.parametrize(
@@ -149,9 +148,9 @@ def test_a_value_alone_is_a_row_of_one(kind, values):
     mixed = [*values, whole[0], [values[0]], {"v": values[0]}]
     assert packed(codec, mixed) == packed(codec, [*whole, *3 * whole[:1]])
     with pytest.raises(errors.OutputTypeError, match="'op': output column 'v'"):
-        codec.pack([object()], "op")
+        codec.columns([object()], "op")
     with pytest.raises(errors.OutputTypeError, match="2 values for 1 columns"):
-        codec.pack([*values, (values[0], values[0])], "op")
+        codec.columns([*values, (values[0], values[0])], "op")
 
 
 def test_a_value_alone_is_not_a_struct():
@@ -159,14 +158,14 @@ def test_a_value_alone_is_not_a_struct():
     codec = OutputCodec.of(StructType().add("s", StructType().add("x", LongType())))
     assert packed(codec, [((1,),), {"s": {"x": 1}}]) == packed(codec, [((1,),), ((1,),)])
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
-        codec.pack([(1,)], "op")
+        codec.columns([(1,)], "op")
 
 
 def test_wrong_names_are_told_with_the_nearest():
     """What is like a column is told with that column; what is like none is not."""
     for wrong, hint in (("with_space", "; did you mean with space by with_space"), ("q", "")):
         with pytest.raises(errors.OutputTypeError) as caught:
-            CODEC.pack([{"k": "a", "n": 1, wrong: 2}], "op")
+            CODEC.columns([{"k": "a", "n": 1, wrong: 2}], "op")
         missing = f"missing: with space; not a column: {wrong}"
         assert caught.value.reason == missing + (hint and hint + "?")
 
@@ -175,7 +174,7 @@ def test_wrong_names_are_told_with_the_nearest():
 def test_what_is_no_row_is_refused(row):
     """A value that is neither a tuple nor has names is no row, even if it has the right length."""
     with pytest.raises(errors.OutputTypeError, match="expected a tuple or a row with names"):
-        CODEC.pack([row], "op")
+        CODEC.columns([row], "op")
 
 
 def test_two_columns_of_one_name_need_a_tuple():
@@ -183,7 +182,7 @@ def test_two_columns_of_one_name_need_a_tuple():
     codec = OutputCodec.of(StructType().add("a", LongType()).add("a", LongType()))
     assert packed(codec, [(1, 2)]) == [(1,), (2,)]
     with pytest.raises(errors.OutputTypeError, match="two columns have the same name"):
-        codec.pack([Row("a", "a")(1, 2)], "op")
+        codec.columns([Row("a", "a")(1, 2)], "op")
 
 
 @pytest.mark.parametrize("form", [*NAMED, *IDENTIFIERS])
@@ -194,7 +193,7 @@ def test_structs_are_matched_by_name_too(form):
     make = (NAMED | IDENTIFIERS)[form]
     assert packed(codec, [(make(("y", "x"), (2, 1)),)]) == packed(codec, [((1, 2),)])
     with pytest.raises(errors.OutputTypeError, match="not a column: z"):
-        codec.pack([(make(("x", "z"), (1, 2)),)], "op")
+        codec.columns([(make(("x", "z"), (1, 2)),)], "op")
 
 
 @pytest.mark.parametrize("row", ["ab", {1, 2}, None, 7])
@@ -210,7 +209,7 @@ def test_a_value_alone_beside_late_rows(row):
     """It is that of the single other column."""
     codec = SideRows.of(StructType().add("v", DoubleType()), [mp.OutputTag("late")], SCHEMA)
     ((value, late),) = codec.parts([row], "op")
-    assert (list(value), list(late)) == ([2.5], [None])
+    assert (value.to_pylist(), late.to_pylist()) == ([2.5], [None])
 
 
 @pytest.mark.parametrize("odd", [None, 7, ["k", "n"], StringType()])

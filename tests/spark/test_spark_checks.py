@@ -1,13 +1,14 @@
 """Spark's own checks stay on, and no setting of Spark's is needed for a right result."""
 
 import json
+import os
 from collections import Counter
 
 import millpond as mp
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.spark import key_by, several_operators, subtask_metrics
+from millpond.spark import configure, key_by, several_operators, subtask_metrics
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.timing import (
     TIMEOUTS,
@@ -18,7 +19,7 @@ from millpond.spark.driver.timing import (
 )
 from millpond.spark.session import recommended_settings
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.state import GroupState
 from streaming import RUNNING, Running, output, run
 
@@ -33,6 +34,25 @@ def test_what_configure_sets_is_known():
         "spark.sql.shuffle.partitions",
         "spark.sql.execution.arrow.maxRecordsPerBatch",
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, "true"),
+        ({"PYSPARK_UDS_MODE": "false"}, "false"),
+        ({"PYSPARK_GATEWAY_PORT": "1"}, None),
+    ],
+)
+def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, after):
+    """A JVM that runs already, and a user who says otherwise, are left alone."""
+    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    configure(SparkSession.Builder(), parallelism=1)
+    assert os.environ.get("PYSPARK_UDS_MODE") == after
 
 
 @pytest.mark.spark

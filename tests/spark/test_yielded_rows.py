@@ -88,7 +88,7 @@ def failure_of(function, rows, *, batch=False):
     """What a task says that runs a function over rows."""
     plan = plan_of("totals", function, ROWS, mp.Config({}), "heap")
     plan = attrs.evolve(plan, made_at=MADE, batch=batch, max_parallelism=1)
-    frame = arriving(plan.rows, plan.output.pack(rows, "input"))
+    frame = arriving(plan.rows, plan.output.columns(rows, "input"))
     frame[GROUP_COLUMN] = np.zeros(len(frame), dtype=np.int32)
     with pytest.raises(errors.UserFunctionError) as caught:
         list(run_partition(plan, [frame]))

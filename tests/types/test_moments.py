@@ -39,8 +39,8 @@ def zone(request, monkeypatch):
 
 def there_and_back(*rows):
     """The rows as they come in again from the columns that they were yielded into."""
-    frame = CODEC.pack(rows, "op")
-    return list(ROWS.rows(ROWS.decode(arriving(ROWS, frame))))
+    columns = CODEC.columns(rows, "op")
+    return list(ROWS.rows(ROWS.decode(arriving(ROWS, columns))))
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -63,12 +63,12 @@ def test_a_wall_clock_stays_as_it_was_read(wall):
     ((_, kept),) = there_and_back((None, wall))
     assert (kept, kept.tzinfo) == (wall, None)
     with pytest.raises(errors.OutputTypeError, match="output column 'wall'"):
-        CODEC.pack([(None, wall.replace(tzinfo=NEW_YORK))], "op")
+        CODEC.columns([(None, wall.replace(tzinfo=NEW_YORK))], "op")
 
 
 def test_moments_within_arrays_are_moments():
     """At any depth."""
     codec = OutputCodec.of(StructType().add("ts", ArrayType(TimestampType())))
     forms = [(MOMENTS,), ([m.astimezone(NEW_YORK) for m in MOMENTS],)]
-    packed = [codec.pack([row], "op")["c0"][0] for row in forms]
+    packed = [codec.columns([row], "op")[0][0].as_py() for row in forms]
     assert packed[0] == packed[1]

@@ -95,7 +95,7 @@ def refused(declared, value, *, nullable=True):
     schema = st.StructType().add("id", st.IntegerType()).add("the column", declared, nullable)
     rows = [(1, value)] if not nullable else [(0, None), (1, value), (2, None)]
     with pytest.raises(errors.OutputTypeError) as caught:
-        OutputCodec.of(schema).pack(rows, "op")
+        OutputCodec.of(schema).columns(rows, "op")
     return caught.value
 
 
@@ -132,7 +132,8 @@ def test_what_just_fits_is_taken(declared, values):
     """The last values before those that are refused pass, alone and in parts."""
     for make, hold in FORMS.values():
         codec = OutputCodec.of(st.StructType().add("c", make(declared), False))
-        assert len(codec.pack([(hold(value),) for value in values], "op")) == len(values)
+        (column,) = codec.columns([(hold(value),) for value in values], "op")
+        assert len(column) == len(values)
 
 
 class Grade(enum.IntEnum):
@@ -156,11 +157,11 @@ def test_a_misfit_among_plain_values_is_refused(kind):
     declared, values = MISFITS[kind]
     plain = PLAIN[kind]
     codec = OutputCodec.of(st.StructType().add("c", declared))
-    column = codec.pack([(plain,)] * 3, "op").iloc[:, 0]
-    assert column.tolist() == [plain] * 3
+    (column,) = codec.columns([(plain,)] * 3, "op")
+    assert column.to_pylist() == [plain] * 3
     for value in values:
         with pytest.raises(errors.OutputTypeError) as caught:
-            codec.pack([(plain,), (value,), (plain,)], "op")
+            codec.columns([(plain,), (value,), (plain,)], "op")
         assert caught.value.row.startswith("tuple (")
 
 
@@ -168,4 +169,5 @@ def test_a_misfit_among_plain_values_is_refused(kind):
 def test_what_counts_as_a_whole_number_crosses_as_one(value):
     """NumPy's whole numbers and members of an IntEnum, among plain ones, are their numbers."""
     codec = OutputCodec.of(st.StructType().add("c", st.LongType()))
-    assert codec.pack([(7,), (value,), (0,)], "op")["c"].tolist() == [7, int(value), 0]
+    (column,) = codec.columns([(7,), (value,), (0,)], "op")
+    assert column.to_pylist() == [7, int(value), 0]

@@ -37,8 +37,8 @@ def through_frames(seed):
     """Rows packed as a function yields them, and decoded as one sees them; no JVM takes part."""
     schema = sl.Schema(random.Random(seed), columns=10, rows=4, depth=DEPTH)
     declared = st.StructType(schema.fields)
-    codec, frame = RowCodec.of(declared), OutputCodec.of(declared).pack(schema.rows, "op")
-    decoded = codec.decode(arriving(codec, frame))
+    codec, columns = RowCodec.of(declared), OutputCodec.of(declared).columns(schema.rows, "op")
+    decoded = codec.decode(arriving(codec, columns))
     for at, field in enumerate(schema.fields):
         for row, value in enumerate(decoded[at]):
             same(sl.seen(field.dataType, value), schema.rows[row][at], field.dataType)

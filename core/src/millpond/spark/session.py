@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from os import PathLike
 from typing import TypeVar
@@ -99,11 +100,22 @@ def _dotted(name: str) -> str:
     return known[name]
 
 
+def _starts_the_jvm() -> bool:
+    """Whether this process would start the JVM, on a system that has Unix sockets.
+
+    Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
+    the call in small parts, of which one waits until Linux has confirmed the one before. Elsewhere
+    the JVM's temporary directory, where it has its sockets, may have too long a path for them.
+    """
+    return hasattr(socket, "AF_UNIX") and "PYSPARK_GATEWAY_PORT" not in os.environ
+
+
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
     """Set what Millpond recommends on a session or its builder; returns the same object.
 
-    On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise;
-    Spark reads that variable when the session's context is made.
+    On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
+    and a JVM that this process starts talk to them through Unix sockets, unless PYSPARK_UDS_MODE
+    says otherwise (Spark 4.1 and later); Spark reads these variables when the context is made.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
@@ -127,6 +139,8 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         check_text(name, str(value))
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _starts_the_jvm():
+        os.environ.setdefault("PYSPARK_UDS_MODE", "true")
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

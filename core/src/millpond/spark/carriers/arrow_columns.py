@@ -41,9 +41,6 @@ __all__ = ["arrow_array", "arrow_type_of_spark", "carried_column"]
 Array = Any
 """An Arrow array."""
 
-Carried = tuple[Any, Any]
-"""A column of NumPy's, and the mask of its nulls; None where the column itself holds them."""
-
 _UTC, _NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
 _TYPES = {
@@ -120,21 +117,15 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 # ---------------------------------------------------------------- out
 
 
-def carried_column(carrier: Carrier, array: Array) -> Carried | None:
+def carried_column(carrier: Carrier, array: Array) -> Array | None:
     """An array as a carried column; None where its values have to be looked at one by one."""
     pack = _PACKS.get(type(carrier))
     if pack is None:
         return None
     try:
-        ready = pack(carrier, array)
+        return pack(carrier, array)
     except pa.ArrowException:
         return None  # one of the values does not fit, and the slow way tells which
-    if ready is None:
-        return None
-    if carrier.filler is None:
-        return ready.to_numpy(zero_copy_only=False), None
-    nulls = ready.is_null().to_numpy(zero_copy_only=False)
-    return ready.fill_null(carrier.filler).to_numpy(zero_copy_only=False), nulls
 
 
 def _booleans(_: Carrier, array: Array) -> Array | None:
@@ -169,7 +160,7 @@ def _floats(carrier: Carrier, array: Array) -> Array | None:
 
 def _texts(carrier: TextCarrier, array: Array) -> Array | None:
     texts = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-    return array if texts and carrier.length is None else None
+    return array.cast(pa.string()) if texts and carrier.length is None else None
 
 
 def _dates(_: Carrier, array: Array) -> Array | None:

@@ -4,8 +4,7 @@ pandas loses values: a null makes a bigint column float64, null and NaN become o
 become nanoseconds. So the JVM encodes each column in a form that pandas carries as it is: whole
 numbers (microseconds, days, months) and doubles filled where null, with the nulls in a bit
 mask beside them; text, bytes and decimals as objects; nested values as JSON. The worker
-decodes column-wise. Results go back in the same form, but for nulls, which pandas' masked arrays
-hold: where the form is that of the declared type, the JVM takes the columns as they are.
+decodes column-wise. Results go back in the same form, but for nulls, which Arrow's arrays hold.
 
 What the JVM does is written as SQL: a Column costs a call of the JVM for each of its parts, which
 took 12 s for a thousand columns. Carriers see plain names of columns only, none of a user's.
@@ -18,7 +17,6 @@ from collections.abc import Sequence
 from operator import countOf
 from typing import Any, ClassVar
 
-import numpy as np
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -38,7 +36,6 @@ __all__ = [
     "TextCarrier",
     "all_are",
     "cast",
-    "objects",
     "refuse",
 ]
 
@@ -81,7 +78,7 @@ class Carrier(ABC):
         return value
 
     def at_once(self, values: Sequence[Any]) -> Any:
-        """Values, one at least, as a column that crosses: plainly of the type, none null.
+        """Values, one at least, as Arrow takes them: plainly of the type, none null.
 
         By a few loops in C, some 10 ns a value each. None where it cannot be had so quickly.
         """
@@ -116,11 +113,6 @@ def all_are(kind: type, values: Sequence[Any]) -> bool:
     return countOf(map(type, values), kind) == len(values)
 
 
-def objects(values: Sequence[Any]) -> Any:
-    """A column of values as they are."""
-    return np.fromiter(values, object, len(values))
-
-
 class TextCarrier(Carrier):
     """string, char, varchar; a char is not filled up with spaces."""
 
@@ -142,7 +134,7 @@ class TextCarrier(Carrier):
         if not all_are(str, values) or not _is_text("".join(values)):
             return None
         fits = self.length is None or max(map(len, values)) <= self.length
-        return objects(values) if fits else None
+        return values if fits else None
 
     @override
     def pack(self, value: Any) -> Any:

@@ -1,49 +1,60 @@
 """Rows that functions yield as pandas frames, and the user's columns out of those in the JVM.
 
-Columns of numbers and booleans are pandas' masked arrays: exact, with null apart from NaN. PySpark
-joins the frames of a task with one that has nothing but nulls, which makes a column of plain ints
-one of Python objects; a masked one stays as it is.
+A row of a frame holds many of the function's: each column is one of lists (see ``list_columns``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import attrs
-import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from millpond.errors import OutputTypeError, brief
-from millpond.spark.carriers.carrier import Carrier, objects
+from millpond.spark.carriers.arrow_columns import arrow_type_of_spark
+from millpond.spark.carriers.carrier import Carrier
+from millpond.spark.carriers.list_columns import arrow_column, list_column, list_offsets
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.row_order import by_position
 from millpond.spark.columns import quoted, told_apart
 
 __all__ = ["OutputCodec", "joined"]
 
+_MOST_LISTS = 100
+"""So many columns are carried as lists, as many as Spark compiles into one loop.
+
+That is its ``spark.sql.codegen.maxFields``. With more, each row that it makes of a list carries a
+copy of all lists at first: a batch of a thousand columns took 4.0 s instead of 2.3.
+"""
+
 
 @attrs.frozen
 class OutputCodec:
     """Carries rows of a schema from Python to Spark.
 
-    The carrier frame has the columns themselves where Spark takes what is carried for what is
-    declared, for a step that Spark has to analyse costs it a second with a thousand columns; else
-    a column ``c<i>`` for each.
+    The carrier frame has a column ``c<i>`` of lists for each column. A wide one has the values
+    themselves, and the columns as they are, with their own names, where Spark takes what is carried
+    for what is declared: a step that it has to analyse costs it a second with a thousand columns.
 
     Attributes:
         names, carriers, nullable: of the columns.
-        carried_names: those of the carrier frame.
+        lists: whether the carrier frame's columns are of lists.
+        as_they_are: whether they are the user's own.
+        kinds: Arrow's types of what is carried.
     """
 
     names: tuple[str, ...]
     carriers: tuple[Carrier, ...]
     nullable: tuple[bool, ...]
-    carried_names: tuple[str, ...]
+    lists: bool
+    as_they_are: bool
+    kinds: tuple[pa.DataType, ...]
 
     @classmethod
     def of(cls, schema: StructType) -> OutputCodec:
@@ -56,48 +67,61 @@ class OutputCodec:
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema)
         nullable = tuple(field.nullable for field in schema)
         plain = (not isinstance(c, NestedCarrier) and c.restore("c") == "c" for c in carriers)
-        as_they_are = told_apart(names) and all(plain)
-        carried = names if as_they_are else tuple(f"c{at}" for at in range(len(names)))
-        return cls(names, carriers, nullable, carried)
+        lists = 0 < len(names) <= _MOST_LISTS
+        as_they_are = not lists and told_apart(names) and all(plain)
+        kinds = tuple(arrow_type_of_spark(carrier.carried) for carrier in carriers)
+        return cls(names, carriers, nullable, lists, as_they_are, kinds)
+
+    @property
+    def _carried_names(self) -> tuple[str, ...]:
+        """The names of the carrier frame's columns."""
+        return self.names if self.as_they_are else tuple(f"c{at}" for at in range(len(self.names)))
 
     # ---------------------------------------------------------------- in the JVM
 
     def schema(self) -> StructType:
         """The schema of the carrier frames that the worker returns."""
-        pairs = zip(self.carried_names, self.carriers, strict=True)
-        return StructType([StructField(name, carrier.carried) for name, carrier in pairs])
+        schema = StructType()
+        for name, carrier in zip(self._carried_names, self.carriers, strict=True):
+            schema.add(name, ArrayType(carrier.carried) if self.lists else carrier.carried)
+        return schema
 
     def restored(self, df: DataFrame) -> DataFrame:
         """The user's columns out of a frame of :meth:`schema`."""
-        if self.carried_names == self.names:
+        if self.as_they_are:
             return df
-        carried = dict(zip(self.carried_names, self.carriers, strict=True))
-        nested = {name: each for name, each in carried.items() if isinstance(each, NestedCarrier)}
-        if nested:
-            # Apart from what comes after, which would parse once more for each part.
-            parsed = {name: F.expr(each.parsed(name)) for name, each in nested.items()}
-            df = df.withColumns(parsed)
-        names = self.carried_names if nested else map(quoted, self.names)
-        columns = zip(carried.items(), names, strict=True)
-        df = df.selectExpr(*(f"{each.restore(at)} AS {name}" for (at, each), name in columns))
+        values = list(self._carried_names)
+        if self.lists:
+            first, *others = values
+            df = df.selectExpr(f"posexplode({first}) AS (millpond_at, {first})", *others)
+            values = [first, *(f"get({name}, millpond_at)" for name in others)]
+        carriers = enumerate(self.carriers)
+        nested = {at: each for at, each in carriers if isinstance(each, NestedCarrier)}
         if not nested:
-            return df
-        by_name = {name: each.by_name(F.col(name)) for name, each in nested.items()}
+            return df.selectExpr(*self._restored(values, map(quoted, self.names)))
+        # Apart from what comes after, which would parse once more for each part.
+        parsed = {f"p{at}": F.expr(each.parsed(values[at])) for at, each in nested.items()}
+        df = df.withColumns(parsed)
+        values = [f"p{at}" if at in nested else value for at, value in enumerate(values)]
+        df = df.selectExpr(*self._restored(values, self._carried_names))
+        columns = {self._carried_names[at]: each for at, each in nested.items()}
+        by_name = {name: each.by_name(F.col(name)) for name, each in columns.items()}
         return df.withColumns(by_name).toDF(*self.names)
+
+    def _restored(self, values: Sequence[str], names: Iterable[str]) -> list[str]:
+        """In SQL, the columns out of carried values, under some names."""
+        each = zip(self.carriers, values, names, strict=True)
+        return [f"{carrier.restore(value)} AS {name}" for carrier, value, name in each]
 
     # ---------------------------------------------------------------- in the worker
 
-    def pack(self, rows: Sequence[Any], operator_uid: str) -> pd.DataFrame:
-        """Rows that a function yielded as a carrier frame.
+    def columns(self, rows: Sequence[Any], operator_uid: str) -> list[pa.Array]:
+        """Rows that a function yielded as columns of what is carried.
 
         Raises:
             OutputTypeError: a row has another number of values or other names than the columns,
                 or a value does not fit.
         """
-        return self.frame(self.columns(rows, operator_uid))
-
-    def columns(self, rows: Sequence[Any], operator_uid: str) -> list[Any]:
-        """The columns of that frame; raises as ``pack`` does."""
         rows = by_position(rows, self.names, operator_uid)
         # Column by column: zip(*rows) would make an iterator a row (0.03 µs a row instead of
         # 0.08 for two columns).
@@ -107,39 +131,32 @@ class OutputCodec:
         ]
 
     def check(self, row: Any, operator_uid: str) -> None:
-        """Raise OutputTypeError where ``pack`` would, for a single row."""
+        """Raise OutputTypeError where ``columns`` would, for a single row."""
         (values,) = rows = by_position([row], self.names, operator_uid)
         for index, value in enumerate(values):
             self._pack_each(index, (value,), rows, operator_uid)
 
-    def frame(self, columns: Sequence[Any]) -> pd.DataFrame:
-        """A carrier frame of its columns."""
-        return pd.DataFrame(dict(zip(self.carried_names, columns, strict=True)), copy=False)
+    def frame(self, columns: Sequence[pa.Array]) -> pd.DataFrame:
+        """A carrier frame of its columns, which have a row at least."""
+        made: Iterable[Any] = map(arrow_column, columns)
+        if self.lists:
+            offsets = list_offsets(columns)
+            made = (list_column(column, offsets) for column in columns)
+        return pd.DataFrame(dict(zip(self._carried_names, made, strict=True)), copy=False)
 
     def column(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
-    ) -> Any:
+    ) -> pa.Array:
         """A column of values as it is carried.
 
         Raises:
             OutputTypeError: one of them does not fit.
         """
         carrier = self.carriers[index]
-        plain = carrier.at_once(values)
-        if plain is not None:
-            nulls = np.zeros(len(values), np.bool_)
-            return plain if carrier.filler is None else self.masked(index, plain, nulls)
-        packed = self._pack_each(index, values, rows, operator_uid)
-        if carrier.filler is None:
-            return objects(packed)
-        nulls = np.array([value is None for value in packed], np.bool_)
-        filled = [carrier.filler if value is None else value for value in packed]
-        return self.masked(index, filled, nulls)
-
-    def masked(self, index: int, values: Any, nulls: Any) -> Any:
-        """A column of numbers or booleans, with a mask of its nulls."""
-        dtype, make = _MASKED[type(self.carriers[index].filler)]
-        return make(np.asarray(values, dtype), nulls)
+        ready = carrier.at_once(values)
+        if ready is None:
+            ready = self._pack_each(index, values, rows, operator_uid)
+        return pa.array(ready, self.kinds[index])
 
     def _pack_each(
         self, index: int, values: Sequence[Any], rows: Sequence[Any], operator_uid: str
@@ -158,20 +175,6 @@ class OutputCodec:
         return packed
 
 
-def joined(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+def joined(parts: Sequence[Sequence[pa.Array]]) -> Sequence[pa.Array]:
     """The columns of several parts as those of one."""
-    if len(parts) == 1:
-        return parts[0]
-    return [
-        np.concatenate(column)
-        if isinstance(column[0], np.ndarray)
-        else type(column[0])._concat_same_type(column)  # noqa: SLF001 - a method of pandas' interface
-        for column in zip(*parts, strict=True)
-    ]
-
-
-_MASKED: dict[type, tuple[Any, Callable[[Any, Any], Any]]] = {
-    bool: (np.bool_, pd.arrays.BooleanArray),
-    int: (np.int64, pd.arrays.IntegerArray),
-    float: (np.float64, pd.arrays.FloatingArray),
-}
+    return parts[0] if len(parts) == 1 else list(map(pa.concat_arrays, zip(*parts, strict=True)))

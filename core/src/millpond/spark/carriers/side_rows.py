@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import attrs
-import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from millpond.errors import ConfigError, OutputTypeError
@@ -98,8 +98,7 @@ class SideRows:
 
     def _widened(self, columns: list[Any], length: int) -> list[Any]:
         """The columns of main rows as joint ones, of which the further ones are null."""
-        nothing = np.full(length, None, object)
-        return [*columns, *(nothing for _ in self.tags)]
+        return [*columns, *(pa.nulls(length, kind) for kind in self.joint.kinds[len(columns) :])]
 
     def _wide(self, tag: OutputTag, row: Any, operator_uid: str) -> tuple[Any, ...]:
         """A row of a side output as one of the joint."""

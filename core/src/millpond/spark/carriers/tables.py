@@ -49,14 +49,12 @@ def packed_table(codec: OutputCodec, table: pa.Table, operator_uid: str) -> pd.D
     columns = []
     for index, position in enumerate(_positions(codec, table, operator_uid)):
         array = _joined(table.column(position))
-        quick = carried_column(codec.carriers[index], array)
-        if quick is None or (array.null_count and not codec.nullable[index]):
+        column = carried_column(codec.carriers[index], array)
+        if column is None or (array.null_count and not codec.nullable[index]):
             values = _listed(codec, index, array, operator_uid)
             rows = list(zip(values, strict=True))
-            columns.append(codec.column(index, values, rows, operator_uid))
-        else:
-            values, nulls = quick
-            columns.append(values if nulls is None else codec.masked(index, values, nulls))
+            column = codec.column(index, values, rows, operator_uid)
+        columns.append(column)
     return codec.frame(columns)
 
 

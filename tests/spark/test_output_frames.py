@@ -1,0 +1,82 @@
+"""Yielded rows on their way to Spark: as lists of some rows each, and wide ones as they are."""
+
+import datetime as dt
+from decimal import Decimal
+from itertools import pairwise
+
+import millpond as mp
+import pyarrow as pa
+import pytest
+from arriving import values_of
+from millpond.spark import key_by
+from millpond.spark.carriers.list_columns import list_offsets
+from millpond.spark.carriers.output_frames import OutputCodec
+from pyspark.sql.types import DoubleType, LongType, StructType
+
+NAN = float("nan")
+COUNT = 300
+"""So many rows are a few lists, the last of them not full."""
+VALUES = {
+    "double": [0.5, NAN, None, -0.0],
+    "float": [0.5, NAN, None],
+    "bigint": [2**53 + 1, None, -1],
+    "tinyint": [127, None],
+    "boolean": [True, None, False],
+    "string": ["a", None, "", "ä\0b"],
+    "binary": [b"a", None, b"\0"],
+    "decimal(20,3)": [Decimal("1.500"), None],
+    "timestamp": [dt.datetime(2024, 2, 29, 12, 30, 0, 5, tzinfo=dt.UTC), None],
+    "array<double>": [[1.0, NAN, None], None, []],
+}
+
+
+class Copies(mp.KeyedProcessFunction):
+    """Yields numbered rows of a column's values over so many columns."""
+
+    def __init__(self, values, width):
+        self.values, self.width = values, width
+
+    def process_element(self, row, context):
+        for number in range(row.n):
+            yield (number, *[self.values[number % len(self.values)]] * self.width)
+
+
+@pytest.mark.parametrize("width", [1, 120])
+@pytest.mark.parametrize("kind", VALUES)
+def test_each_row_comes_out_as_it_was_yielded(spark, kind, width):
+    """By lists and, where there are too many columns for these, as they are: null is not NaN."""
+    values = VALUES[kind]
+    columns = ", ".join(f"v{at} {kind}" for at in range(width))
+    rows = spark.createDataFrame([("k", COUNT)], "k string, n int")
+    out = key_by(rows, "k").process(Copies(values, width), output=f"n int, {columns}", uid="copies")
+    found = sorted(out.select("n", f"v{width - 1}").collect(), key=lambda row: row.n)
+    given = [(number, values[number % len(values)]) for number in range(COUNT)]
+    plain = spark.createDataFrame(given, f"n int, v {kind}").collect()
+    assert [repr(tuple(row)) for row in found] == [repr(tuple(row)) for row in plain]
+
+
+def test_columns_with_the_names_of_carried_ones(spark):
+    """Columns c0, c1 are the user's own, not what is carried under these names."""
+    rows = spark.createDataFrame([("k", 2)], "k string, n int")
+    out = key_by(rows, "k").process(Copies(["a"], 1), output="c0 tinyint, c1 string", uid="named")
+    assert out.schema.simpleString() == "struct<c0:tinyint,c1:string>"
+    assert sorted(map(tuple, out.collect())) == [(0, "a"), (1, "a")]
+
+
+@pytest.mark.parametrize(("size", "most"), [(8, 162), (400, 3), (5000, 1)])
+def test_a_list_is_of_so_many_bytes(size, most):
+    """So what PySpark gathers is bounded, whatever the rows: of wide ones a list has one."""
+    column = pa.array([b"x" * (size - 4)] * 999)
+    offsets = list_offsets([column]).to_pylist()
+    assert (offsets[0], offsets[-1]) == (0, 999)
+    assert max(end - start for start, end in pairwise(offsets)) == most
+
+
+def test_a_frame_of_lists_holds_each_value():
+    """In its place; the columns of a frame have lists of the same lengths."""
+    codec = OutputCodec.of(StructType().add("n", LongType()).add("d", DoubleType()))
+    rows = [(number, None if number % 3 else number / 2) for number in range(999)]
+    frame = codec.frame(codec.columns(rows, "op"))
+    assert len(frame) < 20
+    assert values_of(frame) == [list(column) for column in zip(*rows, strict=True)]
+    assert [len(part) for part in frame["c0"]] == [len(part) for part in frame["c1"]]
