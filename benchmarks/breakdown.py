@@ -1,6 +1,6 @@
 """Where the time of a steady batch goes, by part, in wall and in processor time.
 
-A bare pass through Python, the floor of our mechanism (one group a subtask, whose state is one
+A bare pass through Python, our mechanism with plain output (one group a subtask, whose state is one
 small row), Spark's aggregation in the JVM and Millpond on each backend, with batches of three
 sizes. Each case runs in a process of its own; they take turns, round by round. A part is the median
 over the measured batches of all rounds. Prints two tables a size, writes breakdown.json and

@@ -103,7 +103,7 @@ def millpond_job(rows: DataFrame) -> DataFrame:
 
 
 def pointer_job(rows: DataFrame) -> DataFrame:
-    """The floor of our mechanism: one group a subtask, whose state is one small row."""
+    """Our mechanism with plain output: one group a subtask, whose state is one small row."""
 
     def passing(
         _: Any, frames: Iterator[pd.DataFrame], state: GroupState
@@ -246,7 +246,7 @@ def main() -> None:
     parser.add_argument("case")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=12, help="the measured ones")
-    parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--warm-up", type=int, default=12)
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
     options = parser.parse_args()
     for module in (cases, sys.modules[__name__]):

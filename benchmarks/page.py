@@ -1,6 +1,7 @@
 """Writes docs/benchmarks.md and its pictures from what the benchmarks have measured.
 
-The page's words stand in page.md beside this file; the tables are made here.
+The page's words stand in page.md beside this file; the tables are made here. A section of which
+the folder has no measurement stays as it was, and each tells the day of its own.
 
 Usage: page.py [FOLDER]   (by default out/bench, where `make bench` writes)
 """
@@ -11,8 +12,10 @@ import json
 import shutil
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -181,35 +184,57 @@ def columns(report: dict[str, dict[str, float]]) -> list[str]:
     return [line(case, (f"{each[part]:.1f}" for part in parts)) for case, each in report.items()]
 
 
+TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "comparison": ("throughput", comparison),
+    "growth": ("growth", growth),
+    "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
+    "cost": ("checkpoints", checkpoint_cost),
+    "speed": ("checkpoints", checkpoint_speed),
+    "breakdown": ("breakdown", breakdown),
+    "worker": ("worker", worker),
+    "by_hand": ("by_hand", by_hand),
+    "windows": ("windows", windows),
+    "wrappers": ("wrappers", wrappers),
+    "ttl": (
+        "ttl",
+        lambda found: [ttl_row(b, found["samples"][b], found["fresh"][b]) for b in BACKENDS],
+    ),
+    "lists": ("lists", lists),
+    "queries": ("queries", queries),
+    "columns": ("columns", columns),
+}
+"""What page.md names: the measurement that it is made of, and how its lines are made."""
+
+
+def sections(text: str) -> dict[str, str]:
+    """The sections of a page by their headings, behind what stands before the first."""
+    head, *parts = text.split("\n## ")
+    return {"": head} | {part.partition("\n")[0]: f"\n## {part}" for part in parts}
+
+
+def written(words: str, folder: Path) -> str | None:
+    """A section of page.md with its tables and their day; None where one was not measured."""
+    names = [name for _, name, _, _ in Formatter().parse(words) if name]
+    files = {name: folder / f"{TABLES[name][0]}.json" for name in names}
+    if not all(file.exists() for file in files.values()):
+        return None
+    tables = {name: TABLES[name][1](json.loads(file.read_text())) for name, file in files.items()}
+    text = words.format(**{name: "\n".join(lines) for name, lines in tables.items()})
+    days = {datetime.fromtimestamp(file.stat().st_mtime, UTC).date() for file in files.values()}
+    return text + "".join(f"\nMeasured on {day}.\n" for day in days)
+
+
 def main(folder: Path) -> None:
-    """Write the page."""
-
-    def read(name: str) -> Any:
-        return json.loads((folder / f"{name}.json").read_text())
-
-    results, stored, ttl = read("results"), read("checkpoints"), read("ttl")
-    tables = {
-        "comparison": comparison(results["compared"]),
-        "growth": growth(results["grown"]),
-        "cost": checkpoint_cost(stored),
-        "speed": checkpoint_speed(stored),
-        "breakdown": breakdown(read("breakdown")),
-        "worker": worker(read("worker")),
-        "by_hand": by_hand(read("by_hand")),
-        "windows": windows(read("windows")),
-        "wrappers": wrappers(read("wrappers")),
-        "ttl": [ttl_row(name, ttl["samples"][name], ttl["fresh"][name]) for name in BACKENDS],
-        "lists": lists(read("lists")),
-        "queries": queries(read("queries")),
-        "columns": columns(read("columns")),
-    }
-    words = (HERE / "page.md").read_text()
-    text = words.format(
-        keys=stored[0]["keys"], **{name: "\n".join(lines) for name, lines in tables.items()}
-    )
-    (DOCS / "benchmarks.md").write_text(text)
+    """Write the page; sections of which the folder has no measurement stay as they are."""
+    page = DOCS / "benchmarks.md"
+    before = sections(page.read_text())
+    words = sections((HERE / "page.md").read_text())
+    made = {heading: written(text, folder) for heading, text in words.items()}
+    kept = (before.get(heading, "") if text is None else text for heading, text in made.items())
+    page.write_text("".join(kept))
     for picture in PICTURES:
-        shutil.copy(folder / picture, DOCS / "images" / picture)
+        if (folder / picture).exists():
+            shutil.copy(folder / picture, DOCS / "images" / picture)
 
 
 if __name__ == "__main__":
