@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 
 def arriving(rows, columns):
@@ -18,5 +19,7 @@ def arriving(rows, columns):
 
 
 def values_of(frame):
-    """The values that each column of a carrier frame of yielded rows holds in its lists."""
-    return [[value for part in frame[name] for value in part] for name in frame]
+    """The values of each column of a carrier frame of yielded rows, by themselves or in lists."""
+    arrays = [frame[name].array.__arrow_array__() for name in frame]
+    flat = (each.flatten() if pa.types.is_list(each.type) else each for each in arrays)
+    return [each.to_pylist() for each in flat]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections import Counter
 
 import millpond as mp
@@ -37,20 +38,23 @@ def test_what_configure_sets_is_known():
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "temporary", "after"),
     [
-        ({}, "true"),
-        ({"PYSPARK_UDS_MODE": "false"}, "false"),
-        ({"PYSPARK_GATEWAY_PORT": "1"}, None),
+        ({}, "/tmp", "true"),
+        ({"PYSPARK_UDS_MODE": "false"}, "/tmp", "false"),
+        ({"PYSPARK_GATEWAY_PORT": "1"}, "/tmp", None),
+        ({"SPARK_REMOTE": "sc://localhost"}, "/tmp", None),
+        ({}, "/" + "x" * 60, None),
     ],
 )
-def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, after):
-    """A JVM that runs already, and a user who says otherwise, are left alone."""
-    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT"):
+def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, temporary, after):
+    """A JVM that runs already or elsewhere, a long path, and a user who says otherwise: TCP."""
+    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", temporary)
     configure(SparkSession.Builder(), parallelism=1)
     assert os.environ.get("PYSPARK_UDS_MODE") == after
 

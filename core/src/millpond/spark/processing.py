@@ -56,7 +56,9 @@ def output_of(
 
     def build(tags: Sequence[OutputTag]) -> DataFrame:
         schema = output_schema(call.output)
-        sides = SideRows.of(schema, tags, call.df.schema) if tags else None
+        sides = None
+        if tags:
+            sides = SideRows.of(schema, tags, call.df.schema, in_lists=rows.isStreaming)
         with config.placed():
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from os import PathLike
 from typing import TypeVar
 
@@ -100,22 +101,29 @@ def _dotted(name: str) -> str:
     return known[name]
 
 
-def _starts_the_jvm() -> bool:
-    """Whether this process would start the JVM, on a system that has Unix sockets.
+_SOCKET_DIRECTORY = 60
+"""So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
+
+
+def _can_use_unix_sockets(builder: SparkSession.Builder) -> bool:
+    """Whether this process would start the JVM, on a system that has such sockets.
 
     Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
-    the call in small parts, of which one waits until Linux has confirmed the one before. Elsewhere
-    the JVM's temporary directory, where it has its sockets, may have too long a path for them.
+    the call in small parts, of which one waits until Linux has confirmed the one before.
     """
-    return hasattr(socket, "AF_UNIX") and "PYSPARK_GATEWAY_PORT" not in os.environ
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
+    starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not remote
+    short = len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_DIRECTORY
+    return hasattr(socket, "AF_UNIX") and starts and short
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
     """Set what Millpond recommends on a session or its builder; returns the same object.
 
     On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
-    and a JVM that this process starts talk to them through Unix sockets, unless PYSPARK_UDS_MODE
-    says otherwise (Spark 4.1 and later); Spark reads these variables when the context is made.
+    and a JVM that this process starts talk to them through Unix sockets in the directory for
+    temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
+    variables when the context is made.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
@@ -139,8 +147,9 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         check_text(name, str(value))
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if _starts_the_jvm():
+    if isinstance(target, SparkSession.Builder) and _can_use_unix_sockets(target):
         os.environ.setdefault("PYSPARK_UDS_MODE", "true")
+        chosen["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

@@ -1,6 +1,7 @@
 """Rows that functions yield as pandas frames, and the user's columns out of those in the JVM.
 
-A row of a frame holds many of the function's: each column is one of lists (see ``list_columns``).
+In a streaming query a row of a frame holds many of the function's, where these have few columns:
+each column is one of lists (see ``list_columns``).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from millpond.spark.columns import quoted, told_apart
 
 __all__ = ["OutputCodec", "joined"]
 
-_MOST_LISTS = 100
-"""So many columns are carried as lists, as many as Spark compiles into one loop.
+_MOST_LISTS = 8
+"""So many columns are carried as lists at most.
 
-That is its ``spark.sql.codegen.maxFields``. With more, each row that it makes of a list carries a
-copy of all lists at first: a batch of a thousand columns took 4.0 s instead of 2.3.
+A row of two columns costs the JVM 0.7 µs more this way, one of eight 1.7, one of twenty 7.5; what
+PySpark's padding costs, 2 µs, is the same for all.
 """
 
 
@@ -38,8 +39,8 @@ copy of all lists at first: a batch of a thousand columns took 4.0 s instead of 
 class OutputCodec:
     """Carries rows of a schema from Python to Spark.
 
-    The carrier frame has a column ``c<i>`` of lists for each column. A wide one has the values
-    themselves, and the columns as they are, with their own names, where Spark takes what is carried
+    The carrier frame has a column ``c<i>`` for each column, of its values or of lists of them. One
+    of values has the columns as they are, with their own names, where Spark takes what is carried
     for what is declared: a step that it has to analyse costs it a second with a thousand columns.
 
     Attributes:
@@ -57,8 +58,13 @@ class OutputCodec:
     kinds: tuple[pa.DataType, ...]
 
     @classmethod
-    def of(cls, schema: StructType) -> OutputCodec:
+    def of(cls, schema: StructType, *, in_lists: bool = False) -> OutputCodec:
         """The codec of a schema.
+
+        Args:
+            schema: the columns.
+            in_lists: whether they are carried as lists, if they are few; it is a gain in streaming
+                queries, where PySpark pads the state to the rows of the output.
 
         Raises:
             UnsupportedColumnError: a column's type would lose values.
@@ -67,7 +73,7 @@ class OutputCodec:
         carriers = tuple(carrier_for(field.name, field.dataType) for field in schema)
         nullable = tuple(field.nullable for field in schema)
         plain = (not isinstance(c, NestedCarrier) and c.restore("c") == "c" for c in carriers)
-        lists = 0 < len(names) <= _MOST_LISTS
+        lists = in_lists and 0 < len(names) <= _MOST_LISTS
         as_they_are = not lists and told_apart(names) and all(plain)
         kinds = tuple(arrow_type_of_spark(carrier.carried) for carrier in carriers)
         return cls(names, carriers, nullable, lists, as_they_are, kinds)

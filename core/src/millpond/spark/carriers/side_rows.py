@@ -41,13 +41,21 @@ class SideRows:
     apart: tuple[OutputCodec, ...]
 
     @classmethod
-    def of(cls, output: StructType, tags: Sequence[OutputTag], rows: StructType) -> Self:
+    def of(
+        cls,
+        output: StructType,
+        tags: Sequence[OutputTag],
+        rows: StructType,
+        *,
+        in_lists: bool = False,
+    ) -> Self:
         """The codec of an output with side outputs.
 
         Args:
             output: the columns of the main one.
             tags: of the side outputs.
             rows: the columns of the operator's input, which those of a tag without a type are.
+            in_lists: whether the columns are carried as lists, see ``OutputCodec.of``.
 
         Raises:
             ConfigError: two outputs have the same name, or a tag's type is not one.
@@ -65,7 +73,7 @@ class SideRows:
         schemas = [_columns(tag, rows) for tag in tags]
         nullable = [StructField(field.name, field.dataType) for field in output]
         beside = [StructField(name, schema) for name, schema in zip(names, schemas, strict=True)]
-        joint = OutputCodec.of(StructType(nullable + beside))
+        joint = OutputCodec.of(StructType(nullable + beside), in_lists=in_lists)
         apart = tuple(map(OutputCodec.of, schemas))
         return cls(OutputCodec.of(output), joint, names, apart)
 

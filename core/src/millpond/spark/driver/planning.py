@@ -98,7 +98,7 @@ class ProcessCall:
         plan = OperatorPlan(
             uid=self.uid,
             function=self.function,
-            output=OutputCodec.of(output_schema(self.output)),
+            output=OutputCodec.of(output_schema(self.output), in_lists=streaming),
             key_positions=key_positions,
             key_fields=tuple(key.field.dataType for key in self.keys),
             order_by=order_by,
