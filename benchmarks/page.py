@@ -186,6 +186,7 @@ def columns(report: dict[str, dict[str, float]]) -> list[str]:
 
 TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "comparison": ("throughput", comparison),
+    "rounds": ("throughput", lambda found: [str(max(each["rounds"] for each in found))]),
     "growth": ("growth", growth),
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
     "cost": ("checkpoints", checkpoint_cost),

@@ -89,6 +89,7 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
             )
             known = reports.setdefault((key, case), {**report, "seconds": []})
             known["seconds"] += report["seconds"]
+            known["rounds"] = number + 1
     return [summed(report) for report in reports.values()]
 
 
