@@ -5,6 +5,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 import millpond as mp
+import pandas as pd
 import pyarrow as pa
 import pytest
 from arriving import values_of
@@ -88,3 +89,13 @@ def test_a_frame_of_lists_holds_each_value():
     assert len(frame) < 20
     assert values_of(frame) == [list(column) for column in zip(*rows, strict=True)]
     assert [len(part) for part in frame["c0"]] == [len(part) for part in frame["c1"]]
+
+
+@pytest.mark.filterwarnings("ignore:The behavior of DataFrame concatenation")
+def test_a_frame_is_padded_to_several_states():
+    """As PySpark pads it, where subtasks share a partition and have yielded less than a row each."""
+    codec = OutputCodec.of(StructType().add("n", LongType()), in_lists=True)
+    frame = codec.frame(codec.columns([(1,), (2,)], "op"))
+    nothing = pd.DataFrame({"c0": None}, index=range(2))
+    joined = pd.concat([frame, nothing], ignore_index=True)
+    assert joined["c0"].array.__arrow_array__().to_pylist() == [[1, 2], None, None]

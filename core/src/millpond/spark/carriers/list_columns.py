@@ -101,8 +101,13 @@ class _Column(ExtensionArray):
 
     @override
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
-        """Rows by their numbers; of what PySpark joins there is nothing to be filled in."""
-        return type(self)(self._array.take(pa.array(indices, pa.int64())))
+        """Rows by their numbers; with -1 for null where that is allowed.
+
+        PySpark pads the output of a task to its states, of which a partition has several where
+        subtasks share it.
+        """
+        numbers = np.asarray(indices, np.int64)
+        return type(self)(self._array.take(pa.array(numbers, mask=(numbers < 0) & allow_fill)))
 
     @override
     def isna(self) -> Any:
