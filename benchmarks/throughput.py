@@ -84,7 +84,7 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
                 key=key,
                 rows=rows,
                 touched=43_000 * rows // 100_000,
-                batches=4 if few else batches,
+                batches=6 if few else batches,
                 warm_up=2 if few else warm_up,
             )
             known = reports.setdefault((key, case), {**report, "seconds": []})
@@ -171,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=20, help="with those that warm up")
     parser.add_argument("--warm-up", type=int, default=12)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
