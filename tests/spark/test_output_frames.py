@@ -1,4 +1,4 @@
-"""Yielded rows on their way to Spark: as lists of some rows each, and wide ones as they are."""
+"""Yielded rows on their way to Spark: few columns of a stream as lists, others as they are."""
 
 import datetime as dt
 from decimal import Decimal
@@ -53,7 +53,7 @@ def test_each_row_comes_out_as_it_was_yielded(spark, job_conf, files, tmp_path, 
     files.add(("k", COUNT))
     rows = files.stream() if streaming else spark.createDataFrame([("k", COUNT)], files.schema)
     out = key_by(rows, "k").process(Copies(*columns), output=schema, uid="copies")
-    assert (OutputCodec.of(out.schema, in_lists=streaming).lists) == (streaming and len(kinds) < 8)
+    assert OutputCodec.of(out.schema, in_lists=streaming).lists == (streaming and len(kinds) < 8)
     if streaming:
         run(out, tmp_path)
         out = spark.read.parquet(str(tmp_path / "query" / "output"))

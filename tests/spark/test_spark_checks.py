@@ -29,7 +29,7 @@ LABELS = (70, 80, 90)
 
 
 def test_what_configure_sets_is_known():
-    """Of Spark's settings it sets two, which only make things faster."""
+    """Of Spark's settings it sets two on any session, which only make things faster."""
     ours = {name for name in recommended_settings(2) if name.startswith("spark.millpond.")}
     assert set(recommended_settings(2)) - ours == {
         "spark.sql.shuffle.partitions",
@@ -55,8 +55,10 @@ def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, tem
     for name, value in before.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", temporary)
-    configure(SparkSession.Builder(), parallelism=1)
+    builder = configure(SparkSession.Builder(), parallelism=1)
     assert os.environ.get("PYSPARK_UDS_MODE") == after
+    placed = builder._options.get("spark.python.unix.domain.socket.dir")
+    assert placed == (temporary if after else None)
 
 
 @pytest.mark.spark

@@ -30,8 +30,8 @@ __all__ = ["OutputCodec", "joined"]
 _MOST_LISTS = 8
 """So many columns are carried as lists at most.
 
-A row of two columns costs the JVM 0.7 µs more this way, one of eight 1.7, one of twenty 7.5; what
-PySpark's padding costs, 2 µs, is the same for all.
+In bounded jobs, without anything to gain, a row of two columns took 0.7 µs more this way, of eight
+1.7, of twenty 7.5. What it saves in a stream, some 2 µs a row, does not depend on the columns.
 """
 
 
