@@ -30,6 +30,7 @@ lint: setup ## ruff, mypy, import contracts, the changelog's fragments
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy -p millpond -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
+	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
 	.venv/bin/lint-imports
 	.venv/bin/towncrier build --draft --version next > /dev/null
 
@@ -40,6 +41,7 @@ format: setup ## format the code
 bench: setup ## throughput and checkpoints side by side: tables, JSON and plots under out/bench
 	$(PY) benchmarks/throughput.py --output out/bench
 	$(PY) benchmarks/checkpoints.py --output out/bench
+	$(PY) benchmarks/large.py --output out/bench
 	$(PY) benchmarks/ttl.py --output out/bench
 	$(PY) benchmarks/lists.py --output out/bench
 	$(PY) benchmarks/wrappers.py --output out/bench

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ SUBTASKS = 2
 class TimedTotals(Totals):
     """The running total; the first time it is opened in a worker, it has the worker timed."""
 
+    @override
     def open(self, context: Any) -> None:
         """Get the state."""
         install_laps()
@@ -58,7 +59,7 @@ def install_laps() -> None:
 
     if hasattr(BatchMetrics, "laps"):
         return
-    laps: Counter[str] = Counter()
+    laps: dict[str, float] = defaultdict(float)
     BatchMetrics.laps = laps  # type: ignore[attr-defined]
     finish = BatchMetrics.finish
     started = time.process_time()
@@ -179,7 +180,7 @@ def stages_of(spark: SparkSession, batch: int) -> list[Any]:
 
 def stage_figures(stages: list[Any]) -> dict[str, float]:
     """Milliseconds of a batch's stages: the wall clock of each but skipped ones, and its tasks'."""
-    told: dict[str, float] = Counter()
+    told: dict[str, float] = defaultdict(float)
     ran = [stage for stage in stages if stage.completionTime().isDefined()]
     for at, stage in enumerate(ran):
         kind = "state" if at == len(ran) - 1 else "input"
@@ -193,7 +194,7 @@ def stage_figures(stages: list[Any]) -> dict[str, float]:
 
 def subtask_figures(spark: SparkSession, root: Path, batch: int) -> dict[str, float]:
     """What Millpond's subtasks tell of a batch: the mean of the subtasks' walls, all their CPU."""
-    found: dict[str, float] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for each in subtask_metrics(spark, str(root / "checkpoint"), batch):
         for name, value in each.metrics.items():
             if name.startswith("lap_") or name.endswith("_ms"):
@@ -250,7 +251,7 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
     options = parser.parse_args()
     for module in (cases, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     os.environ["PYTHONWARNINGS"] = "ignore"
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)

@@ -28,6 +28,7 @@ import lmdb
 import millpond as mp
 import numpy as np
 from rocksdict import Options, Rdict, WriteOptions
+from typing_extensions import override
 from worker import in_turns
 
 ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
@@ -42,18 +43,22 @@ Pass = Callable[[list[int]], None]
 class Sum(mp.AggregateFunction[float, float, float]):
     """Adds up."""
 
+    @override
     def create_accumulator(self) -> float:
         """Nothing yet."""
         return 0.0
 
+    @override
     def add(self, value: float, accumulator: float) -> float:
         """One more."""
         return accumulator + value
 
+    @override
     def get_result(self, accumulator: float) -> float:
         """The sum."""
         return accumulator
 
+    @override
     def merge(self, a: float, b: float) -> float:
         """Both."""
         return a + b

@@ -13,7 +13,8 @@ import pyarrow as pa
 from millpond.spark import key_by
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from typing_extensions import override
 
 __all__ = ["CASES", "INPUT_SCHEMA", "input_schema", "session"]
 
@@ -36,10 +37,12 @@ def output_schema(rows: DataFrame) -> str:
 class Totals(mp.KeyedProcessFunction):
     """One value per key: read, add, write."""
 
+    @override
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the state."""
         self.total = context.get_state(mp.ValueStateDescriptor("total", float))
 
+    @override
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
         """Add the amount."""
         total = (self.total.value() or 0.0) + row.amount
@@ -50,10 +53,12 @@ class Totals(mp.KeyedProcessFunction):
 class VectorizedTotals(mp.VectorizedProcessFunction):
     """The same with a frame of rows at once, and a row per key, as the aggregation's."""
 
+    @override
     def open(self, context: mp.RuntimeContext) -> None:
         """Get the state."""
         self.total = context.get_state(mp.ValueStateDescriptor("total", float))
 
+    @override
     def process_batch(self, rows: pa.RecordBatch, context: mp.VectorizedContext) -> Any:
         """Add each key's amounts."""
         added = np.add.reduceat(rows["amount"].to_numpy(), context.offsets[:-1])
@@ -86,14 +91,16 @@ def jvm_aggregation(rows: DataFrame) -> DataFrame:
 
 
 class _RowProcessor(StatefulProcessor):
+    @override
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._total = handle.getValueState("total", "total double")
 
-    def handleInputRows(  # noqa: N802 - Spark's name
+    @override
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[Any],
-        timerValues: Any,  # noqa: N803
+        timerValues: Any,
     ) -> Iterator[Any]:
         current = self._total.get()
         total = current[0] if current else 0.0
@@ -102,16 +109,18 @@ class _RowProcessor(StatefulProcessor):
             yield Row(customer=key[0], total=total)
         self._total.update((total,))
 
+    @override
     def close(self) -> None:
         pass
 
 
 class _PandasProcessor(_RowProcessor):
-    def handleInputRows(  # noqa: N802
+    @override
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[Any],
-        timerValues: Any,  # noqa: N803
+        timerValues: Any,
     ) -> Iterator[Any]:
         current = self._total.get()
         total = current[0] if current else 0.0

@@ -1,9 +1,9 @@
 """Cost of checkpoints, restore and rescale at a million keys, side by side with bare stores.
 
-Three questions for each backend: how many bytes a snapshot writes after 1 % of the keys was
+Four questions for each backend: how many bytes a snapshot writes after 1 % of the keys was
 touched; how fast a restore is beside one loop that reads the same bytes and puts them into a
-bare store; what a rescale costs beside a restore at the same parallelism. Prints tables, writes
-JSON and a plot.
+bare store; what a rescale costs beside a restore at the same parallelism; how long a worker takes
+that had the subtask a batch ago, and catches up by a delta. Prints tables, writes JSON and a plot.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import matplotlib as mpl
 import millpond as mp
+from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout
+from millpond.checkpoint.restore import catch_up
 from millpond.checkpoint.row_file_reader import read_rows
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +36,9 @@ BACKENDS = ["heap", "rocksdb", "lmdb"]
 TOTAL = mp.ValueStateDescriptor("total", float)
 MAX_PARALLELISM = 128
 CONSOLE = Console(width=110)
-Rows = list[tuple[bytes, bytes | None]]
+Rows = Sequence[Change]
+CHANGED = 20_000
+"""The keys that a delta changes, by which a worker catches up."""
 
 
 def groups_of(parallelism: int, index: int) -> mp.KeyGroupRange:
@@ -122,7 +127,7 @@ def bare_lmdb(batches: Iterator[Rows], directory: Path) -> None:
     for rows in batches:
         with store.begin(write=True) as transaction:
             for key, value in rows:
-                transaction.put(key, value)
+                transaction.put(key, value or b"")
     store.close()
 
 
@@ -138,7 +143,11 @@ def bare_loop(backend: str, root: Path, handle: Any) -> float:
     directory = Path(tempfile.mkdtemp(dir=root))
     whole = mp.KeyGroupRange(0, MAX_PARALLELISM - 1)
     start = time.perf_counter()
-    rows = (part for file in handle.files for _, part in read_rows(handle.storage, file, whole, 1))
+    rows = (
+        part
+        for file in handle.files
+        for _, part in read_rows(handle.storage, file, whole, KeyLayout(MAX_PARALLELISM))
+    )
     BARE[backend](rows, directory)
     seconds = time.perf_counter() - start
     shutil.rmtree(directory, ignore_errors=True)
@@ -159,6 +168,28 @@ def delta_cost(backend: str, root: Path, keys: int) -> dict[str, float]:
     return {"touched_bytes": touched, "written": result.bytes_written, "seconds": seconds}
 
 
+def catching_up(backend: str, root: Path, rounds: int) -> float:
+    """Milliseconds of processor time to apply a delta, its snapshot's handle known."""
+    storage = mp.checkpoint_storage((root / "behind").as_uri())
+    groups = groups_of(1, 0)
+    with open_part(backend, root / "ahead", groups, []) as ahead:
+        fill(ahead, range(5 * CHANGED))
+        first = ahead.snapshot(1, storage).result().handle
+        ahead.notify_checkpoint_complete(1)
+        with open_part(backend, root / "behind-copy", groups, [first]) as behind:
+            behind.get_partitioned_state(TOTAL)
+            behind.flush(first.version)
+            taken = []
+            for number in range(2, rounds + 3):
+                fill(ahead, range(0, 5 * CHANGED, 5))
+                handle = ahead.snapshot(number, storage).result().handle
+                ahead.notify_checkpoint_complete(number)
+                started = time.process_time()
+                assert catch_up(behind, handle)
+                taken.append((time.process_time() - started) * 1000)
+    return statistics.median(taken[1:])
+
+
 def measure(backend: str, keys: int, rounds: int) -> dict[str, Any]:
     """All figures of one backend; times are medians, the ways taking turns."""
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
@@ -167,17 +198,19 @@ def measure(backend: str, keys: int, rounds: int) -> dict[str, Any]:
         whole = make_handles(backend, root, keys, 1)
         two, three = (make_handles(backend, root, keys, parallelism) for parallelism in (2, 3))
         times: dict[str, list[float]] = {}
+        ways: dict[str, Callable[[], float]] = {
+            "bare loop": lambda: bare_loop(backend, root, whole[0]),
+            "restore": lambda: restored(backend, root, 1, whole),
+            "2 to 2": lambda: restored(backend, root, 2, two),
+            "2 to 3": lambda: restored(backend, root, 3, two),
+            "3 to 2": lambda: restored(backend, root, 2, three),
+        }
         for _ in range(rounds):
-            for name, run in {
-                "bare loop": lambda: bare_loop(backend, root, whole[0]),
-                "restore": lambda: restored(backend, root, 1, whole),
-                "2 to 2": lambda: restored(backend, root, 2, two),
-                "2 to 3": lambda: restored(backend, root, 3, two),
-                "3 to 2": lambda: restored(backend, root, 2, three),
-            }.items():
+            for name, run in ways.items():
                 times.setdefault(name, []).append(run())
         medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-        return {"backend": backend, "keys": keys, **cost, **medians}
+        behind = catching_up(backend, root, 2 * rounds)
+        return {"backend": backend, "keys": keys, **cost, **medians, "catch_up_ms": behind}
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -189,7 +222,7 @@ def show(reports: list[dict[str, Any]]) -> None:
     )
     speed = Table(
         "backend", "bare loop s", "restore s", "restore / bare speed", "2 to 3 s", "3 to 2 s",
-        "rescale / restore at 2", title="Restore and rescale",
+        "rescale / restore at 2", f"catch up {CHANGED:,}, ms", title="Restore and rescale",
     )  # fmt: skip
     for r in reports:
         cost.add_row(
@@ -200,7 +233,7 @@ def show(reports: list[dict[str, Any]]) -> None:
         speed.add_row(
             r["backend"], f"{r['bare loop']:.2f}", f"{r['restore']:.2f}",
             f"{r['bare loop'] / r['restore']:.0%}", f"{r['2 to 3']:.2f}", f"{r['3 to 2']:.2f}",
-            f"{worst:.2f}",
+            f"{worst:.2f}", f"{r['catch_up_ms']:.0f}",
         )  # fmt: skip
     CONSOLE.print(cost)
     CONSOLE.print(speed)

@@ -27,6 +27,7 @@ import pandas as pd
 from millpond.spark import configure, key_by
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 KINDS = ("bigint", "double", "string")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,6 +36,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Through(mp.KeyedProcessFunction):
     """Yields each row as it came."""
 
+    @override
     def process_element(self, row: Any, context: mp.Context) -> Iterator[Any]:
         """The row."""
         yield row

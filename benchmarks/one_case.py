@@ -92,7 +92,7 @@ def last_figures(spark: SparkSession, case: str, root: Path) -> list[dict[str, o
 def main() -> None:
     """Write the input, run the query, report the batches."""
     options = arguments()
-    cloudpickle.register_pickle_by_value(cases)
+    cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
         (root / "input").mkdir()

@@ -18,6 +18,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from large import OF_KEYS, OF_ROWS
+
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 BACKENDS = ("heap", "rocksdb", "lmdb")
@@ -58,7 +60,8 @@ def ttl_row(name: str, samples: list[dict[str, Any]], fresh: int) -> str:
 
 def spread(report: dict[str, Any]) -> float:
     """Half the distance of the quartiles of a case's batches, in seconds."""
-    low, _, high = statistics.quantiles(report["seconds"], n=4)
+    seconds: list[float] = report["seconds"]
+    low, _, high = statistics.quantiles(seconds, n=4)
     return (high - low) / 2
 
 
@@ -112,9 +115,25 @@ def checkpoint_speed(reports: list[dict[str, Any]]) -> list[str]:
     return [
         f"| {r['backend']} | {r['bare loop']:.2f} | {r['restore']:.2f} "
         f"| {r['bare loop'] / r['restore']:.0%} | {r['2 to 2']:.2f} | {r['2 to 3']:.2f} "
-        f"| {r['3 to 2']:.2f} | {max(r['2 to 3'], r['3 to 2']) / r['2 to 2']:.2f} |"
+        f"| {r['3 to 2']:.2f} | {max(r['2 to 3'], r['3 to 2']) / r['2 to 2']:.2f} "
+        f"| {r['catch_up_ms']:.0f} |"
         for r in reports
     ]
+
+
+def many_keys(report: dict[str, Any]) -> list[str]:
+    """A backend with few keys and with many, a column each."""
+    found = report["keys"]
+    head = [line("", found), "|---|" + "---:|" * len(found)]
+    return head + [line(name, map(tell, found.values())) for name, tell in OF_KEYS.items()]
+
+
+def many_rows(report: dict[str, Any]) -> list[str]:
+    """One large micro-batch by backend and size of the write buffer."""
+    first, *others = OF_ROWS
+    head = [line(first, others), "|---|" + "---:|" * len(others)]
+    told = ([tell(row) for tell in OF_ROWS.values()] for row in report["rows"])
+    return head + [line(first, others) for first, *others in told]
 
 
 def breakdown(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
@@ -191,6 +210,8 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
     "cost": ("checkpoints", checkpoint_cost),
     "speed": ("checkpoints", checkpoint_speed),
+    "many_keys": ("large", many_keys),
+    "many_rows": ("large", many_rows),
     "breakdown": ("breakdown", breakdown),
     "worker": ("worker", worker),
     "by_hand": ("by_hand", by_hand),

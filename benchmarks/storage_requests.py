@@ -122,7 +122,7 @@ def batches(plan: OperatorPlan, query: str, count: int) -> Iterator[float]:
             "spark.jobGroup.id": "run",
         }
         state = GroupState(
-            pointer,
+            pointer,  # type: ignore[arg-type]  # None at first
             batchProcessingTimeMs=number,
             eventTimeWatermarkMs=-1,
             timeoutConf=GroupStateTimeout.EventTimeTimeout,

@@ -10,13 +10,14 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from millpond import windows
 from millpond.spark import configure, key_by
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 mpl.use("agg")
@@ -28,7 +29,7 @@ SCHEMA = (
 )
 SUMS = "customer string, start bigint, end bigint, pieces bigint"
 HOUR = 3_600_000
-KINDS = {
+KINDS: dict[str, tuple[Any, Callable[[], Column]]] = {
     "tumbling": (windows.TumblingEventTimeWindows.of(HOUR), lambda: F.window("t", "1 hour")),
     "sliding": (
         windows.SlidingEventTimeWindows.of(2 * HOUR, HOUR),

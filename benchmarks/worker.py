@@ -45,6 +45,7 @@ from millpond.spark.driver.timing import BatchTime
 from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.vectorized import runner_of
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from typing_extensions import override
 
 ROWS, TOUCHED, KEYS = 100_000, 43_000, 100_000
 FRAME_ROWS = 50_000
@@ -59,6 +60,7 @@ PARTS = ("decode", "loop and keys", "function", "state calls", *TOTAL_PARTS[2:])
 class Stateless(Totals):
     """The same without its state."""
 
+    @override
     def process_element(self, row: Any, context: mp.Context) -> Iterable[Any]:
         """Yield a row."""
         total = 0.0 + row.amount
@@ -68,7 +70,8 @@ class Stateless(Totals):
 class Idle(Totals):
     """Nothing at all: what is left is the loop, and the choice of the key."""
 
-    def process_element(self, row: Any, context: mp.Context) -> None:
+    @override
+    def process_element(self, row: Any, context: mp.Context) -> Any:
         """Do nothing."""
 
 

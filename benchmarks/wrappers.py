@@ -69,7 +69,7 @@ def one_pass(opened: Any, state: Any, groups: list[int]) -> float:
     return (time.process_time_ns() - started) / len(groups)
 
 
-def own_copy(function: FunctionType) -> Callable[..., float]:
+def own_copy(function: Any) -> Callable[..., float]:
     """The function with code of its own, since inline caches belong to the code.
 
     In a shared one they would see the states of all cases and help none.

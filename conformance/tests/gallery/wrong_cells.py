@@ -10,7 +10,7 @@ from typing import Any
 import millpond as mp
 from gallery import Opener, Wrong
 from millpond.errors import StateTypeError
-from sabotage_tools import around, on_states, on_tables
+from sabotage_tools import around, on_chosen_key, on_states, on_tables
 
 WORDS = mp.ListStateDescriptor("l", str)
 SMALL = mp.Config(buffer={"max_entries": 1})
@@ -208,7 +208,7 @@ class ComposedKeys(Wrong):
             if type(key) is str:
                 backend.current.key_group = 0
 
-        around(backend.current, "_choose", choose)
+        on_chosen_key(backend, choose)
 
     def show(self, opened: Opener) -> None:
         backend = opened()
@@ -225,7 +225,7 @@ class LongKeysAlike(Wrong):
         def choose(original: Any, key: Any, group: int) -> None:
             original(key[:4096] if type(key) is str else key, group)
 
-        around(backend.current, "_choose", choose)
+        on_chosen_key(backend, choose)
 
     def show(self, opened: Opener) -> None:
         backend = opened(max_parallelism=1)
@@ -244,7 +244,7 @@ class SmallestKey(Wrong):
             if key in (0, -(1 << 63)) and type(key) is int:
                 backend.current.key_group = 0
 
-        around(backend.current, "_choose", choose)
+        on_chosen_key(backend, choose)
 
     def show(self, opened: Opener) -> None:
         backend = opened(key_type=int)

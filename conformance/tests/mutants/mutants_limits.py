@@ -6,7 +6,7 @@ from typing import Any
 
 from millpond.backend import Capability
 from millpond_heap.factory import HeapStateBackend
-from sabotage_tools import Mutant, around, mutant, on_states
+from sabotage_tools import Mutant, around, mutant, on_chosen_key, on_states
 
 _WRITTEN: dict[Any, Any] = {}
 
@@ -16,7 +16,7 @@ def cut_keys(backend: Any) -> None:
     def choose(original: Any, key: Any, group: int) -> None:
         original(key[:510] if isinstance(key, bytes) and len(key) == 511 else key, group)
 
-    around(backend.current, "_choose", choose)
+    on_chosen_key(backend, choose)
 
 
 @mutant("errors of the operating system come through without directory and cure", "D6 D7")
@@ -60,7 +60,7 @@ def slow_reads(backend: Any) -> None:
 
         around(raw, "value", value)
 
-    around(backend.current, "_choose", choose)
+    on_chosen_key(backend, choose)
     on_states(backend, change, "value")
 
 

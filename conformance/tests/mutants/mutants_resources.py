@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.types import VOID_NAMESPACE
-from sabotage_tools import around, mutant, on_states, on_tables
+from sabotage_tools import around, mutant, on_chosen_key, on_states, on_tables
 
 _LEAKED: list[Any] = []
 _WRITER = "MILLPOND_SABOTAGE_PID"
@@ -32,7 +32,7 @@ def leaks_on_failure(backend: Any) -> None:
         opened.close()
         original(key, group)
 
-    around(backend.current, "_choose", choose)
+    on_chosen_key(backend, choose)
 
 
 @mutant("confirmations are not heard, so every snapshot is a whole one", "R2")
@@ -84,7 +84,7 @@ def bound_to_a_thread(backend: Any) -> None:
         assert threading.get_ident() == owner
         original(key, group)
 
-    around(backend.current, "_choose", choose)
+    on_chosen_key(backend, choose)
 
 
 @mutant("files go where the working directory is by now", "R11")

@@ -6,8 +6,9 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
+from millpond.errors import NoCurrentKeyError
 from millpond.types import VOID_NAMESPACE
-from sabotage_tools import around, mutant, on_states, on_tables
+from sabotage_tools import around, mutant, on_chosen_key, on_states, on_tables
 
 
 @mutant("all keys are one", "V1 G1")
@@ -16,7 +17,7 @@ def one_key_for_all(backend: Any) -> None:
         original("k", group)
         backend.current.key_group = 0
 
-    around(backend.current, "_choose", choose)
+    on_chosen_key(backend, choose)
 
 
 @mutant("what was flushed is gone", "V2 S1")
@@ -68,6 +69,25 @@ def null_keys(backend: Any) -> None:
     )
 
 
+@mutant("without a key the first write is refused, and no other", "V7")
+def refused_once(backend: Any) -> None:
+    def change(table: Any) -> None:
+        refused = False
+
+        def put(original: Any, *entry: Any) -> None:
+            nonlocal refused
+            try:
+                original(*entry)
+            except NoCurrentKeyError:
+                if not refused:
+                    refused = True
+                    raise
+
+        around(table, "put", put)
+
+    on_tables(backend, change)
+
+
 @mutant("keys of other subtasks are taken", "V8")
 def foreign_key_groups(backend: Any) -> None:
     around(
@@ -103,7 +123,7 @@ def key_left_behind(backend: Any) -> None:
 
 @mutant("keys are cut to 64 characters", "V11")
 def short_keys(backend: Any) -> None:
-    around(backend.current, "_choose", lambda original, key, group: original(key[:64], group))
+    on_chosen_key(backend, lambda original, key, group: original(key[:64], group))
 
 
 @mutant("ints go through a float", "V13")

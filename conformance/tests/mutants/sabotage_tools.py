@@ -48,6 +48,12 @@ def around(target: Any, method: str, wrapper: Callable[..., Any]) -> None:
     setattr(target, method, lambda *given, **named: wrapper(original, *given, **named))
 
 
+def on_chosen_key(backend: Any, wrapper: Callable[..., Any]) -> None:
+    """Change how a chosen key is prepared for the tables."""
+    backend.current.prepares = True
+    around(backend.current, "_choose", wrapper)
+
+
 def on_states(backend: Any, change: Callable[[Any, Any], None], *kinds: str) -> None:
     """Change each raw state that is made, of some kinds or of all."""
 

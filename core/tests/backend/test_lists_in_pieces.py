@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
 from millpond import errors
-from millpond.backend.changes import size_of_rows
+from millpond.backend.changes import Changes
 
 ITEMS = mp.ListStateDescriptor("items", bytes)
 LONG = [bytes([number]) * 1000 for number in range(10)]
@@ -44,8 +44,8 @@ def test_an_append_costs_what_it_brings(opened):
     state.add(b"new")
     backend.flush()
     changed = [row for row in STORES[-1].rows["items"].items() if row not in stored.items()]
-    assert size_of_rows(changed) < 100
-    assert size_of_rows(told[-1]["items"]) < 100
+    assert Changes.of(changed).size < 100
+    assert Changes.of(told[-1]["items"]).size < 100
     assert state.get() == [*LONG * 100, b"new"]
 
 
@@ -118,7 +118,7 @@ def test_expired_elements_leave_their_pieces(tmp_path):
         backend.flush()
         clock.now_ms += 500
         backend.flush()
-        assert size_of_rows(list(STORES[-1].rows["fading"].items())) < 100
+        assert Changes.of(STORES[-1].rows["fading"].items()).size < 100
         assert state.get() == [b"later"]
         clock.now_ms += 500
         backend.flush()

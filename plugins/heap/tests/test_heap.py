@@ -22,6 +22,41 @@ def test_changes_are_tracked_only_where_somebody_listens():
         assert backend.table_of("x").changed is None
 
 
+def test_changes_are_tracked_from_the_first_snapshot_on(tmp_path):
+    """Before it a flush has nothing to tell; after it the next snapshot has what changed since."""
+    storage = mp.checkpoint_storage(tmp_path.as_uri())
+    with mp.open_keyed_backend("heap", key_type=int) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("x", int))
+        timers = backend.timer_queue("event-time")
+        for key in range(3):
+            backend.set_current_key(key)
+            state.update(key)
+            timers.register(key, mp.VOID_NAMESPACE)
+        backend.flush()
+        assert backend.table_of("x").changed is None
+        backend.snapshot(1, storage).result()
+        backend.notify_checkpoint_complete(1)
+        state.update(7)
+        timers.register(9, mp.VOID_NAMESPACE)
+        assert backend.snapshot(2, storage).result().rows_written == 2
+
+
+def test_rows_loaded_together_are_those_loaded_singly(tmp_path):
+    """A load of many rows, in which keys come again and are removed, leaves what single ones do."""
+    numbers = [*range(40), *range(0, 40, 3), *range(0, 40, 5), *range(0, 40, 7)]
+    removed = [None if at % 4 == 3 else b"%d" % at for at in range(len(numbers))]
+    rows = [(bytes([n % 2]) + b"k%d\0\0" % n, v) for n, v in zip(numbers, removed, strict=True)]
+    found = []
+    for parts in ([rows], [[row] for row in rows]):
+        with mp.open_keyed_backend("heap", key_type=str) as backend:
+            backend.get_partitioned_state(mp.ValueStateDescriptor("v", bytes))
+            for part in parts:
+                backend.load_rows("v", part)
+            found.append(backend.table_of("v")._groups)
+    assert found[0] == found[1]
+    assert None in removed
+
+
 def test_emptied_namespaces_leave_nothing_behind():
     """Clearing the last key of a namespace frees its dictionary."""
     with mp.open_keyed_backend("heap", key_type=str) as backend:

@@ -167,6 +167,23 @@ def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
     again.close()
 
 
+def test_a_file_whose_pages_are_overwritten_is_not_written_anew(tmp_path):
+    """Batches that change a row of each page leave the file as it is: free pages are used again."""
+    data = tmp_path / "data.mdb"
+    store = LmdbStore(tmp_path, LmdbOptions())
+    store.create_family("f")
+    store.write({"f": [(b"%08d" % n, bytes(30)) for n in range(400_000)]})
+    store.close()
+    with data.open() as file:  # held open, so that no other file gets its number
+        for _ in range(4):
+            store = LmdbStore(tmp_path, LmdbOptions())
+            store.write({"f": [(b"%08d" % n, bytes(30)) for n in range(0, 400_000, 40)]})
+            gauges = store.metrics()
+            store.close()
+            assert data.stat().st_ino == os.fstat(file.fileno()).st_ino
+    assert gauges["free_bytes"] > 1.5 * gauges["live_bytes"]
+
+
 def test_reader_slots_run_out_loudly(tmp_path):
     """When all slots are taken the error names the option; a slot given back can be used."""
     store = LmdbStore(tmp_path, LmdbOptions(max_readers=3))

@@ -4,6 +4,7 @@ import enum
 import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,15 +21,29 @@ SPENT = mp.ValueStateDescriptor("spent", float)
 
 @pytest.mark.clause("V7")
 def test_keys_are_checked(open_backend: BackendOpener):
-    """A null key, a key of a wrong type and a use without a key raise three different errors."""
+    """A null key, a key of a wrong type and a use without a key raise three different errors.
+
+    The last does so each time, also after a key was forgotten, and nothing is written.
+    """
     backend = open_backend()
     state = backend.get_partitioned_state(SPENT)
-    with pytest.raises(errors.NoCurrentKeyError):
-        state.value()
+    _refuses(state)
+    backend.set_current_key("alice")
+    state.update(1.0)
+    backend.current.forget()
+    _refuses(state)
+    assert list(backend.keys("spent")) == ["alice"]
     with pytest.raises(errors.NullValueError):
         backend.set_current_key(None)
     with pytest.raises(errors.StateTypeError):
         backend.set_current_key(7)
+
+
+def _refuses(state: Any) -> None:
+    """Any use raises that there is no current key, and does so again."""
+    for use in 2 * (state.value, partial(state.update, 2.0), state.clear):
+        with pytest.raises(errors.NoCurrentKeyError):
+            use()
 
 
 @pytest.mark.clause("V8")

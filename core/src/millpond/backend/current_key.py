@@ -24,7 +24,7 @@ class CurrentKey:
     """The key that all states of a backend work on, or the reason why none is set.
 
     A backend derives its own class if its tables need the key in another form. ``select`` and
-    ``_choose`` run for every record; everything else is rare.
+    ``_choose`` run for every key of a frame; everything else is rare.
 
     Attributes:
         backend: the backend's name.
@@ -35,6 +35,8 @@ class CurrentKey:
         key_group_range: the groups of this subtask.
         group_prefixes: the prefixes of these groups.
         key_group: that of the current key; None if no key is set.
+        address: the key in the form that tables look it up in, here as it is; None if none is set.
+        prepares: whether choosing a key takes more than to note it, which ``_choose`` then does.
         max_parallelism: the number of key groups of the whole operator.
         frame: the keys of the frame of rows that is being processed, if one is.
     """
@@ -52,6 +54,8 @@ class CurrentKey:
             group: self.layout.group_prefix(group) for group in self.key_group_range
         }
         self.key_group: int | None = None
+        self.address: Any = None
+        self.prepares = True
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, which knows of this class
         self._key: Any = None
@@ -79,9 +83,10 @@ class CurrentKey:
             raise self.refusal()
         if key_group not in self.group_prefixes:
             raise KeyGroupRangeError(self.foreign(key, key_group))
-        self._key = key
+        self._key = self.address = key
         self.key_group = key_group
-        self._choose(key, key_group)
+        if self.prepares:
+            self._choose(key, key_group)
 
     def _choose(self, key: Any, key_group: int) -> None:
         """Prepare for accesses to a key; by default this does nothing."""
@@ -103,7 +108,7 @@ class CurrentKey:
 
     def forget(self) -> None:
         """Unset the current key."""
-        self._key = self.key_group = None
+        self._key = self.address = self.key_group = None
 
     @property
     def key(self) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from millpond.backend.address_change import KeyRewrite
-from millpond.backend.changes import Change, size_of_rows
+from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.restored_bytes import Place
@@ -57,7 +57,7 @@ def load_adopted(
     backend: RestoreTarget,
     place: Place,
     meta: StateMeta,
-    rows: Sequence[Change],
+    rows: Iterable[Change],
     rewrite: KeyRewrite | None,
 ) -> int:
     """Load rows of an adopted state, their keys rewritten where they need it, and count them.
@@ -65,7 +65,8 @@ def load_adopted(
     Returns:
         The bytes of the rows.
     """
-    size = size_of_rows(rows)
+    rows = Changes.of(rows)
+    size = rows.size
     backend.restored_bytes.add_rows(place, meta.name, size)
     backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
     return size

@@ -15,11 +15,10 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate, repeat
-from operator import itemgetter
 
 import attrs
 
-from millpond.backend.changes import Change, size_of_rows
+from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
@@ -79,7 +78,8 @@ class SegmentBuilder:
         if state not in self.states:
             self.states.append(state)
         index = self.states.index(state)
-        size = size_of_rows(rows)
+        rows = Changes.of(rows)
+        size = rows.size
         self._bytes[state] = self._bytes.get(state, 0) + size
         if self._raw_bytes + size < _SEGMENT_BYTES:
             # Without looking for where to cut it is half the time.
@@ -96,11 +96,11 @@ class SegmentBuilder:
                 self.cut()
             start = end
 
-    def _place(self, index: int, rows: Sequence[Change], size: int) -> None:
+    def _place(self, index: int, rows: Changes, size: int) -> None:
         """Add rows of so many bytes to the current segment."""
         self._indexes += repeat(index, len(rows))
-        self._keys += map(itemgetter(0), rows)
-        self._values += map(itemgetter(1), rows)
+        self._keys += rows.keys
+        self._values += rows.values
         self._raw_bytes += size
 
     def largest(self) -> str:

@@ -10,7 +10,7 @@ import cattrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.backend.changes import Change
+from millpond.backend.changes import Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.parts import part_reader, require_whole
@@ -39,7 +39,7 @@ def read_rows(
     layout: KeyLayout,
     states: Collection[str] | None = None,
     limits: RestoreConfig = RestoreConfig(),
-) -> Iterator[tuple[str, list[Change]]]:
+) -> Iterator[tuple[str, Changes]]:
     """The rows of some key groups, checked, in the order they were written.
 
     Args:
@@ -149,7 +149,7 @@ def _check_extent(
         raise CorruptSnapshotError(file.path, reason)
 
 
-def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]:
+def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, Changes]]:
     """Consecutive rows of one state; of many small rows not all are made objects at once."""
     for at in range(0, batch.num_rows, _SLICE):
         part = batch.slice(at, _SLICE)
@@ -157,5 +157,5 @@ def _split_by_state(batch: pa.RecordBatch) -> Iterator[tuple[int, list[Change]]]
         runs = pc.run_end_encode(part.column(0))
         start = 0
         for index, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            yield index, list(zip(keys[start:end], values[start:end], strict=True))
+            yield index, Changes(keys[start:end], values[start:end])
             start = end

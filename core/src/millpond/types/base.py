@@ -146,6 +146,10 @@ class TypeSerializer(ABC, Generic[T]):
     def deserialize(self, data: bytes) -> T:
         """The value of bytes that ``serialize`` has written."""
 
+    def serialize_many(self, values: list[T]) -> list[bytes]:
+        """``serialize`` for each of many values."""
+        return list(map(self.serialize, values))
+
     def deserialize_many(self, rows: list[bytes]) -> list[T]:
         """``deserialize`` for each of many values."""
         return list(map(self.deserialize, rows))

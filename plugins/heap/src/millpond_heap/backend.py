@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from millpond.arguments import check_type
 from millpond.backend.address_change import AddressChange
-from millpond.backend.changes import Change, ChangeListener
+from millpond.backend.changes import Change, ChangeListener, Changes
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import apply_to_lists
 from millpond.backend.parameters import KeyedBackendParameters
@@ -92,7 +92,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         name = registered.meta.name
         table: Any = self.states.tables[name]
         for rows in self._unclaimed.get(name, {}).values():
-            self._load(table, name, list(rows.items()))
+            self._load(table, name, Changes(list(rows), list(rows.values())))
         self._unclaimed.pop(name, None)
 
     @override
@@ -170,7 +170,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         table = self.states.tables.get(state_name)
         if table is not None:
-            self._load(table, state_name, list(rows))
+            self._load(table, state_name, Changes.of(rows))
             return
         groups = self._unclaimed.setdefault(state_name, {})
         lists = self.states.holds_lists(state_name)
@@ -183,7 +183,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             else:
                 group[key] = value
 
-    def _load(self, table: Any, state_name: str, rows: Sequence[Change]) -> None:
+    def _load(self, table: Any, state_name: str, rows: Changes) -> None:
         key = b""
         try:
             table.load_all(rows)

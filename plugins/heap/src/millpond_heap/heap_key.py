@@ -14,22 +14,15 @@ __all__ = ["HeapKey"]
 
 
 class HeapKey(CurrentKey):
-    """The current key.
-
-    Attributes:
-        address: the key itself, or its encoding where Python's equality is too coarse; None
-            without a key.
-    """
+    """The current key; its address is its encoding where Python's equality is too coarse."""
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
         super().__init__(backend, parameters)
-        self.address: Any = None
-        self._exact = self.codec.exact
+        self.prepares = not self.codec.exact
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
-        # Python 3.11 looks an attribute of the codec's class up anew for each key, 0.03 µs.
-        self.address = key if self._exact else self.codec.encode(key)
+        self.address = key if self.codec.exact else self.codec.encode(key)
 
     @override
     def addresses(self, keys: list[Any], groups: list[int]) -> list[Any]:
@@ -39,11 +32,6 @@ class HeapKey(CurrentKey):
     def turn_to(self, key_group: int, address: Any) -> None:
         """Have the tables work on another key."""
         self.key_group, self.address = key_group, address
-
-    @override
-    def forget(self) -> None:
-        super().forget()
-        self.address = None
 
     @contextmanager
     def turned_away(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from millpond.backend.changes import Change
+from millpond.backend.changes import Change, Changes
 from millpond.backend.expiry import Expiry
 from millpond.types import KeyCodec, TypeSerializer
 
@@ -96,7 +96,7 @@ class HeapTable:
         """Put a portable row into the table or, for None, remove it."""
         raise NotImplementedError
 
-    def load_all(self, rows: Sequence[Change]) -> None:
+    def load_all(self, rows: Changes) -> None:
         """Put portable rows into the table; where that fails, some of them."""
         for key, value in rows:
             self.load(key, value)
@@ -176,7 +176,7 @@ class HeapTable:
             namespace = physical[start:end]
         return layout.group_of(physical), namespace, key, end
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
         """The changed entries, serialized and sorted."""
         raise NotImplementedError
 

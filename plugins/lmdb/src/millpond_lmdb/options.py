@@ -21,7 +21,9 @@ class LmdbOptions:
             that under an address-space limit it stays close to the size it needs.
         max_states: how many states one subtask may have; each is a named database.
         max_readers: slots for read transactions: one per running snapshot, and one more.
-        compact_at: opening the store compacts a file whose share of free pages is larger.
+        compact_at: opening the store compacts a file whose share of free pages is larger. Where
+            each batch overwrites all there is, up to two thirds are free: the pages that the last
+            write has left, and those of the one before, which the next will use.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)
@@ -29,5 +31,6 @@ class LmdbOptions:
     max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
     max_readers: int = attrs.field(default=126, validator=attrs.validators.ge(2))
     compact_at: float = attrs.field(
-        default=0.5, validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1))
+        default=0.75,
+        validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1)),
     )

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice, repeat
-from operator import itemgetter
 from typing import Any
 
 from typing_extensions import override
 
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
+from millpond.backend.changes import Changes, serialized
 from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
 from millpond.backend.tables import CellTable
@@ -83,7 +82,7 @@ class BufferedTable:
 
     def _address(self, namespace: bytes) -> bytes:
         """The physical key, or the start of it, for the current key."""
-        prefix = self._current.prefix
+        prefix: bytes | None = self._current.address
         if prefix is None:
             raise self._current.missing()
         return prefix + namespace
@@ -123,14 +122,14 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     @override
     def get(self, namespace: Any) -> Any:
-        if self._current.prefix is not self._prefix or namespace is not self._within:
+        if self._current.address is not self._prefix or namespace is not self._within:
             self._turn(namespace)
         value = self._entry[_VALUE]
         return self._read() if value is _UNREAD else value
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
-        if self._current.prefix is not self._prefix or namespace is not self._within:
+        if self._current.address is not self._prefix or namespace is not self._within:
             self._turn(namespace)
         if self._sized and not self._entry[_CHANGED]:
             self._weigh(self._serializer.weight(value))
@@ -225,7 +224,7 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     def _turn(self, namespace: Any) -> None:
         """Hold the entry of the current key and a namespace."""
-        prefix = self._current.prefix
+        prefix = self._current.address
         if prefix is None:
             raise self._current.missing()
         address = prefix + namespace
@@ -273,11 +272,9 @@ class BufferedCellTable(BufferedTable, CellTable):
     def changed_entries(self) -> int:
         return sum(changed for _, changed in self._entries.values())
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Changes:
         """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
-        serialize = self._serializer.serialize
-        return [
-            (address, None if value is None else serialize(value))
-            for address, (value, changed) in sorted(self._entries.items(), key=itemgetter(0))
-            if changed
-        ]
+        entries = self._entries
+        keys = [address for address, entry in entries.items() if entry[_CHANGED]]
+        values = [value for value, changed in entries.values() if changed]
+        return Changes(keys, serialized(self._serializer, values)).in_order()

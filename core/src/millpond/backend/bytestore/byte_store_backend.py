@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_l
 from millpond.backend.bytestore.store import META_FAMILY, ByteStore, WriteBatch
 from millpond.backend.bytestore.store_view import ByteStoreView
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Change
+from millpond.backend.changes import Change, Changes
 from millpond.backend.failures import named
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.list_encoding import ListSerializer
@@ -124,8 +124,8 @@ class ByteStoreBackend(KeyedStateBackend):
         self.current.require_open()
         check_type("version", version, str | None)
         self.sweeper.run()
-        batch: dict[str, list[Change]] = {}
-        stored: dict[str, list[Change]] = {}
+        batch: dict[str, Sequence[Change]] = {}
+        stored: dict[str, Sequence[Change]] = {}
         for name, table in self.states.tables.items():
             changes = table.changes()  # type: ignore[union-attr]
             if changes:
@@ -281,11 +281,11 @@ class ByteStoreBackend(KeyedStateBackend):
         rows = self.buffer.rows(self.buffer.family(state_name), prefix)
         return whole_lists(rows) if self.states.holds_lists(state_name) else rows
 
-    def _stored(self, state_name: str, rows: list[Change]) -> list[Change]:
+    def _stored(self, state_name: str, rows: Sequence[Change]) -> Sequence[Change]:
         """The rows of the store for portable ones."""
         if not self.states.holds_lists(state_name):
             return rows
-        return ListPieces(self.store, state_name).stored(rows, {})
+        return ListPieces(self.store, state_name).stored(list(rows), {})
 
     @override
     def expect_states(self, names: Iterable[str]) -> None:
@@ -295,7 +295,7 @@ class ByteStoreBackend(KeyedStateBackend):
     @override
     def load_rows(self, state_name: str, rows: Iterable[Change]) -> None:
         family = self.buffer.family(state_name)
-        self.store.write({family: self._stored(state_name, list(rows))})
+        self.store.write({family: self._stored(state_name, Changes.of(rows))})
 
     @override
     def _close(self) -> None:

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 from typing_extensions import override
 
-from millpond.backend.changes import Change, size_of_rows
+from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.state_view import StateShape, StateView
 from millpond.closing import Closeable
@@ -57,7 +57,7 @@ class SpooledRows(Closeable):
             self._write()
             self._group = group
         self._held.setdefault(state, []).extend(rows)
-        self._bytes += size_of_rows(rows)
+        self._bytes += Changes.of(rows).size
 
     def _write(self) -> None:
         if not self._held:

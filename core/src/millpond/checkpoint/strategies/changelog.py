@@ -85,9 +85,11 @@ class ChangelogStrategy(SnapshotStrategy):
         super().start(restored if portable else None)
         self._recording = portable
         self._forget()
-        self._listen()
+        if portable:
+            self._listen()
 
     def _listen(self) -> None:
+        """From the first snapshot on: without listeners the heap's flushes have nothing to do."""
         if not self._listening:
             self._backend.add_change_listener(self._record)
             self._listening = True

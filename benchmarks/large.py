@@ -1,0 +1,167 @@
+"""Ten million keys, and a micro-batch of five million rows: time, memory and disk.
+
+For each backend that holds its state on disk: steady batches with few keys and with many; then,
+with many, a whole snapshot, a restore by a worker that has nothing, and rescales to three subtasks
+and back, each a run of the same query. Then one micro-batch of many rows with two sizes of the
+write buffer. Long restores tell how far they are. Prints tables, writes large.json.
+
+Usage: large.py [--keys 10000000] [--rows 5000000] [--backends rocksdb,lmdb] [--output out/bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+FEW = 50_000
+BUFFERS = ("16mb", "256mb")
+CONSOLE = Console(width=120)
+
+
+def run_step(backend: str, folder: Path, **options: int | str) -> dict[str, Any]:
+    """Run a step in a process of its own; what it says of its progress is shown."""
+    command = [sys.executable, str(HERE / "large_case.py"), f"millpond-{backend}", str(folder)]
+    for name, value in options.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    told = " ".join(f"{name}={value}" for name, value in options.items())
+    CONSOLE.print(f"  {backend}: {told} …")
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
+    if line is None:
+        raise SystemExit(f"{backend} failed")
+    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return report
+
+
+def subtask_seconds(report: dict[str, Any], phase: str) -> float:
+    """What a phase took all subtasks of the last batch together."""
+    return sum(float(each[phase]) for each in report["subtasks"]) / 1000
+
+
+def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, Any]:
+    """The figures of one backend with few keys and many."""
+    steady = {"rows": 100_000, "touched": 43_000, "batches": batches, "warm_up": warm_up}
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        few = run_step(backend, Path(name), grow=FEW, keys=FEW, **steady)
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        root = Path(name)
+        many = run_step(backend, root, grow=keys, keys=keys, **steady)
+        full = "spark.millpond.state.snapshot.strategy=full"
+        snapshot = run_step(backend, root, keys=keys, conf=full)
+        restored = run_step(backend, root, keys=keys, copies="b")
+        three = run_step(backend, root, keys=keys, copies="c", parallelism=3)
+        two = run_step(backend, root, keys=keys, copies="d", parallelism=2)
+    restore = subtask_seconds(restored, "open_ms")
+    return {
+        "keys": keys,
+        "few_s": statistics.median(few["seconds"]),
+        "many_s": statistics.median(many["seconds"]),
+        "few_memory": few["own_memory"],
+        "many_memory": many["own_memory"],
+        "local_bytes": many["local_bytes"],
+        "snapshot_bytes": sum(int(each["snapshot_bytes"]) for each in snapshot["subtasks"]),
+        "snapshot_s": subtask_seconds(snapshot, "snapshot_ms"),
+        "restore_s": restore,
+        "to_three": subtask_seconds(three, "open_ms") / restore,
+        "to_two": subtask_seconds(two, "open_ms") / restore,
+        "sources": [sorted({each["source"] for each in r["subtasks"]}) for r in (restored, three)],
+    }
+
+
+def with_rows(backend: str, rows: int, buffer: str) -> dict[str, Any]:
+    """The figures of one micro-batch of many rows."""
+    touched = rows * 43 // 100
+    limit = f"spark.millpond.buffer.max-bytes={buffer}"
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        root = Path(name)
+        before = run_step(backend, root, conf=limit)
+        found = run_step(backend, root, conf=limit, rows=rows, keys=rows, touched=touched)
+    return {
+        "rows": rows,
+        "buffer": buffer,
+        "seconds": found["seconds"][0],
+        "memory_before": before["own_memory"],
+        "memory": found["own_memory"],
+    }
+
+
+def megabytes(size: float) -> str:
+    """A number of bytes."""
+    return f"{size / (1 << 20):,.0f} MB"
+
+
+OF_KEYS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "keys": lambda r: f"{r['keys']:,}",
+    f"a batch with {FEW:,} keys": lambda r: f"{r['few_s']:.2f} s",
+    "a batch with all keys": lambda r: f"{r['many_s']:.2f} s",
+    "all / few": lambda r: f"{r['many_s'] / r['few_s']:.2f}",
+    "a worker's own memory, few keys": lambda r: megabytes(r["few_memory"]),
+    "a worker's own memory, all keys": lambda r: megabytes(r["many_memory"]),
+    "local copies on disk": lambda r: megabytes(r["local_bytes"]),
+    "whole snapshot": lambda r: megabytes(r["snapshot_bytes"]),
+    "whole snapshot, subtasks together": lambda r: f"{r['snapshot_s']:.1f} s",
+    "restore, subtasks together": lambda r: f"{r['restore_s']:.1f} s",
+    "rescale 2 to 3 / restore": lambda r: f"{r['to_three']:.2f}",
+    "rescale 3 to 2 / restore": lambda r: f"{r['to_two']:.2f}",
+}
+"""The rows of the table of many keys."""
+
+OF_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "backend": lambda r: r["backend"],
+    "buffer.max-bytes": lambda r: r["buffer"],
+    "rows": lambda r: f"{r['rows']:,}",
+    "s": lambda r: f"{r['seconds']:.1f}",
+    "memory before": lambda r: megabytes(r["memory_before"]),
+    "memory": lambda r: megabytes(r["memory"]),
+}
+"""The columns of the table of one large micro-batch."""
+
+
+def show(keys: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """The tables."""
+    table = Table("", *keys, title="Many keys")
+    for name, tell in OF_KEYS.items():
+        table.add_row(name, *map(tell, keys.values()))
+    CONSOLE.print(table)
+    table = Table(*OF_ROWS, title="A large micro-batch")
+    for row in rows:
+        table.add_row(*(tell(row) for tell in OF_ROWS.values()))
+    CONSOLE.print(table)
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--warm-up", type=int, default=8)
+    parser.add_argument("--backends", default="rocksdb,lmdb")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    backends = options.backends.split(",")
+    keys = {b: with_keys(b, options.keys, options.batches, options.warm_up) for b in backends}
+    rows = [
+        {"backend": backend, **with_rows(backend, options.rows, buffer)}
+        for backend in backends
+        for buffer in BUFFERS
+    ]
+    show(keys, rows)
+    (options.output / "large.json").write_text(json.dumps({"keys": keys, "rows": rows}, indent=1))
+    CONSOLE.print(f"Written: {options.output}/large.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Run one step of the large benchmark in a process of its own and print it as one line of JSON.
+
+A step adds a file a micro-batch to a folder's input and runs the folder's query over them. Steps
+share nothing but the folder: each has a session, workers and, where it asks for one, a directory of
+local copies of its own, so that it restores what the last step has left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import cases
+import psutil
+from cases import session
+from millpond.spark import subtask_metrics
+from one_case import run_query, write_batches
+from pyspark import cloudpickle
+from typing_extensions import override
+
+SAMPLED = 0.2
+"""Seconds between two looks at the workers' memory."""
+
+
+class WorkerMemory(threading.Thread):
+    """Notes the most memory that a Python worker had, in bytes.
+
+    Attributes:
+        own: without pages of files, as LMDB's map is.
+        whole: with them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.own = self.whole = 0
+        self._over = threading.Event()
+
+    @override
+    def run(self) -> None:
+        """Look at all workers until the end."""
+        while not self._over.wait(SAMPLED):
+            for process in psutil.Process().children(recursive=True):
+                self._look(process)
+
+    def _look(self, process: psutil.Process) -> None:
+        try:
+            if "python" in process.name():
+                found = process.memory_info()
+                self.own = max(self.own, found.rss - found.shared)
+                self.whole = max(self.whole, found.rss)
+        except psutil.NoSuchProcess:
+            return
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+        self.join()
+
+
+def bytes_under(folder: Path) -> int:
+    """The disk space of all files of a folder."""
+    found = (path.stat() for path in folder.rglob("*") if path.is_file())
+    return sum(each.st_blocks * 512 for each in found)
+
+
+def add_input(root: Path, options: argparse.Namespace) -> None:
+    """Write the step's files behind those of the steps before."""
+    fresh = root / "fresh"
+    fresh.mkdir()
+    (root / "input").mkdir(exist_ok=True)
+    sizes = (options.grow, options.keys, options.rows, options.touched, options.batches)
+    write_batches(fresh, *sizes)
+    before = len(list((root / "input").iterdir()))
+    for at, path in enumerate(sorted(fresh.iterdir())):
+        # The source takes files by their times, which it reads in ms.
+        os.utime(path, (before + at, before + at))
+        path.rename(root / "input" / f"{before + at:05d}.parquet")
+    fresh.rmdir()
+
+
+def step(options: argparse.Namespace) -> dict[str, Any]:
+    """Run it."""
+    root = options.folder
+    add_input(root, options)
+    local = root / f"local-{options.copies}"
+    conf = [
+        f"spark.millpond.local.dir={local}",
+        f"spark.millpond.parallelism={options.parallelism}",
+        f"spark.sql.shuffle.partitions={options.parallelism}",
+        *options.conf,
+    ]
+    spark = session(options.case, root / "snapshots", conf)
+    memory = WorkerMemory()
+    memory.start()
+    query = run_query(spark, options.case, "string", root)
+    memory.stop()
+    progress = [entry for entry in query.recentProgress if entry.numInputRows]
+    measured = progress[len(progress) - options.batches + options.warm_up :]
+    report = {
+        **vars(options),
+        "seconds": [entry.durationMs["triggerExecution"] / 1000 for entry in measured],
+        "subtasks": [each.metrics for each in subtask_metrics(spark, str(root / "checkpoint"))],
+        "own_memory": memory.own,
+        "memory": memory.whole,
+        "local_bytes": bytes_under(local),
+        "snapshot_bytes": bytes_under(root / "snapshots"),
+    }
+    spark.stop()
+    return report
+
+
+def main() -> None:
+    """Run the step that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--copies", default="a", help="a name for the directory of local copies")
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--grow", type=int, default=0)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--touched", type=int, default=43_000)
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--warm-up", type=int, default=0)
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
+    options = parser.parse_args()
+    cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
+    print("RESULT " + json.dumps(step(options), default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main()
