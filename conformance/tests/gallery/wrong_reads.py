@@ -173,11 +173,18 @@ class AllKeysExact(Wrong):
 
 class _Remembers(EncodedKey):
     last: Any = None
+    encoded_last: Any = None
 
     def _choose(self, key: Any, key_group: int) -> None:
         if self.last != (key, key_group):
             self.last = (key, key_group)
             super()._choose(key, key_group)
+            self.encoded_last = self.address
+        self.address = self.encoded_last
+
+    def forget(self) -> None:
+        super().forget()
+        self.encoded_last = None
 
 
 class Remembers(Wrong):
