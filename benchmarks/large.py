@@ -53,10 +53,12 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
     """The figures of one backend with few keys and many."""
     steady = {"rows": 100_000, "touched": 43_000, "batches": batches, "warm_up": warm_up}
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-        few = run_step(backend, Path(name), grow=FEW, keys=FEW, **steady)
+        run_step(backend, Path(name), grow=FEW, keys=FEW)
+        few = run_step(backend, Path(name), keys=FEW, **steady)
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
-        many = run_step(backend, root, grow=keys, keys=keys, **steady)
+        run_step(backend, root, grow=keys, keys=keys)
+        many = run_step(backend, root, keys=keys, **steady)
         full = "spark.millpond.state.snapshot.strategy=full"
         snapshot = run_step(backend, root, keys=keys, conf=full)
         restored = run_step(backend, root, keys=keys, copies="b")
@@ -91,8 +93,8 @@ def with_rows(backend: str, rows: int, buffer: str) -> dict[str, Any]:
         "rows": rows,
         "buffer": buffer,
         "seconds": found["seconds"][0],
-        "memory_before": before["own_memory"],
-        "memory": found["own_memory"],
+        "own_memory_before": before["own_memory"],
+        "own_memory": found["own_memory"],
     }
 
 
@@ -122,8 +124,8 @@ OF_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "buffer.max-bytes": lambda r: r["buffer"],
     "rows": lambda r: f"{r['rows']:,}",
     "s": lambda r: f"{r['seconds']:.1f}",
-    "memory before": lambda r: megabytes(r["memory_before"]),
-    "memory": lambda r: megabytes(r["memory"]),
+    "memory before": lambda r: megabytes(r["own_memory_before"]),
+    "memory": lambda r: megabytes(r["own_memory"]),
 }
 """The columns of the table of one large micro-batch."""
 

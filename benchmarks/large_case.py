@@ -31,12 +31,11 @@ class WorkerMemory(threading.Thread):
 
     Attributes:
         own: without pages of files, as LMDB's map is.
-        whole: with them.
     """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.own = self.whole = 0
+        self.own = 0
         self._over = threading.Event()
 
     @override
@@ -51,7 +50,6 @@ class WorkerMemory(threading.Thread):
             if "python" in process.name():
                 found = process.memory_info()
                 self.own = max(self.own, found.rss - found.shared)
-                self.whole = max(self.whole, found.rss)
         except psutil.NoSuchProcess:
             return
 
@@ -105,9 +103,7 @@ def step(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": [entry.durationMs["triggerExecution"] / 1000 for entry in measured],
         "subtasks": [each.metrics for each in subtask_metrics(spark, str(root / "checkpoint"))],
         "own_memory": memory.own,
-        "memory": memory.whole,
         "local_bytes": bytes_under(local),
-        "snapshot_bytes": bytes_under(root / "snapshots"),
     }
     spark.stop()
     return report

@@ -55,7 +55,7 @@ class CurrentKey:
         }
         self.key_group: int | None = None
         self.address: Any = None
-        self.prepares = True
+        self.prepares = type(self)._choose is not CurrentKey._choose  # noqa: SLF001 - its own
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, which knows of this class
         self._key: Any = None
@@ -86,10 +86,14 @@ class CurrentKey:
         self._key = self.address = key
         self.key_group = key_group
         if self.prepares:
-            self._choose(key, key_group)
+            try:
+                self._choose(key, key_group)
+            except BaseException:
+                self.forget()
+                raise
 
     def _choose(self, key: Any, key_group: int) -> None:
-        """Prepare for accesses to a key; by default this does nothing."""
+        """Prepare for accesses to a key: set the address. Where it raises, there is no key."""
 
     def foreign(self, key: Any, key_group: int) -> str:
         """Why a key cannot be chosen: its group belongs to another subtask."""

@@ -35,11 +35,22 @@ S = TypeVar("S", bound=State, default=Any)
 
 
 class _SingleKeyTable:
-    """What both tables share."""
+    """What both tables share.
 
-    def __init__(self, namespaces: KeyCodec) -> None:
+    Attributes:
+        entries: those of the key that is held, by namespace.
+    """
+
+    def __init__(self, current: CurrentKey, namespaces: KeyCodec) -> None:
+        self._current = current
         self._namespaces = namespaces
         self.entries: dict[bytes, Any] = {}
+
+    def _own(self) -> dict[bytes, Any]:
+        """The entries of the current key."""
+        if self._current.key_group is None:
+            raise self._current.missing()
+        return self.entries
 
     def prepare_namespace(self, namespace: Any) -> Any:
         """The encoded namespace."""
@@ -62,20 +73,20 @@ class _SingleKeyTable:
 class _Cells(_SingleKeyTable, CellTable):
     @override
     def get(self, namespace: Any) -> Any:
-        return self.entries.get(namespace)
+        return self._own().get(namespace)
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
-        self.entries[namespace] = value
+        self._own()[namespace] = value
 
     @override
     def remove(self, namespace: Any) -> None:
-        self.entries.pop(namespace, None)
+        self._own().pop(namespace, None)
 
 
 class _Maps(_SingleKeyTable, MapTable):
-    def __init__(self, namespaces: KeyCodec, map_keys: KeyCodec) -> None:
-        super().__init__(namespaces)
+    def __init__(self, current: CurrentKey, namespaces: KeyCodec, map_keys: KeyCodec) -> None:
+        super().__init__(current, namespaces)
         self._map_keys = map_keys
 
     @override
@@ -84,11 +95,11 @@ class _Maps(_SingleKeyTable, MapTable):
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
-        return self.entries.get(namespace, {}).get(key, ABSENT)
+        return self._own().get(namespace, {}).get(key, ABSENT)
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        self.entries.setdefault(namespace, {})[key] = value
+        self._own().setdefault(namespace, {})[key] = value
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
@@ -96,7 +107,7 @@ class _Maps(_SingleKeyTable, MapTable):
 
     @override
     def place(self, namespace: Any) -> Any:
-        return self.entries, namespace
+        return self._own(), namespace
 
     @override
     def items_at(self, place: Any) -> Iterator[tuple[Any, Any]]:
@@ -121,11 +132,11 @@ class _Maps(_SingleKeyTable, MapTable):
 
     @override
     def is_empty(self, namespace: Any) -> bool:
-        return not self.entries.get(namespace)
+        return not self._own().get(namespace)
 
     @override
     def clear(self, namespace: Any) -> None:
-        self.entries.pop(namespace, None)
+        self._own().pop(namespace, None)
 
 
 class _HeldKey(CurrentKey):
@@ -285,8 +296,8 @@ class SingleKeyBackend(Closeable, TableSource, EntrySource):
     @override
     def create_table(self, registered: RegisteredState) -> CellTable | MapTable:
         if registered.map_key_codec is not None:
-            return _Maps(registered.namespace_codec, registered.map_key_codec)
-        return _Cells(registered.namespace_codec)
+            return _Maps(self.current, registered.namespace_codec, registered.map_key_codec)
+        return _Cells(self.current, registered.namespace_codec)
 
     @override
     def create_timer_rows(self, name: str) -> TimerRows:

@@ -255,6 +255,7 @@ class StateRegistry:
 
     def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any]) -> TimerQueue:
         """The timers of a time domain, made at the first request."""
+        check_type("domain", domain, str)
         name = timer_state(domain)
         if name not in self._timers:
             codec = self._codec(namespace_type)

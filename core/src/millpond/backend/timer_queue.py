@@ -98,35 +98,53 @@ class TimerRows(ABC):
         """The smallest timestamp, or None."""
 
 
-class TimerQueue:
-    """The timers of one time domain of a backend; works on its current key.
+class _Round:
+    """The timers that are being handed out, and what is set and deleted meanwhile.
 
-    Invariant of ``_alive``, while due timers are handed out: it holds exactly the rows that are
-    set and still to be handed out in this round. A row in ``_firing`` that is not in it was deleted
-    after it was put there, perhaps set again: then it stands in ``_firing`` a second time.
+    Invariant of ``alive``: it holds exactly the rows that are set and still to be handed out in
+    this round. A row in ``firing`` that is not in it was deleted after it was put there, perhaps
+    set again: then it stands in ``firing`` a second time.
+
+    Args:
+        due: timestamps and rows.
+        limit: up to where timers that are set meanwhile take part; None where none does.
     """
+
+    def __init__(self, due: list[tuple[int, bytes]], limit: int | None) -> None:
+        self._limit = limit
+        self.firing = due
+        self.alive = {row for _, row in due}
+        heapq.heapify(due)
+
+    def add(self, timestamp: int, row: bytes) -> None:
+        """A timer is set."""
+        if self._limit is not None and timestamp <= self._limit and row not in self.alive:
+            self.alive.add(row)
+            heapq.heappush(self.firing, (timestamp, row))
+
+
+class TimerQueue:
+    """The timers of one time domain of a backend; works on its current key."""
 
     def __init__(self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows) -> None:
         self._current = current
         self._namespaces = namespaces
         self._rows = rows
-        self._limit: int | None = None
-        self._firing: list[tuple[int, bytes]] = []
-        self._alive: set[bytes] = set()
+        self._round: _Round | None = None
 
     def register(self, timestamp: int, namespace: Any) -> None:
         """Set a timer of the current key; the same one again is the same timer."""
         row = self._row(timestamp, namespace)
         self._rows.add(row)
-        if self._limit is not None and timestamp <= self._limit and row not in self._alive:
-            self._alive.add(row)
-            heapq.heappush(self._firing, (timestamp, row))
+        if self._round is not None:
+            self._round.add(timestamp, row)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
         """Remove a timer of the current key; nothing happens where there is none."""
         row = self._row(timestamp, namespace)
         self._rows.discard(row)
-        self._alive.discard(row)
+        if self._round is not None:
+            self._round.alive.discard(row)
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
         if type(timestamp) is not int:
@@ -146,24 +164,11 @@ class TimerQueue:
     def due(self, timestamp: int) -> Iterator[Timer]:
         """The timers up to a timestamp, in their order, each removed before it is handed out.
 
-        Timers that are set or deleted meanwhile are taken into account.
+        Timers that are set or deleted meanwhile are taken into account. What is left when another
+        call begins to hand out timers stays set, and this one ends.
         """
         self._current.require_open()
-        self._limit = timestamp
-        rows = self._rows.until(timestamp)
-        self._alive = set(rows)
-        self._firing = [(self._timestamp(row), row) for row in rows]
-        heapq.heapify(self._firing)
-        try:
-            while self._firing:
-                when, row = heapq.heappop(self._firing)
-                if row in self._alive:
-                    self._alive.discard(row)
-                    self._rows.discard(row)
-                    yield self._timer(when, row)
-        finally:
-            self._limit = None
-            self._firing, self._alive = [], set()
+        return self._handed_out(self._rows.until(timestamp), timestamp)
 
     def take_all(self) -> Iterator[Timer]:
         """All timers that are set now, in their order, each removed before it is handed out.
@@ -171,13 +176,20 @@ class TimerQueue:
         Those that are set meanwhile stay, those that are deleted are left out.
         """
         self._current.require_open()
-        rows = sorted(self._rows.until(_OFFSET - 1), key=self._timestamp)
-        self._alive = set(rows)
-        for row in rows:
-            if row in self._alive:
-                self._alive.discard(row)
-                self._rows.discard(row)
-                yield self._timer(self._timestamp(row), row)
+        return self._handed_out(self._rows.until(_OFFSET - 1), None)
+
+    def _handed_out(self, rows: list[bytes], limit: int | None) -> Iterator[Timer]:
+        mine = self._round = _Round([(self._timestamp(row), row) for row in rows], limit)
+        try:
+            while mine.firing and self._round is mine:
+                when, row = heapq.heappop(mine.firing)
+                if row in mine.alive:
+                    mine.alive.discard(row)
+                    self._rows.discard(row)
+                    yield self._timer(when, row)
+        finally:
+            if self._round is mine:
+                self._round = None
 
     def earliest(self) -> int | None:
         """The timestamp of the first timer, or None."""

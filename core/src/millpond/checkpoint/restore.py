@@ -125,7 +125,7 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     backend.expect_outside_bytes()
     if adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states) is not None:
         return False
-    if missing:
+    if backend.version != handle.version:
         backend.flush(None)
         load_files(backend, handle, missing, backend.key_group_range)
         backend.flush(handle.version)

@@ -120,4 +120,6 @@ class TimerService:
 
     def due_by_processing_time(self) -> Iterator[Timer]:
         """Hand out the processing-time timers whose time has passed."""
-        yield from self._due(TimeDomain.PROCESSING_TIME, self._clock.now_ms - 1)
+        now = self._clock.now_ms
+        if now > MIN_TIMESTAMP:  # before which there is nothing
+            yield from self._due(TimeDomain.PROCESSING_TIME, now - 1)

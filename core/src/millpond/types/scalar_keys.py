@@ -28,8 +28,8 @@ from millpond.types.scalars import SCALARS
 
 __all__ = ["SCALAR_KEYS", "StrKeyCodec"]
 
-_INT64 = range(-(1 << 63), 1 << 63)
-_LEAST, _OFFSET = -(1 << 63), 1 << 63
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_OFFSET = 1 << 63
 _MASK = (1 << 64) - 1
 _DECIMAL_DIGITS = 1000
 """On either side of the point. A key is hashed as one number, however far its digits reach."""
@@ -66,7 +66,7 @@ class IntKeyCodec(_ScalarKeyCodec):
     @override
     def check(self, key: Any) -> Any:
         key = key if type(key) is int else self._check(key)
-        if not _LEAST <= key < _OFFSET:  # a third of what to look into the range takes
+        if not _LEAST <= key <= _GREATEST:  # a third of what to look into a range takes
             raise StateTypeError("int of 64 bits", brief(key), reason="keys are bigint")
         return key
 
@@ -305,7 +305,7 @@ class TimedeltaKeyCodec(_ScalarKeyCodec):
     @override
     def check(self, key: Any) -> Any:
         key = self._check(key)
-        if micros_from_timedelta(key) not in _INT64:
+        if not _LEAST <= micros_from_timedelta(key) <= _GREATEST:
             reason = "a key has microseconds of 64 bits"
             raise StateTypeError("timedelta", brief(key), reason=reason)
         return key

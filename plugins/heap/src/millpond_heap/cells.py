@@ -218,9 +218,9 @@ class HeapCellTable(HeapTable, CellTable):
         entries = self._groups[group]
         by_key = entries.setdefault(VOID_NAMESPACE, {})
         by_key.update(zip(keys, values, strict=True))
-        if countOf(map(type, values), type(None)):
-            for key in [key for key in keys if by_key[key] is None]:
-                by_key.pop(key, None)
+        if countOf(map(type, values), type(None)):  # a key that comes again counts by its last row
+            for key in {key for key in keys if by_key[key] is None}:
+                del by_key[key]
             if not by_key:
                 del entries[VOID_NAMESPACE]
 

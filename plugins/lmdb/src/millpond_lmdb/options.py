@@ -22,8 +22,9 @@ class LmdbOptions:
         max_states: how many states one subtask may have; each is a named database.
         max_readers: slots for read transactions: one per running snapshot, and one more.
         compact_at: opening the store compacts a file whose share of free pages is larger. Where
-            each batch overwrites all there is, up to two thirds are free: the pages that the last
-            write has left, and those of the one before, which the next will use.
+            each write overwrites all there is, two thirds are free: the pages that the last one has
+            left, and those of the one before, which the next will use; a quarter more of all while
+            a snapshot is read.
     """
 
     initial_map_size: ByteSize = ByteSize(16 << 20)
@@ -31,6 +32,6 @@ class LmdbOptions:
     max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
     max_readers: int = attrs.field(default=126, validator=attrs.validators.ge(2))
     compact_at: float = attrs.field(
-        default=0.75,
+        default=0.8,
         validator=attrs.validators.and_(attrs.validators.gt(0), attrs.validators.le(1)),
     )

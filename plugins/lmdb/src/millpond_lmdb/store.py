@@ -255,13 +255,14 @@ class LmdbStore(ByteStore):
             for family, changes in batch.items():
                 database = self._databases[family]
                 rows = Changes.of(changes)
+                # Nothing is removed where each value counts as true; an empty one does not.
                 puts = all(rows.values) or None not in rows.values
                 if puts and max(map(len, rows.keys), default=0) < LIMIT:
+                    plain: Any = rows  # the stub wants no None among them
                     # 0.3 µs a row less than one by one.
-                    plain: Any = rows
                     transaction.cursor(database).putmulti(plain)
                     continue
-                for key, value in changes:
+                for key, value in rows:
                     if value is None:
                         transaction.delete(store_key(key), db=database)
                     else:

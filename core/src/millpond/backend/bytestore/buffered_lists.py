@@ -127,8 +127,9 @@ class BufferedListTable(BufferedTable, CellTable):
 
     @override
     def append(self, namespace: Any, values: list[Any]) -> None:
+        address = self._address(namespace)
         self._charge(self._weight(values[-1]) * len(values))
-        entry = self._entry(self._address(namespace))
+        entry = self._entry(address)
         if not entry.replaced:
             entry.appended += values
         if entry.value is None:

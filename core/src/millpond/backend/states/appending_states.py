@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from typing_extensions import override
@@ -83,15 +83,20 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def append_many(self, keys: Any, values: list[Any]) -> None:
+        """Nothing is stored before all are added: if one is refused, none is."""
+        places: Iterable[int] = range(len(keys))
+        chosen = keys
         if not keys.distinct:
-            super().append_many(keys, values)
-            return
-        before, add, check = self._accumulators(keys), self._accumulate, self._check
-        after = [
-            check(add(old, value), "the accumulator")
-            for old, value in zip(before, values, strict=True)
-        ]
-        self._table.put_many(self._namespace, keys, after)
+            first: dict[Any, int] = {}
+            for at, address in enumerate(keys.addresses):
+                first.setdefault(address, at)
+            place_of = {address: place for place, address in enumerate(first)}
+            places = [place_of[address] for address in keys.addresses]
+            chosen = keys.only(list(first.values()))
+        held, add, check = self._accumulators(chosen), self._accumulate, self._check
+        for place, value in zip(places, values, strict=True):
+            held[place] = check(add(held[place], value), "the accumulator")
+        self._table.put_many(self._namespace, chosen, held)
 
 
 class RawReducingState(_AppendingRawState, ReducingState[Any]):

@@ -1,0 +1,175 @@
+"""What is refused leaves nothing behind: no half of a change, and no later call sees it."""
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond.checkpoint import catch_up
+from millpond.runtime import open_batch_backend
+
+BACKENDS = ("heap", "rocksdb", "lmdb")
+TOTAL = mp.ValueStateDescriptor("total", int)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request, tmp_path):
+    """An open backend with text keys."""
+    with mp.open_keyed_backend(request.param, key_type=str, directory=tmp_path / "store") as opened:
+        yield opened
+
+
+def test_an_abandoned_round_of_timers_ends_without_the_next_one(backend):
+    """One that is left half way, and closed while another goes on, takes nothing from that one."""
+    queue = backend.timer_queue("event-time")
+    backend.set_current_key("k")
+    for timestamp in range(6):
+        queue.register(timestamp, mp.VOID_NAMESPACE)
+    old = queue.due(10)
+    assert next(old).timestamp == 0
+    new = queue.due(10)
+    assert next(new).timestamp == 1
+    assert list(old) == []
+    queue.delete(4, mp.VOID_NAMESPACE)
+    queue.register(7, mp.VOID_NAMESPACE)
+    assert [timer.timestamp for timer in new] == [2, 3, 5, 7]
+    assert queue.earliest() is None
+
+
+def test_a_round_up_to_no_moment_changes_nothing(backend):
+    """A limit that is no timestamp is refused, and timers are set as before."""
+    queue = backend.timer_queue("event-time")
+    backend.set_current_key("k")
+    queue.register(5, mp.VOID_NAMESPACE)
+    for limit in ("x", 1 << 70):
+        with pytest.raises((TypeError, OverflowError)):
+            list(queue.due(limit))
+    queue.register(6, mp.VOID_NAMESPACE)
+    assert [timer.timestamp for timer in queue.due(10)] == [5, 6]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_refused_appends_flush_nothing(name, tmp_path):
+    """Appends without a key do not fill the buffer, so the store keeps its version."""
+    config = mp.Config({"buffer.max-bytes": "1kb"})
+    with mp.open_keyed_backend(name, key_type=str, directory=tmp_path, config=config) as backend:
+        items = backend.get_partitioned_state(mp.ListStateDescriptor("items", int))
+        backend.set_current_key("k")
+        items.add(1)
+        backend.flush("v1")
+        backend.current.forget()
+        for _ in range(50):
+            with pytest.raises(errors.NoCurrentKeyError):
+                items.add(1)
+        assert backend.version == "v1"
+
+
+class Sum(mp.AggregateFunction[float, float, float]):
+    """Adds up whatever it gets."""
+
+    def create_accumulator(self):
+        """Nothing yet."""
+        return 0
+
+    def add(self, value, accumulator):
+        """One more."""
+        return accumulator + value
+
+    def get_result(self, accumulator):
+        """The sum."""
+        return accumulator
+
+    def merge(self, a, b):
+        """Both."""
+        return a + b
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        mp.AggregatingStateDescriptor("s", Sum(), int),
+        mp.FoldingStateDescriptor("s", 0, lambda a, b: a + b, int),
+        mp.ReducingStateDescriptor("s", lambda a, b: a + b if b != 7 else "no number", int),
+    ],
+)
+def test_many_elements_are_added_or_none(backend, descriptor):
+    """Where one of them is refused, the keys that come again have none of theirs either."""
+    state = backend.get_partitioned_state(descriptor)
+    wrong = 7 if isinstance(descriptor, mp.ReducingStateDescriptor) else 1.5
+    state.add_many(["a", "b"], [10, 20])
+    for _ in range(2):
+        with pytest.raises(errors.StateTypeError):
+            state.add_many(["a", "b"], [1, 1, wrong], [0, 1, 0])
+        assert [int(each) for each in state.get_many(["a", "b"])] == [10, 20]
+    state.add_many(["a", "b"], [1, 2, 3, 4], [1, 0, 1, 1])
+    assert [int(each) for each in state.get_many(["a", "b"])] == [12, 28]
+
+
+def test_an_older_snapshot_is_refused(backend, tmp_path):
+    """Ids grow: after snapshot 2 there is no snapshot 1, and 3 holds everything."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+    state = backend.get_partitioned_state(TOTAL)
+    backend.set_current_key("k")
+    state.update(1)
+    backend.snapshot(2, storage).result()
+    with pytest.raises(errors.ArgumentValueError, match="checkpoint_id"):
+        backend.snapshot(1, storage)
+    backend.notify_checkpoint_complete(2)
+    state.update(2)
+    handle = backend.snapshot(3, storage).result().handle
+    directory = tmp_path / "restored"
+    with mp.open_keyed_backend(
+        backend.name, key_type=str, directory=directory, restore=[handle]
+    ) as restored:
+        restored.set_current_key("k")
+        assert restored.get_partitioned_state(TOTAL).value() == 2
+
+
+def test_who_catches_up_with_a_snapshot_is_at_its_version(backend, tmp_path):
+    """Also where the snapshot renames a state in which nothing has changed."""
+    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
+    backend.set_current_key("k")
+    backend.get_partitioned_state(TOTAL).update(1)
+    first = backend.snapshot(1, storage).result().handle
+    backend.notify_checkpoint_complete(1)
+    with mp.open_keyed_backend(
+        backend.name, key_type=str, directory=tmp_path / "behind", restore=[first]
+    ) as behind:
+        behind.flush(first.version)
+        backend.flush()
+        renamed = backend.snapshot(2, storage, "renamed").result().handle
+        assert catch_up(behind, renamed)
+        assert behind.version == renamed.version == "renamed"
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "lmdb"], indirect=True)
+def test_a_key_that_cannot_be_encoded_is_not_chosen(backend):
+    """Where keys are encoded when they are chosen, the attempt leaves no current key."""
+    state = backend.get_partitioned_state(TOTAL)
+    backend.set_current_key("k")
+    state.update(1)
+    with pytest.raises(UnicodeEncodeError):
+        backend.set_current_key_and_group("\ud800", backend.current.key_group)
+    with pytest.raises(errors.NoCurrentKeyError):
+        state.update(2)
+    assert list(backend.keys("total")) == ["k"]
+
+
+def test_state_of_batches_wants_a_key_too():
+    """In batch execution each use without a key is refused, and any use after close."""
+    with open_batch_backend(key_type=str) as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        entries = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, int))
+        uses = (state.value, lambda: state.update(1), state.clear, lambda: entries.put("a", 1))
+        for use in uses:
+            with pytest.raises(errors.NoCurrentKeyError):
+                use()
+        backend.set_current_key("k")
+        state.update(1)
+        backend.current.forget()
+        for use in uses:
+            with pytest.raises(errors.NoCurrentKeyError):
+                use()
+        backend.set_current_key("k")
+        assert state.value() == 1
+    for use in uses:
+        with pytest.raises(errors.BackendClosedError):
+            use()
