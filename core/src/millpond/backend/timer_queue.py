@@ -168,7 +168,7 @@ class TimerQueue:
         call begins to hand out timers stays set, and this one ends.
         """
         self._current.require_open()
-        return self._handed_out(self._rows.until(timestamp), timestamp)
+        yield from self._handed_out(self._rows.until(timestamp), timestamp)
 
     def take_all(self) -> Iterator[Timer]:
         """All timers that are set now, in their order, each removed before it is handed out.
@@ -176,7 +176,7 @@ class TimerQueue:
         Those that are set meanwhile stay, those that are deleted are left out.
         """
         self._current.require_open()
-        return self._handed_out(self._rows.until(_OFFSET - 1), None)
+        yield from self._handed_out(self._rows.until(_OFFSET - 1), None)
 
     def _handed_out(self, rows: list[bytes], limit: int | None) -> Iterator[Timer]:
         mine = self._round = _Round([(self._timestamp(row), row) for row in rows], limit)
