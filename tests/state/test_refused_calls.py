@@ -103,26 +103,6 @@ def test_many_elements_are_added_or_none(backend, descriptor):
     assert [int(each) for each in state.get_many(["a", "b"])] == [12, 28]
 
 
-def test_an_older_snapshot_is_refused(backend, tmp_path):
-    """Ids grow: after snapshot 2 there is no snapshot 1, and 3 holds everything."""
-    storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())
-    state = backend.get_partitioned_state(TOTAL)
-    backend.set_current_key("k")
-    state.update(1)
-    backend.snapshot(2, storage).result()
-    with pytest.raises(errors.ArgumentValueError, match="checkpoint_id"):
-        backend.snapshot(1, storage)
-    backend.notify_checkpoint_complete(2)
-    state.update(2)
-    handle = backend.snapshot(3, storage).result().handle
-    directory = tmp_path / "restored"
-    with mp.open_keyed_backend(
-        backend.name, key_type=str, directory=directory, restore=[handle]
-    ) as restored:
-        restored.set_current_key("k")
-        assert restored.get_partitioned_state(TOTAL).value() == 2
-
-
 def test_who_catches_up_with_a_snapshot_is_at_its_version(backend, tmp_path):
     """Also where the snapshot renames a state in which nothing has changed."""
     storage = mp.checkpoint_storage((tmp_path / "snapshots").as_uri())

@@ -79,7 +79,6 @@ class Snapshots:
         self._provide = provide
         self._configured = configured
         self._strategies: list[Strategy] | None = None
-        self._newest = INT64[0]
 
     def _known(self) -> list[Strategy]:
         if self._strategies is None:
@@ -106,13 +105,11 @@ class Snapshots:
         version: str | None = None,
         strategy: str = "",
     ) -> Future[SnapshotResult]:
-        """Take a snapshot by a strategy, by default the configured one; its id is no older one."""
+        """Take a snapshot by a strategy, by default the configured one."""
         self._current.require_open()
-        check_within("checkpoint_id", checkpoint_id, self._newest, INT64[1])
+        check_within("checkpoint_id", checkpoint_id, *INT64)
         check_type("version", version, str | None)
-        taken = self.strategy(strategy).snapshot(checkpoint_id, storage, version)
-        self._newest = checkpoint_id
-        return taken
+        return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
 
     def confirmed(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed."""
