@@ -108,3 +108,13 @@ def test_what_was_not_touched_is_read_once(entries):
     for _ in range(3):
         assert (state.get("stored"), state.get("nothing")) == (1, None)
     assert backend.counters()["store_reads"] == 2
+
+
+def test_the_limit_in_bytes_counts_what_small_entries_take(tmp_path):
+    """A buffer of 30 kB holds no more than a hundred entries, however small their values."""
+    with open_memory(tmp_path, key_type=int, settings={"buffer.max-bytes": 30_000}) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        for key in range(101):
+            backend.set_current_key(key)
+            state.update(key)
+        assert len(STORES[-1].rows["v"]) >= 100

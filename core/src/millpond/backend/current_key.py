@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from millpond.backend.key_layout import KeyLayout
@@ -94,6 +95,13 @@ class CurrentKey:
 
     def _choose(self, key: Any, key_group: int) -> None:
         """Prepare for accesses to a key: set the address. Where it raises, there is no key."""
+
+    def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Checked keys of rows that come next, in their order, with their key groups.
+
+        A hint: ``select`` takes any key as before. Override it where keys can be prepared, or their
+        entries read, for less together than one by one.
+        """
 
     def foreign(self, key: Any, key_group: int) -> str:
         """Why a key cannot be chosen: its group belongs to another subtask."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
@@ -215,6 +215,10 @@ class KeyedOperator:
                 output.extend(rows_of(process, result))
         except self._failures as error:
             raise self._failure("process_broadcast_element", error, row) from error
+
+    def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Rows of these checked keys, with their key groups, come next."""
+        self._backend.current.expect(keys, groups)
 
     def process_all(
         self,

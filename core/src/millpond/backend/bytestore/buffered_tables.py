@@ -8,13 +8,14 @@ keys: key group, key, namespace (and map key), each part self-delimiting.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice, repeat
 from typing import Any
 
 from typing_extensions import override
 
 from millpond.backend.bytestore.encoded_key import EncodedKey
+from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Changes, serialized
 from millpond.backend.chosen_keys import SubtaskKeys
@@ -112,6 +113,8 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._serializer = serializer
         self._sized = serializer.sized
         self._within: Any = None
+        self._habit = ReadingHabit()
+        current.readers.append(self.read_ahead)
         self.flushed()
 
     def flushed(self) -> None:
@@ -170,6 +173,19 @@ class BufferedCellTable(BufferedTable, CellTable):
             self._buffer.make_room_for(known.count(None), large)
             self._insert(addresses, part, changed=True)
 
+    def read_ahead(self, keys: SubtaskKeys) -> None:
+        """Read the entries of keys that come next, if the function has read most before.
+
+        What cannot be read is told of where the function asks for it.
+        """
+        if not self._habit.reads_ahead(len(keys)):
+            return
+        addresses = keys.addresses
+        if not self._entries.keys().isdisjoint(addresses):
+            addresses = [address for address in addresses if address not in self._entries]
+        with suppress(Exception):
+            self._read_distinct(addresses, len(addresses))
+
     def _weights(self, values: list[Any], known: list[Any]) -> Iterator[int]:
         """The weights of the values that are the first change of their entry."""
         for value, entry in zip(values, known, strict=True):
@@ -193,17 +209,22 @@ class BufferedCellTable(BufferedTable, CellTable):
     def _read_many(self, addresses: list[bytes]) -> list[Any]:
         """Read entries from the store, each once."""
         distinct = list(dict.fromkeys(addresses))
-        rows = self._buffer.store.get_many(self._family, distinct)
-        self._buffer.reads += len(distinct)
-        values = self._decoded(distinct, rows)
-        large = map(len, filter(None, rows)) if self._sized else ()
         new = len(distinct) - sum(map(self._entries.__contains__, distinct))
-        self._buffer.make_room_for(new, large)
-        self._insert(distinct, values, changed=False)
+        values = self._read_distinct(distinct, new)
         if len(distinct) == len(addresses):
             return values
         by_address = dict(zip(distinct, values, strict=True))
         return [by_address[address] for address in addresses]
+
+    def _read_distinct(self, addresses: list[bytes], new: int) -> list[Any]:
+        """Read entries from the store, so many of which the buffer does not hold yet."""
+        rows = self._buffer.store.get_many(self._family, addresses)
+        self._buffer.reads += len(addresses)
+        values = self._decoded(addresses, rows)
+        large = map(len, filter(None, rows)) if self._sized else ()
+        self._buffer.make_room_for(new, large)
+        self._insert(addresses, values, changed=False)
+        return values
 
     def _decoded(self, addresses: list[bytes], rows: list[bytes | None]) -> list[Any]:
         there = [data for data in rows if data is not None]
@@ -242,6 +263,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         """Read the held entry."""
         address, buffer = self._held, self._buffer
         buffer.reads += 1
+        self._habit.singly += 1
         data = buffer.store.get(self._family, address)
         if data is None:
             self._entry[_VALUE] = None

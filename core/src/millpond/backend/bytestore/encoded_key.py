@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from typing_extensions import override
 
+from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.current_key import CurrentKey
+from millpond.backend.parameters import KeyedBackendParameters
 
 __all__ = ["EncodedKey"]
 
 
 class EncodedKey(CurrentKey):
-    """The current key; its address is the prefix of its physical keys."""
+    """The current key; its address is the prefix of its physical keys.
+
+    Attributes:
+        readers: called with keys that come next, none of them twice, to read their entries ahead.
+    """
+
+    def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
+        super().__init__(backend, parameters)
+        self.readers: list[Callable[[SubtaskKeys], None]] = []
+        self._expected: dict[Any, bytes] = {}
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
-        self.address = self.group_prefixes[key_group] + self.codec.encode(key)
+        address = self._expected.get(key)
+        if address is None:
+            address = self.group_prefixes[key_group] + self.codec.encode(key)
+        self.address = address
+
+    @override
+    def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
+        """Encode the keys together, a third of what it takes one by one, and read their entries.
+
+        Only where Python's equality tells keys apart; a foreign group is told of at its own row.
+        """
+        self._expected = {}
+        if self._closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
+            return
+        distinct = dict(zip(keys, groups, strict=True))
+        coming = SubtaskKeys(self, list(distinct), list(distinct.values()))
+        self._expected = dict(zip(coming.keys, coming.addresses, strict=True))
+        for read_ahead in self.readers:
+            read_ahead(coming)

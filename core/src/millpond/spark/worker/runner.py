@@ -157,6 +157,7 @@ class SubtaskRunner:
         if not groups:
             return ()
         rows, keys = self._plan.rows.rows(columns), self._keys(columns, texts)
+        self.operator.expect(keys, groups)
         return zip(keys, groups, rows, self._timestamps(columns), strict=False)
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
