@@ -157,8 +157,8 @@ def nothing(*_):
     return None
 
 
-def late_at_the_end_only(self, window, at):
-    return self.is_event_time and self._cleanup_time(window) < at.get_current_watermark()
+def late_at_the_end_only(self, cleanup, at):
+    return self.is_event_time and cleanup < at.get_current_watermark()
 
 
 def fires_at_its_last_moment(self, element, timestamp, window, ctx):

@@ -18,6 +18,7 @@ from typing_extensions import override
 from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.prepared_namespaces import PreparedNamespaces
 from millpond.errors import StateTypeError, brief
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
@@ -37,8 +38,6 @@ __all__ = [
 
 TIMESTAMP_BYTES = 8
 _OFFSET = 1 << 63
-_INT64 = range(-_OFFSET, _OFFSET)
-
 
 _STATE_PREFIX = "_millpond_timers_"
 
@@ -129,8 +128,12 @@ class TimerQueue:
     def __init__(self, current: CurrentKey, namespaces: KeyCodec, rows: TimerRows) -> None:
         self._current = current
         self._namespaces = namespaces
+        self._prepared = PreparedNamespaces(namespaces, self._encoded_namespace)
         self._rows = rows
         self._round: _Round | None = None
+        self._key: Any = None  # the key whose encoding is held
+        self._group: int | None = None
+        self._prefix = self._encoded = b""
 
     def register(self, timestamp: int, namespace: Any) -> None:
         """Set a timer of the current key; the same one again is the same timer."""
@@ -149,17 +152,24 @@ class TimerQueue:
     def _row(self, timestamp: int, namespace: Any) -> bytes:
         if type(timestamp) is not int:
             raise StateTypeError("a timestamp in ms as an int", brief(timestamp))
-        if timestamp not in _INT64:
+        if not -_OFFSET <= timestamp < _OFFSET:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
-        group, key = self._current.encoded()
-        return b"".join(
-            (
-                self._current.layout.group_prefix(group),
-                timestamp_bytes(timestamp),
-                key,
-                self._namespaces.encode(self._namespaces.check(namespace)),
-            )
-        )
+        current = self._current
+        if current.key is not self._key or current.key_group != self._group:
+            self._hold()
+        moment = (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
+        return b"".join((self._prefix, moment, self._encoded, self._prepared.of(namespace)))
+
+    def _hold(self) -> None:
+        """Encode the current key, for all its timers: most often it has several."""
+        current = self._current
+        group, self._encoded = current.encoded()
+        self._prefix = current.layout.group_prefix(group)
+        if current.codec.exact:  # any other object may be changed and chosen again
+            self._key, self._group = current.key, group
+
+    def _encoded_namespace(self, namespace: Any) -> bytes:
+        return self._namespaces.encode(self._namespaces.check(namespace))
 
     def due(self, timestamp: int) -> Iterator[Timer]:
         """The timers up to a timestamp, in their order, each removed before it is handed out.

@@ -48,11 +48,15 @@ class TimerService:
         self._namespace_type = VoidNamespace if namespace_type is None else namespace_type
         self._watermark = MIN_TIMESTAMP
         self._key_has_ended = False
+        self._queues: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
-        if not isinstance(domain, TimeDomain):
+        queue = self._queues.get(domain)
+        if queue is None:
             check_type("domain", domain, TimeDomain)
-        return self._backend.timer_queue(domain.value, self._namespace_type)
+            queue = self._backend.timer_queue(domain.value, self._namespace_type)
+            self._queues[domain] = queue
+        return queue
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
         if self._backend.has_timers(domain.value):

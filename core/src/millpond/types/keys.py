@@ -213,21 +213,24 @@ class TupleKeyCodec(KeyCodec):
         self.names = tuple(names)
         self.defaults = defaults
         self.exact = exact and all(part.exact for part in parts)
+        self._checks = tuple(part.check for part in self.parts)
+        self._encoders = tuple(part.encode for part in self.parts)
+        self._required = tuple(not isinstance(part, NullableKeyCodec) for part in self.parts)
 
     @override
     def check(self, key: Any) -> Any:
         values = self._split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
-        for value, part in zip(values, self.parts, strict=True):
-            if value is None and not isinstance(part, NullableKeyCodec):
+        for value, required in zip(values, self._required, strict=True):
+            if value is None and required:
                 raise NullValueError("a part of a composite key")
-        return self._make(*[p.check(v) for p, v in zip(self.parts, values, strict=True)])
+        return self._make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
     @override
     def encode(self, key: Any) -> bytes:
-        values = zip(self.parts, self._split(key), strict=True)
-        return b"".join(part.encode(value) for part, value in values)
+        values = zip(self._encoders, self._split(key), strict=True)
+        return b"".join([encode(value) for encode, value in values])
 
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:

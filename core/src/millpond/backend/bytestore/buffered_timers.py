@@ -33,13 +33,16 @@ class BufferedTimerRows(TimerRows):
 
     @override
     def add(self, row: bytes) -> None:
-        self._buffer.make_room(_CHANGE_BYTES)
-        self._changed[row] = True
+        self._note(row, present=True)
 
     @override
     def discard(self, row: bytes) -> None:
-        self._buffer.make_room(_CHANGE_BYTES)
-        self._changed[row] = False
+        self._note(row, present=False)
+
+    def _note(self, row: bytes, *, present: bool) -> None:
+        if row not in self._changed:  # set again and again, it takes no more room
+            self._buffer.make_room(_CHANGE_BYTES)
+        self._changed[row] = present
 
     @override
     def until(self, timestamp: int) -> list[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from millpond.backend.prepared_namespaces import PreparedNamespaces
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
 from millpond.state.descriptors import StateDescriptor
@@ -33,11 +34,12 @@ class RawState(State):
         self._expires = descriptor.ttl_config is not None
         self._namespace: Any = None
         self._raw_namespace: Any = ABSENT
+        self._prepared = PreparedNamespaces(namespace_codec, self._prepare)
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
         if namespace is not self._raw_namespace:
-            self._namespace = self._prepare(namespace)
+            self._namespace = self._prepared.of(namespace)
             self._raw_namespace = namespace
 
     def _prepare(self, namespace: Any) -> Any:

@@ -40,6 +40,7 @@ class _TriggerContext:
     _operator: WindowOperator
     timers: TimerService
     window: TimeWindow = GLOBAL_WINDOW
+    last_set: tuple[TimeDomain, int] | None = None
 
     merged: list[TimeWindow] = attrs.field(factory=list)
 
@@ -50,9 +51,11 @@ class _TriggerContext:
         return self.timers.current_processing_time()
 
     def register_event_time_timer(self, time: int) -> None:
+        self.last_set = TimeDomain.EVENT_TIME, time
         self.timers.register(TimeDomain.EVENT_TIME, time, self.window)
 
     def register_processing_time_timer(self, time: int) -> None:
+        self.last_set = TimeDomain.PROCESSING_TIME, time
         self.timers.register(TimeDomain.PROCESSING_TIME, time, self.window)
 
     def delete_event_time_timer(self, time: int) -> None:
@@ -193,10 +196,11 @@ class WindowOperator(KeyedProcessFunction):
         output: list[Any] = []
         skipped = True
         for window in assigned:
-            if not self._is_over(window, at):
+            cleanup = self._cleanup_time(window)
+            if not self._is_over(cleanup, at):
                 skipped = False
                 at.window = window
-                output += self._added(row, timestamp, window, at, context)
+                output += self._added(row, timestamp, window, cleanup, at, context)
         return output, skipped
 
     def _add_merging(
@@ -212,14 +216,15 @@ class WindowOperator(KeyedProcessFunction):
         skipped = True
         for window in assigned:
             merged = windows.add(window, self._on_merge(at, context.current_key))
-            if self._is_over(merged, at):
+            cleanup = self._cleanup_time(merged)
+            if self._is_over(cleanup, at):
                 windows.retire(merged)
                 continue
             skipped = False
             at.window = merged
             namespace = windows.namespace_of(merged)
             assert namespace is not None
-            output += self._added(row, timestamp, namespace, at, context)
+            output += self._added(row, timestamp, namespace, cleanup, at, context)
         windows.persist()
         return output, skipped
 
@@ -250,6 +255,7 @@ class WindowOperator(KeyedProcessFunction):
         row: Any,
         timestamp: int,
         namespace: TimeWindow,
+        cleanup: int,
         at: _TriggerContext,
         context: Context,
     ) -> list[Any]:
@@ -258,10 +264,11 @@ class WindowOperator(KeyedProcessFunction):
         state.set_current_namespace(namespace)
         value = self._contents.select(row)
         state.add(value if self._contents.eviction is None else (timestamp, value))
+        at.last_set = None
         result = self._trigger.on_element(row, timestamp, at.window, at)
-        output = list(self._fired(result, namespace, at, context))
-        cleanup = self._cleanup_time(at.window)
-        if cleanup < MAX_TIMESTAMP:
+        output = self._outcome(result, namespace, at, context)
+        # Most triggers wait for just this time; that timer stays, whatever they delete.
+        if cleanup < MAX_TIMESTAMP and at.last_set != (self._domain, cleanup):
             at.timers.register(self._domain, cleanup, at.window)
         return output
 
@@ -283,7 +290,7 @@ class WindowOperator(KeyedProcessFunction):
         by_event = domain is TimeDomain.EVENT_TIME
         on_time = self._trigger.on_event_time if by_event else self._trigger.on_processing_time
         result = on_time(timestamp, window, at)
-        output = list(self._fired(result, namespace, at, context))
+        output = self._outcome(result, namespace, at, context)
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
             self._state.clear()
@@ -308,13 +315,25 @@ class WindowOperator(KeyedProcessFunction):
         lateness = self._lateness if self.is_event_time else 0
         return min(window.max_timestamp() + lateness, MAX_TIMESTAMP)
 
-    def _is_over(self, window: TimeWindow, at: _TriggerContext) -> bool:
-        return self.is_event_time and self._cleanup_time(window) <= at.get_current_watermark()
+    def _is_over(self, cleanup: int, at: _TriggerContext) -> bool:
+        return self.is_event_time and cleanup <= at.get_current_watermark()
 
     def _is_late(self, timestamp: int, at: _TriggerContext) -> bool:
         return self.is_event_time and timestamp + self._lateness <= at.get_current_watermark()
 
     # ---------------------------------------------------------------- firing
+
+    def _outcome(
+        self,
+        result: TriggerResult,
+        namespace: TimeWindow,
+        at: _TriggerContext,
+        context: Context,
+    ) -> list[Any]:
+        """What a trigger's decision leads to, which is most often nothing."""
+        if result is TriggerResult.CONTINUE:
+            return []
+        return list(self._fired(result, namespace, at, context))
 
     def _fired(
         self,
@@ -323,8 +342,6 @@ class WindowOperator(KeyedProcessFunction):
         at: _TriggerContext,
         context: Context,
     ) -> Iterator[Any]:
-        if result is TriggerResult.CONTINUE:
-            return
         self._state.set_current_namespace(namespace)
         if TriggerResult.FIRE in result:
             held = self._state.get()
