@@ -11,19 +11,23 @@ from typing_extensions import TypeVar, override
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.results import rows_of
-from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
 from millpond.runtime.windows.merging import MergingWindowSet, merging_descriptor
+from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.retracting import RunningAggregates
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
-from millpond.state import MergingState, State, StateDescriptor
+from millpond.state import State, StateDescriptor
 
 __all__ = ["LateRow", "WindowOperator"]
 
 S = TypeVar("S", bound=State, default=Any)
+
+_NO_KEY: Any = object()
+_PLAIN = (int, float, str, bytes, tuple)
 
 
 @attrs.frozen
@@ -31,54 +35,6 @@ class LateRow:
     """A row that came after all its windows were over; what a side output for such rows gets."""
 
     row: Any
-
-
-@attrs.define
-class _TriggerContext:
-    """The current key and one of its windows, as triggers see them."""
-
-    _operator: WindowOperator
-    timers: TimerService
-    window: TimeWindow = GLOBAL_WINDOW
-    last_set: tuple[TimeDomain, int] | None = None
-
-    merged: list[TimeWindow] = attrs.field(factory=list)
-
-    def get_current_watermark(self) -> int:
-        return self.timers.current_watermark()
-
-    def get_current_processing_time(self) -> int:
-        return self.timers.current_processing_time()
-
-    def register_event_time_timer(self, time: int) -> None:
-        self.last_set = TimeDomain.EVENT_TIME, time
-        self.timers.register(TimeDomain.EVENT_TIME, time, self.window)
-
-    def register_processing_time_timer(self, time: int) -> None:
-        self.last_set = TimeDomain.PROCESSING_TIME, time
-        self.timers.register(TimeDomain.PROCESSING_TIME, time, self.window)
-
-    def delete_event_time_timer(self, time: int) -> None:
-        self._delete(TimeDomain.EVENT_TIME, time)
-
-    def delete_processing_time_timer(self, time: int) -> None:
-        self._delete(TimeDomain.PROCESSING_TIME, time)
-
-    def _delete(self, domain: TimeDomain, time: int) -> None:
-        # A window's last clean-up falls on the same time and must stay.
-        if not self._operator.cleans_up_at(domain, self.window, time):
-            self.timers.delete(domain, time, self.window)
-
-    def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
-        return self._operator.namespaced(state_descriptor, self.window)
-
-    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        state = self.get_partitioned_state(state_descriptor)
-        if not isinstance(state, MergingState):
-            kind = state_descriptor.kind.value
-            reason = f"the {kind} state {state_descriptor.name!r} cannot be merged"
-            raise ConfigError("trigger", reason, "windows")
-        state.merge_namespaces(self.window, self.merged)
 
 
 class WindowOperator(KeyedProcessFunction):
@@ -131,7 +87,9 @@ class WindowOperator(KeyedProcessFunction):
             self._open_state((GLOBAL_WINDOW,))
         merging = merging_descriptor(self._assigner.window_type)
         self._merging = context.get_list_state(merging) if self._assigner.is_merging else None
-        self._at: _TriggerContext | None = None
+        self._at: OperatorTriggerContext | None = None
+        self._key: Any = _NO_KEY
+        self._windows: MergingWindowSet | None = None
         eviction = self._contents.eviction
         retracting = None if eviction is None else eviction.retracting
         self._running = None if retracting is None else RunningAggregates(retracting)
@@ -180,17 +138,25 @@ class WindowOperator(KeyedProcessFunction):
                 output.append(self._late(row))
         return output
 
-    def _context(self, context: Context) -> _TriggerContext:
-        if self._at is None:
-            self._at = _TriggerContext(self, context.timer_service())
-        return self._at
+    def _context(self, context: Context) -> OperatorTriggerContext:
+        """The triggers' context, which knows nothing of a key's timers when the key is new."""
+        at = self._at
+        if at is None:
+            at = self._at = OperatorTriggerContext(self, context.timer_service())
+        key = context.current_key
+        if key is not self._key:
+            at.known.clear()
+            self._windows = None
+            # An object of the user's may be changed and come again as another key.
+            self._key = key if isinstance(key, _PLAIN) else _NO_KEY
+        return at
 
     def _add(
         self,
         row: Any,
         timestamp: int,
         assigned: Iterable[TimeWindow],
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> tuple[list[Any], bool]:
         output: list[Any] = []
@@ -208,10 +174,11 @@ class WindowOperator(KeyedProcessFunction):
         row: Any,
         timestamp: int,
         assigned: Iterable[TimeWindow],
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> tuple[list[Any], bool]:
         windows = self._merged_windows()
+        self._windows = None  # not to be used again where one of the user's functions fails
         output: list[Any] = []
         skipped = True
         for window in assigned:
@@ -226,13 +193,16 @@ class WindowOperator(KeyedProcessFunction):
             assert namespace is not None
             output += self._added(row, timestamp, namespace, cleanup, at, context)
         windows.persist()
+        self._windows = windows
         return output, skipped
 
     def _merged_windows(self) -> MergingWindowSet:
-        """Which windows of the current key have become one."""
-        return MergingWindowSet(self._merging, self._assigner.window_type)
+        """Which windows of the current key have become one: read once while its rows come."""
+        if self._windows is None:
+            self._windows = MergingWindowSet(self._merging, self._assigner.window_type)
+        return self._windows
 
-    def _on_merge(self, at: _TriggerContext, key: Any) -> Any:
+    def _on_merge(self, at: OperatorTriggerContext, key: Any) -> Any:
         def on_merge(
             merged: TimeWindow,
             parts: list[TimeWindow],
@@ -256,7 +226,7 @@ class WindowOperator(KeyedProcessFunction):
         timestamp: int,
         namespace: TimeWindow,
         cleanup: int,
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> list[Any]:
         """Add a row to the context's window, whose state lies under a namespace."""
@@ -264,12 +234,10 @@ class WindowOperator(KeyedProcessFunction):
         state.set_current_namespace(namespace)
         value = self._contents.select(row)
         state.add(value if self._contents.eviction is None else (timestamp, value))
-        at.last_set = None
         result = self._trigger.on_element(row, timestamp, at.window, at)
         output = self._outcome(result, namespace, at, context)
-        # Most triggers wait for just this time; that timer stays, whatever they delete.
-        if cleanup < MAX_TIMESTAMP and at.last_set != (self._domain, cleanup):
-            at.timers.register(self._domain, cleanup, at.window)
+        if cleanup < MAX_TIMESTAMP:
+            at.set_timer(cleanup, by_event=self.is_event_time)
         return output
 
     # ---------------------------------------------------------------- time
@@ -278,10 +246,12 @@ class WindowOperator(KeyedProcessFunction):
     def on_timer(self, timestamp: int, context: Context) -> Iterable[Any]:
         """Fire or drop the window that a timer was set for."""
         at = self._context(context)
+        at.known.clear()  # the one that fires is not set any more
         window = context.namespace
         if self._state is None:
             self._open_state((window,))
         windows = None if self._merging is None else self._merged_windows()
+        self._windows = None
         namespace = window if windows is None else windows.namespace_of(window)
         if namespace is None or context.time_domain is None:
             return []
@@ -302,10 +272,10 @@ class WindowOperator(KeyedProcessFunction):
                 windows.persist()
         return output
 
-    def _forget(self, window: TimeWindow, at: _TriggerContext) -> None:
+    def _forget(self, window: TimeWindow, at: OperatorTriggerContext) -> None:
         """Drop what the trigger keeps of the context's window, and its clean-up."""
         self._trigger.clear(window, at)
-        at.timers.delete(self._domain, self._cleanup_time(window), window)
+        at.delete_timer(self._domain, self._cleanup_time(window), window)
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:
         """Whether a time is the one at which a window is dropped."""
@@ -315,10 +285,10 @@ class WindowOperator(KeyedProcessFunction):
         lateness = self._lateness if self.is_event_time else 0
         return min(window.max_timestamp() + lateness, MAX_TIMESTAMP)
 
-    def _is_over(self, cleanup: int, at: _TriggerContext) -> bool:
+    def _is_over(self, cleanup: int, at: OperatorTriggerContext) -> bool:
         return self.is_event_time and cleanup <= at.get_current_watermark()
 
-    def _is_late(self, timestamp: int, at: _TriggerContext) -> bool:
+    def _is_late(self, timestamp: int, at: OperatorTriggerContext) -> bool:
         return self.is_event_time and timestamp + self._lateness <= at.get_current_watermark()
 
     # ---------------------------------------------------------------- firing
@@ -327,7 +297,7 @@ class WindowOperator(KeyedProcessFunction):
         self,
         result: TriggerResult,
         namespace: TimeWindow,
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> list[Any]:
         """What a trigger's decision leads to, which is most often nothing."""
@@ -339,7 +309,7 @@ class WindowOperator(KeyedProcessFunction):
         self,
         result: TriggerResult,
         namespace: TimeWindow,
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> Iterator[Any]:
         self._state.set_current_namespace(namespace)
@@ -360,7 +330,7 @@ class WindowOperator(KeyedProcessFunction):
         if self._running is not None:
             self._running.forget(key, *namespaces)
 
-    def _called(self, held: Any, at: _TriggerContext, context: Context) -> Iterable[Any]:
+    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterable[Any]:
         process = self._contents.function.process
         return rows_of(process, process(context.current_key, self._window_context(at), held))
 
@@ -369,7 +339,7 @@ class WindowOperator(KeyedProcessFunction):
         eviction: Eviction,
         held: list[Any],
         namespace: TimeWindow,
-        at: _TriggerContext,
+        at: OperatorTriggerContext,
         context: Context,
     ) -> Iterator[Any]:
         """Call the function with what the evictor leaves, and keep what it leaves after that."""
@@ -392,7 +362,7 @@ class WindowOperator(KeyedProcessFunction):
         if len(elements) != len(held):
             self._state.update([tuple(element) for element in elements])
 
-    def _window_context(self, at: _TriggerContext) -> WindowContext:
+    def _window_context(self, at: OperatorTriggerContext) -> WindowContext:
         window = at.window
 
         def state(descriptor: StateDescriptor, of_window: bool) -> Any:  # noqa: FBT001 - internal
