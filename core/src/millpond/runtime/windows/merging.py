@@ -39,7 +39,8 @@ class MergingWindowSet:
                 for start, end, first, last in stored
             ]
         self._stored: list[tuple[Any, Any]] = stored
-        self._mapping = dict(self._stored)
+        self._mapping = dict(stored)
+        self._touched = False
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
         """Where the state of a window lies; None where there is no such window (any more)."""
@@ -48,16 +49,21 @@ class MergingWindowSet:
     def retire(self, window: TimeWindow) -> None:
         """A window is over."""
         del self._mapping[window]
+        self._touched = True
 
     def persist(self) -> None:
         """Write the mapping where it has changed."""
+        if not self._touched:
+            return
+        self._touched = False
         entries = list(self._mapping.items())
-        if entries != self._stored:
-            if self._of_times:
-                self._state.update([(*window, *namespace) for window, namespace in entries])
-            else:
-                self._state.update(entries)
-            self._stored = entries
+        if entries == self._stored:  # as where a late row's window came and went
+            return
+        if self._of_times:
+            self._state.update([(*window, *namespace) for window, namespace in entries])
+        else:
+            self._state.update(entries)
+        self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
         """Add a window; returns the one that it has become part of, perhaps itself."""
@@ -67,8 +73,10 @@ class MergingWindowSet:
             merged = merged.cover(part)
         if not parts:
             self._mapping[window] = window
+            self._touched = True
         elif parts != [merged]:
             namespaces = [self._mapping.pop(part) for part in parts]
             self._mapping[merged] = namespaces[0]
+            self._touched = True
             on_merge(merged, parts, namespaces[0], namespaces[1:])
         return merged

@@ -33,7 +33,8 @@ class TimeWindow(NamedTuple):
 
     def cover(self, other: TimeWindow) -> TimeWindow:
         """The smallest window that holds both."""
-        check_type("other", other, TimeWindow)
+        if not isinstance(other, TimeWindow):
+            check_type("other", other, TimeWindow)
         return window_of(min(self.start, other.start), max(self.end, other.end))
 
 
