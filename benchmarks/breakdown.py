@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from own_process import run_in_own_process
 from rich.console import Console
 from rich.table import Table
 
@@ -67,15 +66,7 @@ CONSOLE = Console(width=130)
 
 def run_case(case: str, rows: int, batches: int) -> dict[str, Any]:
     """Run a case in a process of its own."""
-    command = [sys.executable, str(HERE / "breakdown_case.py"), case]
-    command += ["--rows", str(rows), "--batches", str(batches)]
-    CONSOLE.print(f"  {case}, {rows:,} rows …")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
-    if line is None:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-4000:]}")
-    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    return report
+    return run_in_own_process("breakdown_case.py", [case], {"rows": rows, "batches": batches})
 
 
 def wall_parts(batch: dict[str, Any]) -> dict[str, float]:

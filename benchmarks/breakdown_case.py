@@ -9,7 +9,6 @@ the figures travel with the metrics that each subtask reports anyway.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from cases import CASES, INPUT_SCHEMA, Totals, session
 from millpond.spark import key_by, subtask_metrics
 from millpond.spark.driver.group_labels import group_labels
 from one_case import write_batches
+from own_process import tell
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -260,7 +260,7 @@ def main() -> None:
         count = options.batches + options.warm_up
         write_batches(root / "input", 0, max(options.rows, 1000), options.rows, touched, count)
         report = run(options, root)
-    print("RESULT " + json.dumps(report), flush=True)
+    tell(report)
 
 
 if __name__ == "__main__":

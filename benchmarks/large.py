@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from own_process import run_in_own_process
 from rich.console import Console
 from rich.table import Table
 
@@ -31,17 +30,8 @@ CONSOLE = Console(width=120)
 
 def run_step(backend: str, folder: Path, **options: int | str) -> dict[str, Any]:
     """Run a step in a process of its own; what it says of its progress is shown."""
-    command = [sys.executable, str(HERE / "large_case.py"), f"millpond-{backend}", str(folder)]
-    for name, value in options.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    told = " ".join(f"{name}={value}" for name, value in options.items())
-    CONSOLE.print(f"  {backend}: {told} …")
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
-    if line is None:
-        raise SystemExit(f"{backend} failed")
-    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    return report
+    arguments = [f"millpond-{backend}", str(folder)]
+    return run_in_own_process("large_case.py", arguments, options, show_errors=True)
 
 
 def subtask_seconds(report: dict[str, Any], phase: str) -> float:
@@ -77,7 +67,6 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
         "restore_s": restore,
         "to_three": subtask_seconds(three, "open_ms") / restore,
         "to_two": subtask_seconds(two, "open_ms") / restore,
-        "sources": [sorted({each["source"] for each in r["subtasks"]}) for r in (restored, three)],
     }
 
 

@@ -8,7 +8,6 @@ local copies of its own, so that it restores what the last step has left.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import threading
 from pathlib import Path
@@ -18,7 +17,8 @@ import cases
 import psutil
 from cases import session
 from millpond.spark import subtask_metrics
-from one_case import run_query, write_batches
+from one_case import add_batch_options, run_query, write_batches
+from own_process import tell
 from pyspark import cloudpickle
 from typing_extensions import override
 
@@ -116,16 +116,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--copies", default="a", help="a name for the directory of local copies")
     parser.add_argument("--parallelism", type=int, default=2)
-    parser.add_argument("--grow", type=int, default=0)
-    parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--touched", type=int, default=43_000)
-    parser.add_argument("--batches", type=int, default=1)
-    parser.add_argument("--warm-up", type=int, default=0)
-    parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
+    add_batch_options(parser)
+    parser.set_defaults(batches=1, warm_up=0)
     options = parser.parse_args()
     cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
-    print("RESULT " + json.dumps(step(options), default=str), flush=True)
+    tell(step(options))
 
 
 if __name__ == "__main__":

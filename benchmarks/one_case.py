@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cases import CASES, input_schema, session
 from millpond.spark import subtask_metrics
+from own_process import tell
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -52,6 +52,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--key", choices=("string", "bigint"), default="string")
+    add_batch_options(parser)
+    return parser.parse_args()
+
+
+def add_batch_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say what the micro-batches are like, and how many there are."""
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--touched", type=int, default=43_000)
     parser.add_argument("--keys", type=int, default=100_000)
@@ -59,7 +65,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
-    return parser.parse_args()
 
 
 def run_query(spark: SparkSession, case: str, key: str, root: Path) -> StreamingQuery:
@@ -106,7 +111,7 @@ def main() -> None:
         figures = last_figures(spark, options.case, root)
         spark.stop()
     report = {**vars(options), "seconds": seconds, "figures": figures}
-    print("RESULT " + json.dumps(report), flush=True)
+    tell(report)
 
 
 if __name__ == "__main__":

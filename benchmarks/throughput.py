@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from own_process import run_in_own_process
 from rich.console import Console
 from rich.table import Table
 
@@ -46,16 +45,7 @@ CONSOLE = Console(width=110)
 
 def run_case(case: str, **options: int | str) -> dict[str, Any]:
     """Run one case and return its report."""
-    command = [sys.executable, str(HERE / "one_case.py"), case]
-    for name, value in options.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
-    CONSOLE.print(f"  {' '.join(command[2:])} …")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    line = next((text for text in done.stdout.splitlines() if text.startswith("RESULT ")), None)
-    if line is None:
-        raise SystemExit(f"{case} failed:\n{done.stderr[-4000:]}")
-    report: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
-    return summed(report)
+    return summed(run_in_own_process("one_case.py", [case], options))
 
 
 def summed(report: dict[str, Any]) -> dict[str, Any]:
