@@ -91,6 +91,7 @@ def install_laps() -> None:
 
     timed(runner, "in_key_order", "decode")
     timed(RowCodec, "decode", "decode")
+    timed(KeyedOperator, "expect", "rows")
     timed(KeyedOperator, "process_all", "rows")
     timed(Packer, "add", "encode")
     timed(Packer, "take", "encode")

@@ -161,6 +161,7 @@ class Case:
         self.laps: Counter[str] = Counter()
         for owner, method, part in (
             (RowCodec, "decode", "decode"),
+            (KeyedOperator, "expect", "rows"),
             (KeyedOperator, "process_all", "rows"),
             (Packer, "add", "encode"),
             (Packer, "take", "encode"),
