@@ -59,6 +59,8 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
         "keys": keys,
         "few_s": statistics.median(few["seconds"]),
         "many_s": statistics.median(many["seconds"]),
+        "few_phases": few["phases"],
+        "many_phases": many["phases"],
         "few_memory": few["own_memory"],
         "many_memory": many["own_memory"],
         "local_bytes": many["local_bytes"],
@@ -92,11 +94,18 @@ def megabytes(size: float) -> str:
     return f"{size / (1 << 20):,.0f} MB"
 
 
+def phases_told(phases: dict[str, float]) -> str:
+    """A subtask's phases."""
+    return ", ".join(f"{took:.0f}" for took in phases.values()) + " ms"
+
+
 OF_KEYS: dict[str, Callable[[dict[str, Any]], str]] = {
     "keys": lambda r: f"{r['keys']:,}",
     f"a batch with {FEW:,} keys": lambda r: f"{r['few_s']:.2f} s",
     "a batch with all keys": lambda r: f"{r['many_s']:.2f} s",
     "all / few": lambda r: f"{r['many_s'] / r['few_s']:.2f}",
+    "a subtask's opening, rows, snapshot, few keys": lambda r: phases_told(r["few_phases"]),
+    "a subtask's opening, rows, snapshot, all keys": lambda r: phases_told(r["many_phases"]),
     "a worker's own memory, few keys": lambda r: megabytes(r["few_memory"]),
     "a worker's own memory, all keys": lambda r: megabytes(r["many_memory"]),
     "local copies on disk": lambda r: megabytes(r["local_bytes"]),

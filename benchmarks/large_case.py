@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from millpond.spark import subtask_metrics
 from one_case import add_batch_options, run_query, write_batches
 from own_process import tell
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from typing_extensions import override
 
+PHASES = ("open_ms", "process_ms", "snapshot_ms")
 SAMPLED = 0.2
 """Seconds between two looks at the workers' memory."""
 
@@ -80,6 +83,17 @@ def add_input(root: Path, options: argparse.Namespace) -> None:
     fresh.rmdir()
 
 
+def phases(spark: SparkSession, checkpoint: str, batches: list[int]) -> dict[str, float]:
+    """Milliseconds of a subtask's phases, medians over batches of the mean of the subtasks."""
+    found: list[list[dict[str, Any]]] = [
+        [each.metrics for each in subtask_metrics(spark, checkpoint, at)] for at in batches
+    ]
+    return {
+        phase: statistics.median(statistics.mean(m[phase] for m in each) for each in found)
+        for phase in PHASES
+    }
+
+
 def step(options: argparse.Namespace) -> dict[str, Any]:
     """Run it."""
     root = options.folder
@@ -98,10 +112,12 @@ def step(options: argparse.Namespace) -> dict[str, Any]:
     memory.stop()
     progress = [entry for entry in query.recentProgress if entry.numInputRows]
     measured = progress[len(progress) - options.batches + options.warm_up :]
+    checkpoint = str(root / "checkpoint")
     report = {
         **vars(options),
         "seconds": [entry.durationMs["triggerExecution"] / 1000 for entry in measured],
-        "subtasks": [each.metrics for each in subtask_metrics(spark, str(root / "checkpoint"))],
+        "subtasks": [each.metrics for each in subtask_metrics(spark, checkpoint)],
+        "phases": phases(spark, checkpoint, [entry.batchId for entry in measured]),
         "own_memory": memory.own,
         "local_bytes": bytes_under(local),
     }
