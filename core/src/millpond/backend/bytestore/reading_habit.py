@@ -12,8 +12,8 @@ _AGAIN = 16
 class ReadingHabit:
     """Learns how many of the announced keys' entries a function reads.
 
-    To read an entry ahead takes a quarter of what it takes by itself, and is for nothing where the
-    function does not ask for it: so only where it has asked for most of them.
+    To read entries together takes less than to read them by themselves, and is for nothing where
+    the function does not ask for them: so only where it has asked for most.
 
     Attributes:
         singly: how many entries were read by themselves since keys were announced.
