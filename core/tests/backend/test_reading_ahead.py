@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
 from millpond import errors
+from millpond.types.keys import SerializedKeyCodec
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 KEYS = list(range(40))
@@ -144,3 +145,32 @@ def test_foreign_and_closed_are_told_of_as_before(tmp_path):
     expected(backend, [foreign])
     with pytest.raises(errors.BackendClosedError):
         backend.current.select(key, group)
+
+
+class Bytearrays(mp.TypeSerializer):
+    """What can be changed, and so not be hashed."""
+
+    def check(self, value):
+        return value
+
+    def serialize(self, value):
+        return bytes(value)
+
+    def deserialize(self, data):
+        return bytearray(data)
+
+    def snapshot(self):
+        return mp.SerializerSnapshot("bytearray")
+
+
+def test_keys_that_cannot_be_hashed_are_chosen_as_ever(tmp_path):
+    """Where keys are known by their bytes alone, an announcement does nothing."""
+    with open_memory(tmp_path, key_type=SerializedKeyCodec(Bytearrays())) as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        key = bytearray(b"a")
+        backend.current.expect([key], [0])
+        for name in (b"a", b"b", b"a"):
+            key[:] = name
+            backend.set_current_key(key)
+            state.update((state.value() or 0) + 1)
+        assert state.value() == 2
