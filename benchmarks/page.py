@@ -91,6 +91,15 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def small(reports: list[dict[str, Any]]) -> list[str]:
+    """The rows of small micro-batches; the aggregation's is the first."""
+    jvm = reports[0]["median"]
+    return [
+        f"| {r['case']} | {r['median']:.3f} ± {spread(r):.3f} | {r['median'] / jvm:.2f} |"
+        for r in reports
+    ]
+
+
 def growth(reports: list[dict[str, Any]]) -> list[str]:
     """The rows of the second table."""
     lines = []
@@ -206,6 +215,7 @@ def columns(report: dict[str, dict[str, float]]) -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "comparison": ("throughput", comparison),
     "rounds": ("throughput", lambda found: [str(max(each["rounds"] for each in found))]),
+    "small": ("small", small),
     "growth": ("growth", growth),
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
     "cost": ("checkpoints", checkpoint_cost),

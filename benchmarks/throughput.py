@@ -1,7 +1,7 @@
-"""Throughput side by side in one run, and time a batch with growing state.
+"""Throughput side by side in one run, small batches too, and time a batch with growing state.
 
-Each case runs in a process of its own on local[2]. Prints two tables, writes throughput.json,
-growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them comparable, and
+Each case runs in a process of its own on local[2]. Prints three tables, writes throughput.json,
+small.json, growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them comparable, and
 one round.
 """
 
@@ -40,6 +40,7 @@ TIMED = [case for case in CASES if case not in (*SLOW_ROWS, "spark-tws-row")]
 
 GROWN = [50_000, 500_000, 2_000_000]
 BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
+SMALL = {"rows": 1_000, "touched": 700}
 CONSOLE = Console(width=110)
 
 
@@ -83,6 +84,16 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
     return [summed(report) for report in reports.values()]
 
 
+def compare_small(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
+    """Small micro-batches, in turns as the others."""
+    reports: dict[str, dict[str, Any]] = {}
+    for _ in range(rounds):
+        for case in ("spark-jvm-agg", *BACKENDS):
+            report = run_case(case, **SMALL, batches=batches, warm_up=warm_up)
+            reports.setdefault(case, {**report, "seconds": []})["seconds"] += report["seconds"]
+    return [summed(report) for report in reports.values()]
+
+
 def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
     """Each backend with state grown beforehand; the batches stay the same."""
     return [
@@ -109,6 +120,16 @@ def print_comparison(reports: list[dict[str, Any]]) -> None:
             f"{report['median'] / jvm:.2f}" if same else "-",
             f"{report['rows_per_s'] / tws:.1f}",
         )
+    CONSOLE.print(table)
+
+
+def print_small(reports: list[dict[str, Any]]) -> None:
+    """The table of small micro-batches."""
+    jvm = reports[0]["median"]
+    table = Table("case", "rows", "median s", "x JVM time")
+    for report in reports:
+        cells = (f"{report['rows']:,}", f"{report['median']:.2f}", f"{report['median'] / jvm:.2f}")
+        table.add_row(report["case"], *cells)
     CONSOLE.print(table)
 
 
@@ -170,12 +191,16 @@ def main() -> None:
     print_comparison(compared)
     plot_comparison(compared, options.output / "throughput.png")
     (options.output / "throughput.json").write_text(json.dumps(compared, indent=1))
+    CONSOLE.print("Small micro-batches:")
+    small = compare_small(options.rounds, options.batches, options.warm_up)
+    print_small(small)
+    (options.output / "small.json").write_text(json.dumps(small, indent=1))
     CONSOLE.print("With state grown beforehand:")
     grown = grow(options.batches, options.warm_up)
     print_growth(grown)
     plot_growth(grown, options.output / "growth.png")
     (options.output / "growth.json").write_text(json.dumps(grown, indent=1))
-    CONSOLE.print(f"Written: {options.output}/throughput.json, growth.json and .png of both")
+    CONSOLE.print(f"Written: {options.output}/throughput.json, small.json, growth.json and plots")
 
 
 if __name__ == "__main__":
