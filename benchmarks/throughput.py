@@ -1,7 +1,8 @@
 """Throughput side by side in one run, small batches too, and time a batch with growing state.
 
 Each case runs in a process of its own on local[2]. Prints three tables, writes throughput.json,
-small.json, growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them comparable, and
+small.json, growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them
+comparable, and
 one round.
 """
 

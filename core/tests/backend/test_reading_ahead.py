@@ -134,6 +134,21 @@ def test_what_cannot_be_read_is_told_where_it_is_asked_for(tmp_path):
             state.value()
 
 
+def test_no_more_is_read_ahead_than_the_buffer_has_room_for(tmp_path):
+    """Large values are read ahead as far as they fit; reading ahead flushes nothing."""
+    with open_memory(tmp_path, key_type=int, settings={"buffer.max-bytes": 100_000}) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("word", str))
+        for key in KEYS:
+            backend.set_current_key(key)
+            state.update("x" * 9_000)
+        backend.flush("v1")
+        assert read_all(backend, state, KEYS[:10]) == (0, 10)
+        backend.flush("v1")
+        expected(backend, KEYS)
+        assert 10 < backend.counters()["store_reads"] <= 21
+        assert backend.version == "v1"
+
+
 def test_foreign_and_closed_are_told_of_as_before(tmp_path):
     """An announcement refuses nothing: the row of the foreign key does, and the closed backend."""
     mine = mp.key_group_range(128, 2, 0)

@@ -176,15 +176,19 @@ class BufferedCellTable(BufferedTable, CellTable):
     def read_ahead(self, keys: SubtaskKeys) -> None:
         """Read the entries of keys that come next, if the function has read most before.
 
-        What cannot be read is told of where the function asks for it.
+        As many as the buffer has room for. What cannot be read is told of where the function asks
+        for it.
         """
         if not self._habit.reads_ahead(len(keys)):
             return
         addresses = keys.addresses
         if not self._entries.keys().isdisjoint(addresses):
             addresses = [address for address in addresses if address not in self._entries]
+        start = 0
         with suppress(Exception):
-            self._read_distinct(addresses, len(addresses))
+            while part := addresses[start : start + self._habit.at_once(self._buffer)]:
+                self._read_distinct(part, len(part))
+                start += len(part)
 
     def _weights(self, values: list[Any], known: list[Any]) -> Iterator[int]:
         """The weights of the values that are the first change of their entry."""
@@ -221,7 +225,8 @@ class BufferedCellTable(BufferedTable, CellTable):
         rows = self._buffer.store.get_many(self._family, addresses)
         self._buffer.reads += len(addresses)
         values = self._decoded(addresses, rows)
-        large = map(len, filter(None, rows)) if self._sized else ()
+        large: list[int] = list(map(len, filter(None, rows))) if self._sized else []
+        self._habit.saw(max(large, default=0))
         self._buffer.make_room_for(new, large)
         self._insert(addresses, values, changed=False)
         return values
@@ -270,6 +275,7 @@ class BufferedCellTable(BufferedTable, CellTable):
             return None
         value = self._deserialized(address, data)
         if self._sized:
+            self._habit.saw(len(data))
             self._weigh(len(data))
         self._entry[_VALUE] = value
         return value

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from millpond.backend.bytestore.write_buffer import WriteBuffer
+
 __all__ = ["ReadingHabit"]
 
 _MOST = 0.75
+_AT_ONCE = 4096
+_BYTES_AT_ONCE = 1 << 20
 _AGAIN = 16
 """Each so many times nothing is read ahead, to see what the function reads by itself."""
 
@@ -17,12 +21,23 @@ class ReadingHabit:
 
     Attributes:
         singly: how many entries were read by themselves since keys were announced.
+        largest: the size of the largest value so far, in bytes; 0 where sizes do not vary.
     """
 
     def __init__(self) -> None:
         self.singly = 0
+        self.largest = 0
         self._announced = 0
         self._ahead = 0  # how many times in a row entries were read ahead
+
+    def at_once(self, buffer: WriteBuffer) -> int:
+        """How many entries to read before the buffer is asked again, none where it is full."""
+        size = buffer.entry_cost + self.largest
+        return min(_AT_ONCE, max(1, _BYTES_AT_ONCE // size), max(0, buffer.room // size))
+
+    def saw(self, size: int) -> None:
+        """Note the size of a value, in bytes."""
+        self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
         """Whether to read so many keys' entries, which come next, ahead."""
