@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
 from typing import Any
 
-from millpond.types import KeyCodec
+from millpond.types import KeyCodec, VoidNamespace
+from millpond.types.keys import TupleKeyCodec
 
 __all__ = ["PreparedNamespaces"]
 
 _MOST = 1000
+_LONGEST = 100
+_LASTING = frozenset(
+    {bool, int, float, str, bytes, date, datetime, type(None), VoidNamespace},
+)
 
 
 class PreparedNamespaces:
     """Remembers what was made of a namespace, by the object itself.
 
     Windows come with row after row, as the same objects: to check and encode one takes 2 µs, to
-    find it here 0.08. Types of which equal values may differ, or which a
-    serializer of the user's knows, are made anew each time: their objects may have changed.
+    find it here 0.08. An object that may have changed when it comes again is made anew each time.
 
     Args:
         codec: of the namespaces.
@@ -25,7 +30,7 @@ class PreparedNamespaces:
     """
 
     def __init__(self, codec: KeyCodec, prepare: Callable[[Any], Any]) -> None:
-        self._remembers = codec.exact
+        self._codec = codec
         self._prepare = prepare
         # The namespaces are held, so that no other object gets the identity of one.
         self._made: dict[int, tuple[Any, Any]] = {}
@@ -36,8 +41,17 @@ class PreparedNamespaces:
         if found is not None:
             return found[1]
         made = self._prepare(namespace)
-        if self._remembers:
+        if _lasts(self._codec, namespace):
             if len(self._made) >= _MOST:
                 self._made.clear()
             self._made[id(namespace)] = namespace, made
         return made
+
+
+def _lasts(codec: KeyCodec, value: Any) -> bool:
+    """Whether a value of a codec cannot change, a bytearray for bytes can; a long one does not."""
+    if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
+        return all(map(_lasts, codec.parts, codec.parts_of(value)))
+    return type(value) in _LASTING and not (
+        isinstance(value, (str, bytes)) and len(value) > _LONGEST
+    )

@@ -51,9 +51,10 @@ class TimerService:
         self._queues: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
+        if not isinstance(domain, TimeDomain):
+            check_type("domain", domain, TimeDomain)
         queue = self._queues.get(domain)
         if queue is None:
-            check_type("domain", domain, TimeDomain)
             queue = self._backend.timer_queue(domain.value, self._namespace_type)
             self._queues[domain] = queue
         return queue

@@ -217,6 +217,10 @@ class TupleKeyCodec(KeyCodec):
         self._encoders = tuple(part.encode for part in self.parts)
         self._required = tuple(not isinstance(part, NullableKeyCodec) for part in self.parts)
 
+    def parts_of(self, key: Any) -> Sequence[Any]:
+        """The parts of a key that was checked, or is to be; StateTypeError where it has none."""
+        return self._split(key)
+
     @override
     def check(self, key: Any) -> Any:
         values = self._split(key)

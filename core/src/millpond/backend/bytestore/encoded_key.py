@@ -24,15 +24,16 @@ class EncodedKey(CurrentKey):
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
         super().__init__(backend, parameters)
         self.readers: list[Callable[[SubtaskKeys], None]] = []
-        self._expected: dict[Any, bytes] = {}
+        self._expected: dict[Any, tuple[int, bytes]] = {}
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
         # A key that nobody expects need not be hashable.
-        address = self._expected.get(key) if self._expected else None
-        if address is None:
-            address = self.group_prefixes[key_group] + self.codec.encode(key)
-        self.address = address
+        known = self._expected.get(key) if self._expected else None
+        if known is not None and known[0] == key_group:
+            self.address = known[1]
+        else:
+            self.address = self.group_prefixes[key_group] + self.codec.encode(key)
 
     @override
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
@@ -46,6 +47,7 @@ class EncodedKey(CurrentKey):
             return
         distinct = dict(zip(keys, groups, strict=True))
         coming = SubtaskKeys(self, list(distinct), list(distinct.values()))
-        self._expected = dict(zip(coming.keys, coming.addresses, strict=True))
+        places = zip(coming.groups, coming.addresses, strict=True)
+        self._expected = dict(zip(coming.keys, places, strict=True))
         for read_ahead in self.readers:
             read_ahead(coming)

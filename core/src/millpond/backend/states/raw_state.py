@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.backend.prepared_namespaces import PreparedNamespaces
-from millpond.backend.tables import ABSENT, CellTable, MapTable
+from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
@@ -33,14 +33,11 @@ class RawState(State):
         self._copy = self._serializer.copy
         self._expires = descriptor.ttl_config is not None
         self._namespace: Any = None
-        self._raw_namespace: Any = ABSENT
         self._prepared = PreparedNamespaces(namespace_codec, self._prepare)
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
-        if namespace is not self._raw_namespace:
-            self._namespace = self._prepared.of(namespace)
-            self._raw_namespace = namespace
+        self._namespace = self._prepared.of(namespace)
 
     def _prepare(self, namespace: Any) -> Any:
         if namespace is None:
