@@ -1,5 +1,7 @@
 """Windows of a type of one's own: their namespaces, timers and mappings are of that type."""
 
+from dataclasses import dataclass, field
+from decimal import Decimal
 from operator import add
 from typing import NamedTuple
 
@@ -126,3 +128,70 @@ def test_a_window_of_another_type_is_refused():
     function = windows.window(Lying()).reduce(add, int, "n")
     with pytest.raises(errors.UserFunctionError, match="kind"):
         mp.local.run(function, [row(1, kind="x", n=1)], key="k", event_time="ms")
+
+
+class Price(NamedTuple):
+    """The rows of a price up to a time; prices of other digits are others."""
+
+    until: int
+    of: Decimal
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """The rows of a place up to a time; Python compares the times alone."""
+
+    until: int
+    of: str = field(compare=False)
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+class Written(NamedTuple):
+    """The rows of some bytes up to a time."""
+
+    until: int
+    of: bytes
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+ALIKE = {
+    Price: (Decimal(1), Decimal("1.0"), Decimal("1.00")),
+    Place: ("x", "y", "z"),
+    Written: (b"x", bytearray(b"y"), bytearray(b"z")),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", ALIKE)
+def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
+    """Each window fires for itself, and leaves nothing: what counts are its bytes."""
+
+    class Assigner(windows.WindowAssigner):
+        is_event_time = True
+        window_type = kind
+
+        def assign_windows(self, element, timestamp):
+            return [kind(10, element["of"])]
+
+    function = windows.window(Assigner()).reduce(add, int, "n", lambda key, window, n: [n])
+    with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
+        for number, of in enumerate((*ALIKE[kind], ALIKE[kind][0])):
+            harness.process(row(1, of=of, n=1 << number), 1)
+        harness.advance_watermark(100)
+        assert sorted(harness.output) == [2, 4, 9]
+        assert harness._backend.num_state_entries() == 0
+
+
+def test_a_thousand_windows_of_a_key_fire():
+    """However many windows the rows of one key open before time passes, each has its timer."""
+    function = windows.window(windows.TumblingEventTimeWindows.of(1)).reduce(add, int, "n")
+    rows = [row(ms, n=1) for ms in (*range(2500), 3)]
+    out = mp.local.run(function, rows, key="k", event_time="ms")
+    assert sorted(out) == [("a", ms, ms + 1, 2 if ms == 3 else 1) for ms in range(2500)]

@@ -162,6 +162,17 @@ def test_foreign_and_closed_are_told_of_as_before(tmp_path):
         backend.current.select(key, group)
 
 
+def test_a_key_of_another_group_is_another_key(tmp_path):
+    """An announcement holds for the group it came with: rows of another lie elsewhere."""
+    with open_memory(tmp_path, key_type=int) as backend:
+        state = backend.get_partitioned_state(TOTAL)
+        backend.current.expect([5], [0])
+        backend.current.select(5, 1)
+        state.update(7)
+        backend.current.select(5, 0)
+        assert state.value() is None
+
+
 class Bytearrays(mp.TypeSerializer):
     """What can be changed, and so not be hashed."""
 
