@@ -87,6 +87,19 @@ def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> t
         return seconds, sorted(map(tuple, spark.read.parquet(str(root / "out")).collect()))
 
 
+def plot(medians: dict[str, dict[str, float]], path: Path) -> None:
+    """Seconds of each kind of window by case."""
+    figure, axis = plt.subplots(figsize=(8, 3.4))
+    for at, case in enumerate(CASES):
+        positions = [number + at * 0.2 for number in range(len(KINDS))]
+        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.2, label=case)
+    axis.set_xticks([number + 0.3 for number in range(len(KINDS))], list(KINDS))
+    axis.set_ylabel("seconds of the query")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(CASES))
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Run all kinds and cases in turns, check that the results are equal, write JSON and a plot."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,15 +138,7 @@ def main() -> None:
     for kind, each in medians.items():
         print(kind, {case: round(value, 1) for case, value in each.items()}, flush=True)
     (given.output / "windows.json").write_text(json.dumps(medians))
-    figure, axis = plt.subplots(figsize=(8, 3.4))
-    for at, case in enumerate(CASES):
-        positions = [number + at * 0.2 for number in range(len(KINDS))]
-        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.2, label=case)
-    axis.set_xticks([number + 0.3 for number in range(len(KINDS))], list(KINDS))
-    axis.set_ylabel("seconds of the query")
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(given.output / "windows.png", dpi=110)
+    plot(medians, given.output / "windows.png")
     spark.stop()
 
 
