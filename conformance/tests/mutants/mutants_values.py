@@ -223,7 +223,11 @@ def shared_initial_value(backend: Any) -> None:
 @mutant("namespaces are ignored", "K13")
 def ignored_namespaces(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:
-        around(raw, "_prepare", lambda original, namespace: original(namespace) and "same")
+        def same(original: Any, namespace: Any) -> Any:
+            return original(namespace) and "same"
+
+        around(raw, "_prepare", same)
+        around(raw._prepared, "_prepare", same)
 
     on_states(backend, change)
 
