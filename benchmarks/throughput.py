@@ -2,8 +2,7 @@
 
 Each case runs in a process of its own on local[2]. Prints three tables, writes throughput.json,
 small.json, growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them
-comparable, and
-one round.
+comparable, and one round.
 """
 
 from __future__ import annotations

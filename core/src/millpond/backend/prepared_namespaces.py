@@ -13,9 +13,7 @@ __all__ = ["PreparedNamespaces"]
 
 _MOST = 1000
 _LONGEST = 100
-_LASTING = frozenset(
-    {bool, int, float, str, bytes, date, datetime, type(None), VoidNamespace},
-)
+_LASTING = frozenset({bool, int, float, str, bytes, date, datetime, type(None), VoidNamespace})
 
 
 class PreparedNamespaces:
@@ -49,7 +47,7 @@ class PreparedNamespaces:
 
 
 def _lasts(codec: KeyCodec, value: Any) -> bool:
-    """Whether a value of a codec cannot change, a bytearray for bytes can; a long one does not."""
+    """Whether a value may be kept: it cannot change, as a bytearray for bytes can, and is short."""
     if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
         return all(map(_lasts, codec.parts, codec.parts_of(value)))
     return type(value) in _LASTING and not (

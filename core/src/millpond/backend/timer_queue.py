@@ -157,7 +157,7 @@ class TimerQueue:
         current = self._current
         if current.key is not self._key or current.key_group != self._group:
             self._hold()
-        moment = (timestamp + _OFFSET).to_bytes(TIMESTAMP_BYTES, "big")
+        moment = timestamp_bytes(timestamp)
         return b"".join((self._prefix, moment, self._encoded, self._prepared.of(namespace)))
 
     def _hold(self) -> None:

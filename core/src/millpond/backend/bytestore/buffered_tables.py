@@ -95,7 +95,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     Each touched address has an entry: a list of its value (``_UNREAD`` before anyone has asked) and
     whether the bundle has changed it. The entry of the last access is held: rows come sorted by
     key, so most accesses find theirs by two comparisons (0.1 µs, a look-up by address takes 0.3).
-    A selected key makes a new prefix, so the prefix object tells whether the key is still the same.
+    No prefix object serves two keys, so it tells whether the key is still the same.
 
     The buffer has room for so many entries; only values that may be large are weighed (0.2 µs a key
     less for all others).
