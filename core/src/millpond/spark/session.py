@@ -17,6 +17,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
+from millpond.spark.driver.checkpoint_files import local_files
 from millpond.spark.driver.group_labels import spreading
 from millpond.spark.driver.places import hadoop_settings, qualified
 
@@ -123,7 +124,8 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
     and a JVM that this process starts talk to them through Unix sockets in the directory for
     temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
-    variables when the context is made.
+    variables when the context is made. A session that is all local writes the small files of Spark's
+    checkpoints without starting processes, unless a manager of such files is set.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.
@@ -150,6 +152,8 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     if isinstance(target, SparkSession.Builder) and _can_use_unix_sockets(target):
         os.environ.setdefault("PYSPARK_UDS_MODE", "true")
         chosen["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
+    if not is_connect(target):
+        chosen.update(local_files(target, chosen))  # type: ignore[arg-type]  # checked above
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)

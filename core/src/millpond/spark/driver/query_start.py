@@ -18,6 +18,7 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQue
 from typing_extensions import override
 
 from millpond.errors import MillpondError
+from millpond.spark.driver.checkpoint_files import leave_unless_local
 from millpond.spark.driver.declared import DeclaredOperator
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.settle_layouts import Start
@@ -93,6 +94,7 @@ class _LayoutListener(StreamingQueryListener):
             _let_it_end(stream)
         if not operators:
             return
+        leave_unless_local(stream)
         try:
             require_supported(self._spark, stream)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))

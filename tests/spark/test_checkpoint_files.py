@@ -1,0 +1,106 @@
+"""How Spark writes the small files of a checkpoint: quickly on local disks, as ever elsewhere."""
+
+import pytest
+from millpond.spark import configure, key_by
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from streaming import RUNNING, Files, Running, output
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL = {"spark.master": "local[2]"}
+FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        (LOCAL, True),
+        ({"spark.master": "local-cluster[2,1,1024]"}, True),
+        ({**LOCAL, "spark.millpond.checkpoint.dir": "file:///snapshots"}, True),
+        ({**LOCAL, "spark.millpond.checkpoint.dir": "/snap:shots"}, True),
+        ({**LOCAL, "spark.millpond.checkpoint.dir": "s3://bucket/snapshots"}, False),
+        ({**LOCAL, FILE_SYSTEM: "file:///"}, True),
+        ({**LOCAL, FILE_SYSTEM: "hdfs://name:8020"}, False),
+        ({**LOCAL, "environment": "HADOOP_CONF_DIR"}, False),
+        ({"spark.master": "spark://127.0.0.1:7077"}, False),
+        ({}, False),
+    ],
+)
+def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
+    """A builder gets the other manager where master, snapshots and file system are local."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    if "environment" in settings:
+        monkeypatch.setenv(settings["environment"], "/etc/hadoop")
+    builder = SparkSession.Builder()
+    for key, value in settings.items():
+        builder.config(key, value)
+    configure(builder, parallelism=1)
+    name = builder._options.get(MANAGER, "")
+    assert name.endswith(".FileSystemBasedCheckpointFileManager") == chosen
+
+
+def test_the_users_choice_stays(monkeypatch):
+    """A manager that the user has set is left alone."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    builder = SparkSession.Builder().master("local").config(MANAGER, "com.example.Manager")
+    configure(builder, parallelism=1)
+    assert builder._options[MANAGER] == "com.example.Manager"
+
+
+@pytest.fixture
+def managed(spark, job_conf):
+    """The shared session with Spark's default manager; gives what takes another and the class."""
+    tests_own = spark.conf.get(MANAGER)
+    spark.conf.unset(MANAGER)
+    session = spark.newSession()
+    for key in ("spark.sql.shuffle.partitions", "spark.millpond.checkpoint.dir"):
+        session.conf.set(key, spark.conf.get(key))
+    session.conf.unset(MANAGER)
+    configure(session, parallelism=2)
+    yield session, session.conf.get(MANAGER)
+    spark.conf.set(MANAGER, tests_own)
+
+
+def start(df, checkpoint, tmp_path):
+    """Run a query to the end of its input."""
+    job = key_by(df, "k").process(Running(), output=RUNNING, uid="totals")
+    writer = job.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+    query = writer.format("parquet").option("path", str(tmp_path / "query" / "output")).start()
+    query.awaitTermination()
+
+
+def checksums(folder):
+    """The batches whose file has a checksum beside it; the tests' own file system writes none."""
+    return {path.name.split(".")[1] for path in folder.glob(".*.crc")}
+
+
+@pytest.mark.spark
+def test_a_checkpoint_goes_on_under_either(managed, tmp_path):
+    """Batches under Spark's default, under what configure chooses, and again: all rows count."""
+    session, manager = managed
+    files = Files(session, tmp_path / "input")
+    checkpoint = tmp_path / "checkpoint"
+    for number, chosen in enumerate((None, manager, None), 1):
+        session.conf.unset(MANAGER) if chosen is None else session.conf.set(MANAGER, chosen)
+        files.add(("a", number), ("b", 1))
+        start(files.stream(), checkpoint.as_uri(), tmp_path)
+    assert output(session, tmp_path) == [
+        ("a", 1, 1), ("a", 2, 3), ("a", 3, 6), ("b", 1, 1), ("b", 2, 2), ("b", 3, 3),
+    ]  # fmt: skip
+    assert checksums(checkpoint / "commits") == {"0", "2"}
+    assert checksums(checkpoint / "state" / "0" / "0") >= {"1", "3"}
+    assert "2" not in checksums(checkpoint / "state" / "0" / "0")
+
+
+@pytest.mark.spark
+def test_a_checkpoint_elsewhere_is_written_as_ever(managed, tmp_path):
+    """On another file system the state's files go through Spark's default in spite of the setting."""
+    session, manager = managed
+    session.conf.set(MANAGER, manager)
+    session.conf.set("fs.viewfs.mounttable.far.link./files", tmp_path.as_uri())
+    files = Files(session, tmp_path / "input")
+    files.add(("a", 1), ("b", 1))
+    start(files.stream(), "viewfs://far/files/checkpoint", tmp_path)
+    assert output(session, tmp_path) == [("a", 1, 1), ("b", 1, 1)]
+    assert "1" in checksums(tmp_path / "checkpoint" / "state" / "0" / "0")
