@@ -45,9 +45,9 @@ def local_files(
 def _known(target: SparkSession | SparkSession.Builder) -> dict[str, str]:
     """What a session is set to, or will be, as far as this process can tell."""
     if isinstance(target, SparkSession):
-        return {"spark.master": target.sparkContext.master, **target.conf.getAll}
+        return {"spark.master": target.sparkContext.master or "", **target.conf.getAll}
     running = SparkContext._active_spark_context  # noqa: SLF001 - told nowhere else
-    before = {} if running is None else {"spark.master": running.master}
+    before = {} if running is None else {"spark.master": running.master or ""}
     return {**before, **getattr(target, "_options", {})}
 
 
