@@ -18,7 +18,14 @@ from typing_extensions import override
 
 __all__ = ["CASES", "INPUT_SCHEMA", "input_schema", "session"]
 
-ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+ROCKSDB_PROVIDER = f"{STREAMING}.state.RocksDBStateStoreProvider"
+DEFAULT_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{STREAMING}.checkpointing.FileContextBasedCheckpointFileManager"
+    )
+}
+"""What Spark chooses by itself for a checkpoint's files; configure() chooses another."""
 
 
 def input_schema(key: str) -> str:
@@ -168,6 +175,10 @@ CASES: dict[str, tuple[Job, dict[str, str]]] = {
     "spark-jvm-agg": (
         jvm_aggregation,
         {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER},
+    ),
+    "spark-jvm-default": (
+        jvm_aggregation,
+        {"spark.sql.streaming.stateStore.providerClass": ROCKSDB_PROVIDER, **DEFAULT_FILES},
     ),
     "millpond-heap": (millpond_job, {"spark.millpond.state.backend": "heap"}),
     "millpond-rocksdb": (millpond_job, {"spark.millpond.state.backend": "rocksdb"}),

@@ -26,6 +26,7 @@ SLOW_ROWS = {"spark-tws-pandas": 20_000, "spark-aipws": 20_000}
 CASES = [
     "repartition",
     "spark-jvm-agg",
+    "spark-jvm-default",
     "millpond-heap",
     "millpond-rocksdb",
     "millpond-lmdb",
@@ -88,7 +89,7 @@ def compare_small(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any
     """Small micro-batches, in turns as the others."""
     reports: dict[str, dict[str, Any]] = {}
     for _ in range(rounds):
-        for case in ("spark-jvm-agg", *BACKENDS):
+        for case in ("spark-jvm-agg", "spark-jvm-default", *BACKENDS):
             report = run_case(case, **SMALL, batches=batches, warm_up=warm_up)
             reports.setdefault(case, {**report, "seconds": []})["seconds"] += report["seconds"]
     return [summed(report) for report in reports.values()]
