@@ -4,7 +4,6 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 # Files go to two processes in the order of tests/conftest.py, those that take long first.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-CLASSES := .tools/spark-classes.jsa
 DEMO ?= --days 6 --lines 20000
 # Compiled modules are kept, beside no source: processes start in half the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,16 +17,11 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup browser $(CLASSES) ## all tests but the long ones
+test: setup browser ## all tests but the long ones
 	$(PYTEST)
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
 	$(PYTEST) -q -m "not soak and not slow and not spark"
-
-# Java's archive of the classes that Spark loads, for the many JVMs of the tests.
-$(CLASSES): .venv/.ready | java
-	@echo "writing the archive of Spark's classes"
-	@$(PY) tests/spark/class_archive.py $@ > $@.log 2>&1 || echo "there is none, see $@.log: tests take longer"
 
 soak: setup ## the long tests
 	$(PY) -m pytest -m soak

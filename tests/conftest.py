@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import streaming
-from quick import quick_jvm, quick_settings
+from quick import QUICK_JVM, quick_settings
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -23,9 +23,7 @@ sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 
 # A tenth of what short queries cost is a heap that begins small.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS", f"{quick_jvm()} -Xms700m -Xmn300m -XX:MetaspaceSize=300m"
-)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JVM} -Xms700m -Xmn300m -XX:MetaspaceSize=300m")
 
 SLOW = (
     # Clauses of the kit that start processes, or draw programs.

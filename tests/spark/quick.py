@@ -4,7 +4,6 @@ Those are the sessions of scripts, of job files, of the notebook and of the plug
 """
 
 from importlib.metadata import version
-from pathlib import Path
 
 QUICK_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
@@ -15,21 +14,6 @@ QUICK_JVM = (
 Half of what short queries cost is the second compiler, for code that then runs a few times. A fifth
 of what a JVM costs until its first result is the proof that the classes of the jars are well-formed.
 """
-
-
-QUIET_SHARING = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""A JVM that cannot use an archive of classes does without; where it warns, jobs' output is read."""
-
-_ARCHIVE = Path(__file__).parents[2] / ".tools" / "spark-classes.jsa"
-
-
-def quick_jvm():
-    """Those options, and the archive of Spark's classes that `make test` has written.
-
-    With it a JVM is at its first result after 8.6 s instead of 12.
-    """
-    shared = f" -XX:SharedArchiveFile={_ARCHIVE} {QUIET_SHARING}" if _ARCHIVE.exists() else ""
-    return QUICK_JVM + shared
 
 
 def quick_files():

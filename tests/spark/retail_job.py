@@ -16,7 +16,7 @@ from millpond.spark import configure, key_by
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from quick import quick_files, quick_jvm
+from quick import QUICK_JVM, quick_files
 
 SCHEMA = (
     "InvoiceNo string, StockCode string, Description string, Quantity int, InvoiceDate timestamp, "
@@ -55,7 +55,7 @@ def session(master, root, backend, parallelism, restore):
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", str(root / "local"))
         .config("spark.log.level", "ERROR")
-        .config("spark.executor.extraJavaOptions", quick_jvm())
+        .config("spark.executor.extraJavaOptions", QUICK_JVM)
         .config("spark.executorEnv.PYTHONPATH", ":".join(sys.path))
     )
     for key, value in quick_files().items():

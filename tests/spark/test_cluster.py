@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from quick import quick_jvm
+from quick import QUICK_JVM
 from retail_runs import PATIENCE_S, Job, check_output, last
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ class Daemon:
                 [*command, "--host", "127.0.0.1", "--webui-port", "0"],
                 stdout=out, stderr=out, start_new_session=True,
                 env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1",
-                     "SPARK_DAEMON_JAVA_OPTS": quick_jvm(), **environment},
+                     "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM, **environment},
             )  # fmt: skip
 
     def says(self, pattern):
