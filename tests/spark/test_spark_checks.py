@@ -61,6 +61,18 @@ def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, tem
     assert placed == (temporary if after else None)
 
 
+@pytest.mark.parametrize(("place", "used"), [("/run/sockets", "true"), ("/" + "x" * 60, None)])
+def test_the_users_directory_for_sockets_stays(monkeypatch, place, used):
+    """Sockets lie where the user wants them; where their names would be too long, there are none."""
+    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    builder = SparkSession.Builder().config("spark.python.unix.domain.socket.dir", place)
+    configure(builder, parallelism=1)
+    assert builder._options["spark.python.unix.domain.socket.dir"] == place
+    assert os.environ.get("PYSPARK_UDS_MODE") == used
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("excluded", [False, True])
 def test_the_first_row_of_each_partition_wakes_all(spark, excluded):

@@ -102,20 +102,23 @@ def _dotted(name: str) -> str:
     return known[name]
 
 
-_SOCKET_DIRECTORY = 60
+_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+_SHORT = 60
 """So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
 
 
-def _can_use_unix_sockets(builder: SparkSession.Builder) -> bool:
-    """Whether this process would start the JVM, on a system that has such sockets.
+def _unix_sockets(builder: SparkSession.Builder) -> str | None:
+    """The directory for Unix sockets, where this process would start the JVM and they can be used.
 
     Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
     the call in small parts, of which one waits until Linux has confirmed the one before.
     """
-    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in getattr(builder, "_options", {})
+    chosen = getattr(builder, "_options", {})
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not remote
-    short = len(os.fsencode(tempfile.gettempdir())) <= _SOCKET_DIRECTORY
-    return hasattr(socket, "AF_UNIX") and starts and short
+    place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
+    usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
+    return place if usable else None
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:
@@ -149,9 +152,9 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
         check_text(name, str(value))
         chosen[SPARK_PREFIX + _dotted(name)] = str(value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if isinstance(target, SparkSession.Builder) and _can_use_unix_sockets(target):
+    if isinstance(target, SparkSession.Builder) and (sockets := _unix_sockets(target)):
         os.environ.setdefault("PYSPARK_UDS_MODE", "true")
-        chosen["spark.python.unix.domain.socket.dir"] = tempfile.gettempdir()
+        chosen[_SOCKET_DIRECTORY] = sockets
     if not is_connect(target):
         chosen.update(local_files(target, chosen))  # type: ignore[arg-type]  # checked above
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
