@@ -77,17 +77,21 @@ def test_a_delta_holds_what_changed_since_the_confirmed_snapshot(subject, tmp_pa
 
 
 def confirmations():
-    """Which of three overlapping snapshots are confirmed, in their order."""
-    return [chosen for count in range(4) for chosen in itertools.combinations((2, 3, 4), count)]
+    """Which of three overlapping snapshots are confirmed, in any order."""
+    return [chosen for count in range(4) for chosen in itertools.permutations((2, 3, 4), count)]
 
 
+@pytest.mark.parametrize("taken", [(2, 3, 4), (4, 2, 3)])
 @pytest.mark.parametrize("confirmed", confirmations())
-def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, confirmed):
-    """Several are taken before any of them is confirmed, some never are: the next one has it all."""
+def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, taken, confirmed):
+    """Several are taken before any of them is confirmed, some never are: the next one has it all.
+
+    Whichever numbers they have: what was taken before a confirmed one counts no more.
+    """
     subject.change("a", 1)
     subject.take(1)
     subject.confirm(1)
-    for number in (2, 3, 4):
+    for number in taken:
         subject.change("abcdef"[number - 1], number)
         subject.change("a", number * 10)
         subject.take(number)
@@ -96,9 +100,10 @@ def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, conf
         subject.confirm(number)
     subject.change("e", 6)
     last = subject.take(5)
-    for number, (handle, model) in subject.taken.items():
-        if number >= max(confirmed, default=1):
-            assert restored(tmp_path, handle) == model
+    latest = max(map(taken.index, confirmed), default=0)
+    for number in taken[latest:]:
+        handle, model = subject.taken[number]
+        assert restored(tmp_path, handle) == model
     assert restored(tmp_path, last) == subject.model
     subject.confirm(5)
     subject.change("b", 7)

@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import attrs
 
@@ -30,7 +30,9 @@ from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SnapshotResult", "SnapshotStrategy"]
+__all__ = ["SnapshotResult", "SnapshotStrategy", "note_taken", "taken_after"]
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("millpond.checkpoint")
 
@@ -46,6 +48,18 @@ class _Running:
     def needed(self) -> frozenset[str]:
         """The files that this snapshot may refer to."""
         return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
+
+
+def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
+    """Note a snapshot as the last one that was taken; its id may be smaller than others."""
+    taken.pop(checkpoint_id, None)
+    taken[checkpoint_id] = noted
+
+
+def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
+    """Those that were taken after a snapshot: the others hold less, and never count after it."""
+    ids = list(taken)
+    return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
 
 
 class SnapshotStrategy(ABC):
@@ -91,7 +105,7 @@ class SnapshotStrategy(ABC):
         if running is None:
             return
         result = running.task.result()
-        self._running = {n: r for n, r in self._running.items() if n > checkpoint_id}
+        self._running = taken_after(checkpoint_id, self._running)
         if result.handle is not None:
             self.confirmed = self._with_retired(result.handle, self.confirmed)
             self._drop_outdated()
@@ -138,7 +152,7 @@ class SnapshotStrategy(ABC):
         """Run the second part of a snapshot over a frozen view, which is closed at its end."""
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
-        self._running[checkpoint_id] = _Running(task, self.confirmed)
+        note_taken(checkpoint_id, _Running(task, self.confirmed), self._running)
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         return task

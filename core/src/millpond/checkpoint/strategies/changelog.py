@@ -24,7 +24,7 @@ from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_format import Segment, SegmentBuilder, write_segments
 from millpond.checkpoint.snapshot_task import SnapshotTask
-from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.checkpoint.strategies.base import SnapshotStrategy, note_taken, taken_after
 from millpond.checkpoint.strategies.full import write_base
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -118,7 +118,7 @@ class ChangelogStrategy(SnapshotStrategy):
             task = self._delta_and_base(before, delta, blank)
         else:
             task = self._delta_only(before, delta, blank)
-        self._covered[checkpoint_id] = covered
+        note_taken(checkpoint_id, covered, self._covered)
         return task
 
     def _base_only(
@@ -198,5 +198,5 @@ class ChangelogStrategy(SnapshotStrategy):
         covered = self._covered.get(checkpoint_id)
         if confirmed and covered is not None:
             del self._log[:covered]
-            later = {n: count for n, count in self._covered.items() if n > checkpoint_id}
+            later = taken_after(checkpoint_id, self._covered)
             self._covered = {n: count - covered for n, count in later.items()}
