@@ -86,6 +86,36 @@ def test_windows_of_a_named_tuple(backend):
     assert sorted(out) == [("a", "x", 10, 5), ("a", "x", 20, 8), ("a", "y", 10, 2)]
 
 
+class Numbered(windows.ProcessWindowFunction):
+    """Says the how-manieth window of its key fires."""
+
+    fired = mp.ReducingStateDescriptor("fired", int, add)
+
+    def process(self, key, context, total):
+        fired = context.global_state(self.fired)
+        fired.add(1)
+        yield context.window.kind, fired.get(), total
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_share_a_state_of_the_key(backend):
+    """The global state of a key is one for all its windows, also after a restart."""
+
+    def opened(restore=None):
+        function = windows.window(Shifts()).reduce(add, int, "n", Numbered())
+        return mp.testing.KeyedOperatorHarness(function, key="k", backend=backend, restore=restore)
+
+    with opened() as harness:
+        harness.process(row(1, kind="x", n=1), 1)
+        harness.advance_watermark(10)
+        assert list(harness.output) == [("x", 1, 1)]
+        snapshot = harness.snapshot()
+    with opened(snapshot) as harness:
+        harness.process(row(12, kind="y", n=2), 12)
+        harness.advance_watermark(20)
+        assert list(harness.output) == [("y", 2, 2)]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_merging_windows_are_restored(backend):
     """What two windows hold is one's when a third meets both, also after a restart."""

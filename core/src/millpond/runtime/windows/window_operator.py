@@ -372,6 +372,8 @@ class WindowOperator(KeyedProcessFunction):
             known = self._uses.setdefault(descriptor.name, use)
             if known != use:  # one state object, whose namespace the other use would change
                 raise StateConflictError(descriptor.name, known, use)
-            return self.namespaced(descriptor, window if of_window else GLOBAL_WINDOW)
+            if of_window:
+                return self.namespaced(descriptor, window)
+            return self._runtime.get_namespaced_state(descriptor, GLOBAL_WINDOW, TimeWindow)
 
         return WindowContext(window, at.timers, state)
