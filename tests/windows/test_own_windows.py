@@ -89,7 +89,7 @@ def test_windows_of_a_named_tuple(backend):
 class Numbered(windows.ProcessWindowFunction):
     """Says the how-manieth window of its key fires."""
 
-    fired = mp.ReducingStateDescriptor("fired", int, add)
+    fired = mp.ReducingStateDescriptor("fired", add, int)
 
     def process(self, key, context, total):
         fired = context.global_state(self.fired)
