@@ -24,13 +24,15 @@ from rich.table import Table
 
 HERE = Path(__file__).parent
 FEW = 50_000
-BUFFERS = ("16mb", "256mb")
+FRAMES = 50_000
+LIMITS = (("256mb", FRAMES), ("16mb", FRAMES), ("16mb", 10_000))
+"""Of a large micro-batch: `buffer.max-bytes` and the rows of a frame, which Spark bounds."""
 CONSOLE = Console(width=120)
 
 
-def run_step(backend: str, folder: Path, **options: int | str) -> dict[str, Any]:
+def run_step(backend: str, folder: Path, *conf: str, **options: int | str) -> dict[str, Any]:
     """Run a step in a process of its own; what it says of its progress is shown."""
-    arguments = [f"millpond-{backend}", str(folder)]
+    arguments = [f"millpond-{backend}", str(folder), *(f"--conf={setting}" for setting in conf)]
     return run_in_own_process("large_case.py", arguments, options, show_errors=True)
 
 
@@ -72,17 +74,21 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
     }
 
 
-def with_rows(backend: str, rows: int, buffer: str) -> dict[str, Any]:
+def with_rows(backend: str, rows: int, buffer: str, frames: int) -> dict[str, Any]:
     """The figures of one micro-batch of many rows."""
     touched = rows * 43 // 100
-    limit = f"spark.millpond.buffer.max-bytes={buffer}"
+    limits = (
+        f"spark.millpond.buffer.max-bytes={buffer}",
+        f"spark.sql.execution.arrow.maxRecordsPerBatch={frames}",
+    )
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         root = Path(name)
-        before = run_step(backend, root, conf=limit)
-        found = run_step(backend, root, conf=limit, rows=rows, keys=rows, touched=touched)
+        before = run_step(backend, root, *limits)
+        found = run_step(backend, root, *limits, rows=rows, keys=rows, touched=touched)
     return {
         "rows": rows,
         "buffer": buffer,
+        "frames": frames,
         "seconds": found["seconds"][0],
         "own_memory_before": before["own_memory"],
         "own_memory": found["own_memory"],
@@ -120,6 +126,7 @@ OF_KEYS: dict[str, Callable[[dict[str, Any]], str]] = {
 OF_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "backend": lambda r: r["backend"],
     "buffer.max-bytes": lambda r: r["buffer"],
+    "rows of a frame": lambda r: f"{r['frames']:,}",
     "rows": lambda r: f"{r['rows']:,}",
     "s": lambda r: f"{r['seconds']:.1f}",
     "memory before": lambda r: megabytes(r["own_memory_before"]),
@@ -154,9 +161,9 @@ def main() -> None:
     backends = options.backends.split(",")
     keys = {b: with_keys(b, options.keys, options.batches, options.warm_up) for b in backends}
     rows = [
-        {"backend": backend, **with_rows(backend, options.rows, buffer)}
+        {"backend": backend, **with_rows(backend, options.rows, *limits)}
         for backend in backends
-        for buffer in BUFFERS
+        for limits in LIMITS
     ]
     show(keys, rows)
     (options.output / "large.json").write_text(json.dumps({"keys": keys, "rows": rows}, indent=1))
