@@ -48,6 +48,33 @@ def test_the_users_choice_stays(monkeypatch):
     assert builder._options[MANAGER] == "com.example.Manager"
 
 
+@pytest.mark.parametrize("said_in", ["defaults", "arguments"])
+def test_what_spark_submit_reads_stays(monkeypatch, tmp_path, said_in):
+    """A manager that stands in spark-defaults.conf, or in the arguments for it, is left alone."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    if said_in == "defaults":
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        (tmp_path / "spark-defaults.conf").write_text(f"{MANAGER} com.example.Manager\n")
+    else:
+        said = f"--conf {MANAGER}=com.example.Manager pyspark-shell"
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
+    builder = configure(SparkSession.Builder().master("local"), parallelism=1)
+    assert MANAGER not in builder._options
+
+
+@pytest.mark.spark
+def test_a_builder_leaves_a_running_session_its_manager(spark, monkeypatch):
+    """A builder would give the running session its settings: they have no manager, then."""
+    builder = configure(SparkSession.Builder().master("local[2]"), parallelism=2)
+    assert MANAGER not in builder._options
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://127.0.0.1:7077")
+    before = spark.conf.get(MANAGER)
+    spark.conf.unset(MANAGER)
+    builder = configure(SparkSession.Builder().master("local[2]"), parallelism=2)
+    spark.conf.set(MANAGER, before)
+    assert MANAGER not in builder._options
+
+
 @pytest.fixture
 def managed(spark, job_conf):
     """The shared session with Spark's default manager; gives what takes another and the class."""
@@ -63,11 +90,12 @@ def managed(spark, job_conf):
 
 
 def start(df, checkpoint, tmp_path):
-    """Run a query to the end of its input."""
+    """Run a query to the end of its input; returns it."""
     job = key_by(df, "k").process(Running(), output=RUNNING, uid="totals")
     writer = job.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
     query = writer.format("parquet").option("path", str(tmp_path / "query" / "output")).start()
     query.awaitTermination()
+    return query
 
 
 def checksums(folder):
@@ -104,3 +132,17 @@ def test_a_checkpoint_elsewhere_is_written_as_ever(managed, tmp_path):
     start(files.stream(), "viewfs://far/files/checkpoint", tmp_path)
     assert output(session, tmp_path) == [("a", 1, 1), ("b", 1, 1)]
     assert "1" in checksums(tmp_path / "checkpoint" / "state" / "0" / "0")
+
+
+@pytest.mark.spark
+def test_the_users_manager_stays_elsewhere_too(managed, tmp_path):
+    """What the user has chosen for another file system is used there."""
+    session, manager = managed
+    chosen = manager.replace("FileSystemBased", "FileContextBased")
+    session.conf.set(MANAGER, chosen)
+    session.conf.set("fs.viewfs.mounttable.farther.link./files", tmp_path.as_uri())
+    files = Files(session, tmp_path / "input")
+    files.add(("a", 1), ("b", 1))
+    query = start(files.stream(), "viewfs://farther/files/checkpoint", tmp_path)
+    of_query = query._jsq.streamingQuery().sparkSessionForStream().conf()
+    assert of_query.get(MANAGER) == chosen

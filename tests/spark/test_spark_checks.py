@@ -19,6 +19,7 @@ from millpond.spark.driver.timing import (
     with_wake_ups,
 )
 from millpond.spark.session import recommended_settings
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.state import GroupState
@@ -37,6 +38,15 @@ def test_what_configure_sets_is_known():
     }
 
 
+def no_jvm_yet(monkeypatch):
+    """As a process is that has not started its JVM."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
 @pytest.mark.parametrize(
     ("before", "temporary", "after"),
     [
@@ -49,9 +59,7 @@ def test_what_configure_sets_is_known():
 )
 def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, temporary, after):
     """A JVM that runs already or elsewhere, a long path, and a user who says otherwise: TCP."""
-    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    no_jvm_yet(monkeypatch)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", temporary)
@@ -61,12 +69,19 @@ def test_unix_sockets_where_this_process_starts_the_jvm(monkeypatch, before, tem
     assert placed == (temporary if after else None)
 
 
+def test_no_sockets_in_a_jvm_that_was_started_without(monkeypatch):
+    """A JVM of this process that speaks TCP goes on with it: accumulators would not arrive."""
+    no_jvm_yet(monkeypatch)
+    monkeypatch.setattr(SparkContext, "_gateway", "a gateway")
+    builder = configure(SparkSession.Builder(), parallelism=1)
+    assert "PYSPARK_UDS_MODE" not in os.environ
+    assert "spark.python.unix.domain.socket.dir" not in builder._options
+
+
 @pytest.mark.parametrize(("place", "used"), [("/run/sockets", "true"), ("/" + "x" * 60, None)])
 def test_the_users_directory_for_sockets_stays(monkeypatch, place, used):
     """Sockets lie where the user wants them; where their names would be too long, there are none."""
-    for name in ("PYSPARK_UDS_MODE", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    no_jvm_yet(monkeypatch)
     builder = SparkSession.Builder().config("spark.python.unix.domain.socket.dir", place)
     configure(builder, parallelism=1)
     assert builder._options["spark.python.unix.domain.socket.dir"] == place

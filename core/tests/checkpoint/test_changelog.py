@@ -122,6 +122,30 @@ def test_an_aborted_snapshot_takes_nothing_with_it(subject, tmp_path):
     assert restored(tmp_path, subject.take(3)) == {"a": 1, "b": 2, "c": 3}
 
 
+def test_an_id_that_is_used_again_confirms_what_it_has_confirmed(subject, tmp_path):
+    """Aborted the second time and confirmed once more, it takes no change with it."""
+    subject.change("a", 1)
+    subject.take(1)
+    subject.confirm(1)
+    subject.change("a", 2)
+    subject.take(1)
+    subject.backend.notify_checkpoint_aborted(1)
+    subject.confirm(1)
+    assert restored(tmp_path, subject.take(2)) == {"a": 2}
+
+
+def test_an_overtaken_snapshot_is_deleted_when_it_is_aborted(subject, storage):
+    """A later one is confirmed first: what only the earlier one has written goes all the same."""
+    subject.change("a", 1)
+    first = subject.take(1)
+    subject.change("a", 2)
+    subject.take(2)
+    subject.confirm(2)
+    assert first.all_paths <= set(storage.list(""))
+    subject.backend.notify_checkpoint_aborted(1)
+    assert first.all_paths.isdisjoint(storage.list(""))
+
+
 def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
     """After max-deltas of them; the delta is written too, for copies that are a little behind."""
     settings = {**MANY, "state.snapshot.max-deltas": 2}

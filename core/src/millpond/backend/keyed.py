@@ -256,7 +256,11 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         self.snapshots.aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """A confirmed snapshot is not needed any more: what only it uses is deleted."""
+        """A confirmed snapshot is not needed any more, nor those with smaller ids.
+
+        What only they use is deleted: ids must grow, as Flink's do, where this is called, and where
+        ``checkpoint.retained`` is relied on.
+        """
         self.snapshots.subsumed(checkpoint_id)
 
     def shape(self) -> StateShape:

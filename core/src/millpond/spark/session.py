@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TypeVar
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millpond.arguments import INT64, check_text, check_type, check_within, nearest
@@ -17,7 +18,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.origins import SPARK_PREFIX
-from millpond.spark.driver.checkpoint_files import local_files
+from millpond.spark.driver.checkpoint_files import launch_settings, local_files
 from millpond.spark.driver.group_labels import spreading
 from millpond.spark.driver.places import hadoop_settings, qualified
 
@@ -107,6 +108,10 @@ _SHORT = 60
 """So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
 
 
+def _asked_for_sockets() -> bool:
+    return os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
+
+
 def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     """The directory for Unix sockets, where this process would start the JVM and they can be used.
 
@@ -115,10 +120,12 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     """
     chosen = getattr(builder, "_options", {})
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
-    starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not remote
+    # A JVM of this process that was started without sockets cannot tell accumulators through them.
+    speaks_tcp = SparkContext._gateway is not None and not _asked_for_sockets()  # noqa: SLF001 - told nowhere else
+    starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
     place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
     usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
-    return place if usable else None
+    return place if usable and _SOCKET_DIRECTORY not in launch_settings() else None
 
 
 def configure(target: B, *, parallelism: int, **settings: object) -> B:

@@ -22,6 +22,7 @@ from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
 from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
+from millpond.types.keys import VoidKeyCodec
 
 __all__ = ["SMALL", "BufferedCellTable", "BufferedTable"]
 
@@ -114,7 +115,9 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._sized = serializer.sized
         self._within: Any = None
         self._habit = ReadingHabit()
-        current.readers.append(self.read_ahead)
+        # Which namespaces a key's rows lead to, windows for one, nobody knows beforehand.
+        if isinstance(namespaces, VoidKeyCodec):
+            current.readers.append(self.read_ahead)
         self.flushed()
 
     def flushed(self) -> None:

@@ -21,12 +21,14 @@ class ReadingHabit:
 
     Attributes:
         singly: how many entries were read by themselves since keys were announced.
-        largest: the size of the largest value so far, in bytes; 0 where sizes do not vary.
+        largest: the size of the largest value of late, in bytes; 0 where sizes do not vary. It is
+            halved where none since keys were announced was as large: a single one is forgotten.
     """
 
     def __init__(self) -> None:
         self.singly = 0
         self.largest = 0
+        self._recent = 0  # the largest since keys were announced
         self._announced = 0
         self._ahead = 0  # how many times in a row entries were read ahead
 
@@ -37,6 +39,7 @@ class ReadingHabit:
 
     def saw(self, size: int) -> None:
         """Note the size of a value, in bytes."""
+        self._recent = max(self._recent, size)
         self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
@@ -45,4 +48,5 @@ class ReadingHabit:
         wanted = self._ahead < _AGAIN if self._ahead else asked_for
         self._ahead = self._ahead + 1 if wanted else 0
         self.singly, self._announced = 0, keys
+        self.largest, self._recent = max(self._recent, self.largest // 2), 0
         return wanted

@@ -76,6 +76,7 @@ class SnapshotStrategy(ABC):
     def __init__(self, backend: KeyedStateBackend) -> None:
         self._backend = backend
         self._running: dict[int, _Running] = {}
+        self._overtaken: dict[int, _Running] = {}  # by a later one's confirmation; may be aborted
         self._unfinished: set[SnapshotTask] = set()
         self._operator_state: dict[int, list[FrozenState]] = {}
         self.inlining = Inlining.of(backend.parameters.config.checkpoint)
@@ -96,6 +97,7 @@ class SnapshotStrategy(ABC):
         """Begin at the confirmed snapshot of exactly the backend's state; None if there is none."""
         self.confirmed = restored
         self._running.clear()
+        self._overtaken.clear()
         self._operator_state.clear()
         self._drop_outdated()
 
@@ -105,14 +107,21 @@ class SnapshotStrategy(ABC):
         if running is None:
             return
         result = running.task.result()
-        self._running = taken_after(checkpoint_id, self._running)
+        later = taken_after(checkpoint_id, self._running)
+        self._overtaken |= {n: r for n, r in self._running.items() if n not in later}
+        del self._overtaken[checkpoint_id]
+        self._running = later
         if result.handle is not None:
             self.confirmed = self._with_retired(result.handle, self.confirmed)
             self._drop_outdated()
 
+    def is_running(self, checkpoint_id: int) -> bool:
+        """Whether a snapshot may still be confirmed."""
+        return checkpoint_id in self._running
+
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
-        running = self._running.pop(checkpoint_id, None)
+        running = self._running.pop(checkpoint_id, self._overtaken.pop(checkpoint_id, None))
         self._operator_state.pop(checkpoint_id, None)
         if running is None:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -11,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from millpond.origins import SPARK_PREFIX
 
-__all__ = ["leave_unless_local", "local_files"]
+__all__ = ["launch_settings", "leave_unless_local", "local_files"]
 
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_PLACES = ("spark.hadoop.fs.defaultFS", f"{SPARK_PREFIX}checkpoint.dir")
+_ROOT = "spark.hadoop.fs.defaultFS"
+_PLACES = (_ROOT, f"{SPARK_PREFIX}checkpoint.dir")
 
 
 def local_files(
@@ -32,23 +34,39 @@ def local_files(
         chosen: what else is set on it.
     """
     known = {**_known(target), **chosen}
+    set_already = _MANAGER in known or any(key in launch_settings() for key in (_MANAGER, _ROOT))
     elsewhere = any(_is_remote(known.get(place, "")) for place in _PLACES)
     here = known.get("spark.master", "").startswith("local") and not elsewhere
-    if _MANAGER in known or not here or "HADOOP_CONF_DIR" in os.environ:
+    if set_already or not here or "HADOOP_CONF_DIR" in os.environ:
         return {}
+    return {_MANAGER: _quick_manager()}
+
+
+def _quick_manager() -> str:
     package = "org.apache.spark.sql.execution.streaming"
     if not pyspark.__version__.startswith("4.0."):
         package += ".checkpointing"
-    return {_MANAGER: f"{package}.FileSystemBasedCheckpointFileManager"}
+    return f"{package}.FileSystemBasedCheckpointFileManager"
 
 
 def _known(target: SparkSession | SparkSession.Builder) -> dict[str, str]:
-    """What a session is set to, or will be, as far as this process can tell."""
-    if isinstance(target, SparkSession):
-        return {"spark.master": target.sparkContext.master or "", **target.conf.getAll}
+    """What a session is set to, or will be; a running context's settings stand over a builder's."""
     running = SparkContext._active_spark_context  # noqa: SLF001 - told nowhere else
-    before = {} if running is None else {"spark.master": running.master or ""}
-    return {**before, **getattr(target, "_options", {})}
+    master = {} if running is None else {"spark.master": running.master or ""}
+    if isinstance(target, SparkSession):
+        return {**target.conf.getAll, **master}
+    there = SparkSession._instantiatedSession  # noqa: SLF001 - the same
+    set_there = {} if running is None or there is None else there.conf.getAll
+    return {**getattr(target, "_options", {}), **set_there, **master}
+
+
+def launch_settings() -> str:
+    """The text of what spark-submit reads besides the builder's settings."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+    file = folder / "spark-defaults.conf"
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    return text + os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
 def _is_remote(place: str) -> bool:
@@ -57,5 +75,7 @@ def _is_remote(place: str) -> bool:
 
 def leave_unless_local(stream: Any) -> None:
     """Have a starting query whose checkpoint is not on a local disk write it as Spark prefers."""
-    if not str(stream.resolvedCheckpointRoot()).startswith("file:"):
-        stream.sparkSessionForStream().conf().unset(_MANAGER)
+    conf = stream.sparkSessionForStream().conf()
+    is_local = str(stream.resolvedCheckpointRoot()).startswith("file:")
+    if not is_local and conf.get(_MANAGER, "") == _quick_manager():
+        conf.unset(_MANAGER)

@@ -94,8 +94,8 @@ class _LayoutListener(StreamingQueryListener):
             _let_it_end(stream)
         if not operators:
             return
-        leave_unless_local(stream)
         try:
+            leave_unless_local(stream)
             require_supported(self._spark, stream)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))
             Start(self._spark, stream, query, operators).settle()
