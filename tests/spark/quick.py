@@ -3,8 +3,6 @@
 Those are the sessions of scripts, of job files, of the notebook and of the plugins' rules.
 """
 
-from importlib.metadata import version
-
 QUICK_JVM = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -22,11 +20,10 @@ def quick_files():
     Spark starts readlink eight times for each small file of a checkpoint that it renames, and
     chmod for each that it writes, checksums beside them.
     """
-    streaming = "org.apache.spark.sql.execution.streaming"
-    package = streaming if version("pyspark").startswith("4.0.") else f"{streaming}.checkpointing"
-    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    from millpond.spark.driver.checkpoint_files import MANAGER, quick_manager
+
     return {
-        manager: f"{package}.FileSystemBasedCheckpointFileManager",
+        MANAGER: quick_manager(),
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     }
 

@@ -2,11 +2,11 @@
 
 import pytest
 from millpond.spark import configure, key_by
+from millpond.spark.driver.checkpoint_files import MANAGER
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from streaming import RUNNING, Files, Running, output
 
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL = {"spark.master": "local[2]"}
 FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
 from millpond import errors
+from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.types.keys import SerializedKeyCodec
 
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -147,6 +148,25 @@ def test_no_more_is_read_ahead_than_the_buffer_has_room_for(tmp_path):
         expected(backend, KEYS)
         assert 10 < backend.counters()["store_reads"] <= 21
         assert backend.version == "v1"
+
+
+def test_states_with_namespaces_are_read_as_asked_for(totals):
+    """Nobody knows the namespaces of coming rows: nothing is read ahead for them."""
+    backend, _ = totals
+    state = backend.get_partitioned_state(mp.ValueStateDescriptor("of-window", int), "w", str)
+    read_all(backend, state, KEYS[:10])
+    assert read_all(backend, state, KEYS[10:20]) == (10, 20)
+
+
+def test_a_single_large_value_is_forgotten():
+    """Parts are small after it, and larger again where no such value has come for a while."""
+    habit = ReadingHabit()
+    habit.saw(1 << 21)
+    habit.reads_ahead(10)
+    assert habit.largest == 1 << 21
+    for _ in range(21):
+        habit.reads_ahead(10)
+    assert habit.largest == 1
 
 
 def test_foreign_and_closed_are_told_of_as_before(tmp_path):

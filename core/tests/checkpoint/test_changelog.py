@@ -38,6 +38,15 @@ class Subject:
         self.taken[number] = handle, dict(self.model)
         return handle
 
+    def begin(self):
+        """Confirm a first snapshot."""
+        self.change("a", 1)
+        self.take(1)
+        self.confirm(1)
+
+    def abort(self, number):
+        self.backend.notify_checkpoint_aborted(number)
+
     def confirm(self, number):
         self.backend.notify_checkpoint_complete(number)
 
@@ -88,9 +97,7 @@ def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, take
 
     Whichever numbers they have: what was taken before a confirmed one counts no more.
     """
-    subject.change("a", 1)
-    subject.take(1)
-    subject.confirm(1)
+    subject.begin()
     for number in taken:
         subject.change("abcdef"[number - 1], number)
         subject.change("a", number * 10)
@@ -112,24 +119,20 @@ def test_no_change_is_lost_between_overlapping_snapshots(subject, tmp_path, take
 
 def test_an_aborted_snapshot_takes_nothing_with_it(subject, tmp_path):
     """What it would have held is in the next one."""
-    subject.change("a", 1)
-    subject.take(1)
-    subject.confirm(1)
+    subject.begin()
     subject.change("b", 2)
     subject.take(2)
-    subject.backend.notify_checkpoint_aborted(2)
+    subject.abort(2)
     subject.change("c", 3)
     assert restored(tmp_path, subject.take(3)) == {"a": 1, "b": 2, "c": 3}
 
 
 def test_an_id_that_is_used_again_confirms_what_it_has_confirmed(subject, tmp_path):
     """Aborted the second time and confirmed once more, it takes no change with it."""
-    subject.change("a", 1)
-    subject.take(1)
-    subject.confirm(1)
+    subject.begin()
     subject.change("a", 2)
     subject.take(1)
-    subject.backend.notify_checkpoint_aborted(1)
+    subject.abort(1)
     subject.confirm(1)
     assert restored(tmp_path, subject.take(2)) == {"a": 2}
 
@@ -142,7 +145,7 @@ def test_an_overtaken_snapshot_is_deleted_when_it_is_aborted(subject, storage):
     subject.take(2)
     subject.confirm(2)
     assert first.all_paths <= set(storage.list(""))
-    subject.backend.notify_checkpoint_aborted(1)
+    subject.abort(1)
     assert first.all_paths.isdisjoint(storage.list(""))
 
 

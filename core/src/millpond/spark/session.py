@@ -108,10 +108,6 @@ _SHORT = 60
 """So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
 
 
-def _asked_for_sockets() -> bool:
-    return os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
-
-
 def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     """The directory for Unix sockets, where this process would start the JVM and they can be used.
 
@@ -121,7 +117,8 @@ def _unix_sockets(builder: SparkSession.Builder) -> str | None:
     chosen = getattr(builder, "_options", {})
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
     # A JVM of this process that was started without sockets cannot tell accumulators through them.
-    speaks_tcp = SparkContext._gateway is not None and not _asked_for_sockets()  # noqa: SLF001 - told nowhere else
+    asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
+    speaks_tcp = SparkContext._gateway is not None and not asked_for  # noqa: SLF001 - told nowhere else
     starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
     place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
     usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT

@@ -39,8 +39,9 @@ class ReadingHabit:
 
     def saw(self, size: int) -> None:
         """Note the size of a value, in bytes."""
-        self._recent = max(self._recent, size)
-        self.largest = max(self.largest, size)
+        if size > self._recent:
+            self._recent = size
+            self.largest = max(self.largest, size)
 
     def reads_ahead(self, keys: int) -> bool:
         """Whether to read so many keys' entries, which come next, ahead."""

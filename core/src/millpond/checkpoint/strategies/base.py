@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("millpond.checkpoint")
 
+_OVERTAKEN = 100
+"""So many overtaken snapshots are known, should they be aborted: most are never heard of again."""
+
 
 @attrs.frozen
 class _Running:
@@ -108,23 +111,23 @@ class SnapshotStrategy(ABC):
             return
         result = running.task.result()
         later = taken_after(checkpoint_id, self._running)
-        self._overtaken |= {n: r for n, r in self._running.items() if n not in later}
-        del self._overtaken[checkpoint_id]
+        before = self._running.keys() - later.keys() - {checkpoint_id}
+        self._overtaken |= {number: self._running[number] for number in before}
+        for number in list(self._overtaken)[:-_OVERTAKEN]:
+            del self._overtaken[number]
         self._running = later
         if result.handle is not None:
             self.confirmed = self._with_retired(result.handle, self.confirmed)
             self._drop_outdated()
 
-    def is_running(self, checkpoint_id: int) -> bool:
-        """Whether a snapshot may still be confirmed."""
-        return checkpoint_id in self._running
-
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
-        running = self._running.pop(checkpoint_id, self._overtaken.pop(checkpoint_id, None))
         self._operator_state.pop(checkpoint_id, None)
-        if running is None:
-            return
+        for taken in (self._running, self._overtaken):
+            if checkpoint_id in taken:
+                self._abort(taken.pop(checkpoint_id))
+
+    def _abort(self, running: _Running) -> None:
         if running.task.done():
             self._delete_aborted(running)
         else:

@@ -193,11 +193,10 @@ class ChangelogStrategy(SnapshotStrategy):
 
     @override
     def notify_complete(self, checkpoint_id: int) -> None:
-        counts = self.is_running(checkpoint_id)
         super().notify_complete(checkpoint_id)
         confirmed = self.confirmed is not None and self.confirmed.checkpoint_id == checkpoint_id
         covered = self._covered.get(checkpoint_id)
-        if counts and confirmed and covered is not None:
+        if confirmed and covered is not None:
             del self._log[:covered]
             later = taken_after(checkpoint_id, self._covered)
             self._covered = {n: count - covered for n, count in later.items()}

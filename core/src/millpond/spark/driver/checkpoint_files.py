@@ -11,10 +11,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millpond.origins import SPARK_PREFIX
+from millpond.spark.driver.places import is_uri
 
-__all__ = ["launch_settings", "leave_unless_local", "local_files"]
+__all__ = ["MANAGER", "launch_settings", "leave_unless_local", "local_files", "quick_manager"]
 
-_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _ROOT = "spark.hadoop.fs.defaultFS"
 _PLACES = (_ROOT, f"{SPARK_PREFIX}checkpoint.dir")
 
@@ -34,15 +35,17 @@ def local_files(
         chosen: what else is set on it.
     """
     known = {**_known(target), **chosen}
-    set_already = _MANAGER in known or any(key in launch_settings() for key in (_MANAGER, _ROOT))
+    launched = launch_settings()
+    set_already = MANAGER in known or MANAGER in launched or _ROOT in launched
     elsewhere = any(_is_remote(known.get(place, "")) for place in _PLACES)
     here = known.get("spark.master", "").startswith("local") and not elsewhere
     if set_already or not here or "HADOOP_CONF_DIR" in os.environ:
         return {}
-    return {_MANAGER: _quick_manager()}
+    return {MANAGER: quick_manager()}
 
 
-def _quick_manager() -> str:
+def quick_manager() -> str:
+    """The class of that manager in this version of PySpark."""
     package = "org.apache.spark.sql.execution.streaming"
     if not pyspark.__version__.startswith("4.0."):
         package += ".checkpointing"
@@ -70,12 +73,12 @@ def launch_settings() -> str:
 
 
 def _is_remote(place: str) -> bool:
-    return ":" in place.partition("/")[0] and not place.startswith("file:")
+    return is_uri(place) and not place.startswith("file:")
 
 
 def leave_unless_local(stream: Any) -> None:
     """Have a starting query whose checkpoint is not on a local disk write it as Spark prefers."""
     conf = stream.sparkSessionForStream().conf()
     is_local = str(stream.resolvedCheckpointRoot()).startswith("file:")
-    if not is_local and conf.get(_MANAGER, "") == _quick_manager():
-        conf.unset(_MANAGER)
+    if not is_local and conf.get(MANAGER, "") == quick_manager():
+        conf.unset(MANAGER)

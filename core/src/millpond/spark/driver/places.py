@@ -13,7 +13,7 @@ from millpond.config import SPARK_SOURCE
 from millpond.errors import ConfigError
 from millpond.origins import SPARK_PREFIX
 
-__all__ = ["hadoop_settings", "qualified"]
+__all__ = ["hadoop_settings", "is_uri", "qualified"]
 
 _S3A = "fs.s3a."
 _LOCAL = "file:/"
@@ -35,8 +35,7 @@ def qualified(spark: SparkSession, key: str, path: str) -> str:
     Raises:
         ConfigError: it is relative, and Spark's default file system is not local.
     """
-    is_uri = ":" in path.partition("/")[0]
-    hadoop = None if is_uri or path.startswith("~") or not path.strip() else _hadoop(spark)
+    hadoop = None if is_uri(path) or path.startswith("~") or not path.strip() else _hadoop(spark)
     if hadoop is None:
         return path
     default = str(hadoop.get("fs.defaultFS", "file:///"))
@@ -48,6 +47,11 @@ def qualified(spark: SparkSession, key: str, path: str) -> str:
         reason = f"{reason}; write {f'{root}/{path}'[:300]!r}, or file:/ and a path"
         raise ConfigError(f"{SPARK_PREFIX}{key}", reason, SPARK_SOURCE)
     return root + quote(path, safe="/@")
+
+
+def is_uri(path: str) -> bool:
+    """Whether a place is named with its scheme."""
+    return ":" in path.partition("/")[0]
 
 
 def _hadoop(spark: SparkSession) -> Any:
