@@ -19,6 +19,7 @@ from string import Formatter
 from typing import Any
 
 from large import OF_KEYS, OF_ROWS
+from throughput import AGGREGATIONS
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -81,8 +82,7 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
     tws = cases["string", "spark-tws-row"]
     lines = []
     for r in reports:
-        jvm = cases[r["key"], "spark-jvm-agg"]
-        times = f"{r['median'] / jvm['median']:.2f}" if r["rows"] == jvm["rows"] else "–"
+        times = " | ".join(ratio(r, cases[r["key"], case]) for case in AGGREGATIONS)
         speed = f"{r['rows_per_s'] / tws['rows_per_s']:.1f}"
         lines.append(
             f"| {r['key']} | {r['case']} | {r['rows']:,} | {r['median']:.2f} ± {spread(r):.2f} "
@@ -91,11 +91,19 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def ratio(report: dict[str, Any], aggregation: dict[str, Any]) -> str:
+    """How many times an aggregation's time; a dash where it got other rows."""
+    same = report["rows"] == aggregation["rows"]
+    return f"{report['median'] / aggregation['median']:.2f}" if same else "–"
+
+
 def small(reports: list[dict[str, Any]]) -> list[str]:
-    """The rows of small micro-batches; the aggregation's is the first."""
-    jvm = reports[0]["median"]
+    """The rows of small micro-batches."""
+    cases = {report["case"]: report for report in reports}
     return [
-        f"| {r['case']} | {r['median']:.3f} ± {spread(r):.3f} | {r['median'] / jvm:.2f} |"
+        f"| {r['case']} | {r['median']:.3f} ± {spread(r):.3f} | "
+        + " | ".join(ratio(r, cases[case]) for case in AGGREGATIONS)
+        + " |"
         for r in reports
     ]
 

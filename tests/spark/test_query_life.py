@@ -15,7 +15,7 @@ from streaming import RUNNING, Files, Running, output
 
 
 class Waiting(Running):
-    """Waits in the middle of a batch for as long as a file is not there."""
+    """Waits in the middle of a batch until its gate, a named pipe, is opened to write, if it is."""
 
     def __init__(self, reached, gate):
         self.reached, self.gate = reached, gate
@@ -24,8 +24,8 @@ class Waiting(Running):
         yield from super().process_element(row, context)
         if row.n == 3:
             Path(self.reached).touch()
-            while not Path(self.gate).exists():
-                os.sched_yield()
+            if Path(self.gate).exists():
+                Path(self.gate).open("rb").close()
 
 
 class Failing(Running):
@@ -44,6 +44,19 @@ def start(df, function, tmp_path, name="query", trigger=None):
 ON = {"processingTime": "0 seconds"}
 
 
+def closed_gate(tmp_path):
+    """A gate that nobody has opened."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    return gate
+
+
+def opened(gate):
+    """Let the one go on who waits, and fail where nobody does; nobody waits there again."""
+    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+    gate.unlink()
+
+
 def reached(query, path):
     """Wait until a query has come to a file's making."""
     while not path.exists():
@@ -56,13 +69,13 @@ def test_a_query_stopped_in_the_middle_of_a_batch(spark, job_conf, files, tmp_pa
     job_conf(state_backend=backend)
     files.add(("a", 1), ("b", 2))
     files.add(("a", 3), ("b", 4), ("a", 5))
-    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    mark, gate = tmp_path / "mark", closed_gate(tmp_path)
     query = start(files.stream(), Waiting(str(mark), str(gate)), tmp_path, trigger=ON)
     reached(query, mark)
     query.stop()
     assert query.exception() is None
     assert output(spark, tmp_path) == [("a", 1, 1), ("b", 1, 2)]
-    gate.touch()
+    opened(gate)
     start(files.stream(), Waiting(str(mark), str(gate)), tmp_path).awaitTermination()
     assert {key: total for key, _, total in output(spark, tmp_path)} == {"a": 9, "b": 6}
     assert len(output(spark, tmp_path)) == 5
@@ -158,14 +171,14 @@ def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
     job_conf(state_backend="heap")
     files.add(("a", 1))
     files.add(("a", 3))
-    mark, gate = tmp_path / "mark", tmp_path / "gate"
+    mark, gate = tmp_path / "mark", closed_gate(tmp_path)
     first = start(files.stream(), Waiting(str(mark), str(gate)), tmp_path, trigger=ON)
     reached(first, mark)
     script = Path(__file__).with_name("second_driver.py")
     command = [sys.executable, str(script), str(tmp_path), str(files.folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    gate.touch()
+    opened(gate)
     with pytest.raises(StreamingQueryException, match="(?i)concurren|race while writing"):
         first.processAllAvailable()
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 4)]

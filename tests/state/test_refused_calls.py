@@ -46,6 +46,17 @@ def test_a_round_up_to_no_moment_changes_nothing(backend):
     assert [timer.timestamp for timer in queue.due(10)] == [5, 6]
 
 
+def test_a_queue_of_timers_asked_for_with_another_namespace_type_is_refused(backend):
+    """It would decode what others have registered as what it is not; those stay."""
+    queue = backend.timer_queue("event-time")
+    backend.set_current_key("k")
+    queue.register(5, mp.VOID_NAMESPACE)
+    with pytest.raises(errors.StateMigrationError, match=r"its namespace type .* \(it is in use"):
+        backend.timer_queue("event-time", int)
+    assert backend.timer_queue("event-time") is queue
+    assert [timer.timestamp for timer in queue.due(10)] == [5]
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_refused_appends_flush_nothing(name, tmp_path):
     """Appends without a key do not fill the buffer, so the store keeps its version."""

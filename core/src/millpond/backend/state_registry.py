@@ -40,6 +40,8 @@ __all__ = ["RegisteredState", "StateRegistry", "TableSource"]
 
 S = TypeVar("S", bound=State, default=Any)
 
+_IN_USE = "it is in use; a type changes across a restore only"
+
 
 @attrs.define
 class RegisteredState:
@@ -195,8 +197,7 @@ class StateRegistry:
         if changed or self._migration(known, fresh) is not None:
             part = next(iter(changed), "value")
             old, new = str(getattr(known, part)), str(getattr(fresh.meta, part))
-            reason = "the state is in use; a type changes across a restore only"
-            raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=reason)
+            raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=_IN_USE)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
         """Bring all stored entries of a restored state to the declared type, at once.
@@ -257,15 +258,19 @@ class StateRegistry:
         """The timers of a time domain, made at the first request."""
         check_type("domain", domain, str)
         name = timer_state(domain)
+        codec = self._codec(namespace_type)
+        meta = timer_meta(domain, codec)
         if name not in self._timers:
-            codec = self._codec(namespace_type)
-            meta = timer_meta(domain, codec)
             stored = self.restored.get(name, meta)
             self._readdress(stored, meta, namespace_change(stored, *self._keys, codec))
             rows = self._source.create_timer_rows(name)
             self.tables[name] = rows
             self._timers[name] = (meta, TimerQueue(self._current, codec, rows))
-        return self._timers[name][1]
+        known, queue = self._timers[name]
+        if known != meta:
+            old, new = str(known.namespace), str(meta.namespace)
+            raise StateMigrationError(name, "namespace", old, new, reason=_IN_USE)
+        return queue
 
     def has_timers(self, domain: str) -> bool:
         """Whether a domain has a queue, requested or restored."""
