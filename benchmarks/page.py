@@ -19,7 +19,7 @@ from string import Formatter
 from typing import Any
 
 from large import OF_KEYS, OF_ROWS
-from throughput import AGGREGATIONS
+from throughput import AGGREGATIONS, ratio
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -89,12 +89,6 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
             f"| {r['rows_per_s']:,.0f} | {times} | {speed} |"
         )
     return lines
-
-
-def ratio(report: dict[str, Any], aggregation: dict[str, Any]) -> str:
-    """How many times an aggregation's time; a dash where it got other rows."""
-    same = report["rows"] == aggregation["rows"]
-    return f"{report['median'] / aggregation['median']:.2f}" if same else "–"
 
 
 def small(reports: list[dict[str, Any]]) -> list[str]:

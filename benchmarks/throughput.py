@@ -63,9 +63,7 @@ def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
 
     The cases take turns, round by round, so that a machine whose speed drifts treats them alike;
     a case's figure is the median over the batches of all rounds. The first batches of a case are
-    not counted: the JVM compiles what all of them run, and takes long to have most of it. Medians
-    of 40 batches, from the 10th, 90th and 210th on: 460, 387 and 351 ms of the aggregation, 511,
-    432 and 365 of Millpond on heap.
+    not counted: the JVM compiles what all of them run, and takes minutes to have most of it.
     """
     reports: dict[tuple[str, str], dict[str, Any]] = {}
     cases = [("string", case) for case in CASES] + [("bigint", case) for case in TIMED]
@@ -108,22 +106,25 @@ def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
     ]
 
 
+def ratio(report: dict[str, Any], aggregation: dict[str, Any]) -> str:
+    """How many times an aggregation's time; a dash where it got other rows."""
+    same = report["rows"] == aggregation["rows"]
+    return f"{report['median'] / aggregation['median']:.2f}" if same else "–"
+
+
 def print_comparison(reports: list[dict[str, Any]]) -> None:
     """The table, with what is asked for beside it."""
     found = {(report["key"], report["case"]): report for report in reports}
     tws = found["string", "spark-tws-row"]["rows_per_s"]
     table = Table("key", "case", "rows", "median s", "rows/s", "x default", "x agg", "x TWS (Row)")
     for report in reports:
-        own, jvm = (found[report["key"], case] for case in AGGREGATIONS)
-        same = report["rows"] == jvm["rows"]
         table.add_row(
             report["key"],
             report["case"],
             f"{report['rows']:,}",
             f"{report['median']:.2f}",
             f"{report['rows_per_s']:,.0f}",
-            f"{report['median'] / own['median']:.2f}" if same else "-",
-            f"{report['median'] / jvm['median']:.2f}" if same else "-",
+            *(ratio(report, found[report["key"], case]) for case in AGGREGATIONS),
             f"{report['rows_per_s'] / tws:.1f}",
         )
     CONSOLE.print(table)
@@ -131,10 +132,10 @@ def print_comparison(reports: list[dict[str, Any]]) -> None:
 
 def print_small(reports: list[dict[str, Any]]) -> None:
     """The table of small micro-batches."""
-    found = {report["case"]: report["median"] for report in reports}
+    found = {report["case"]: report for report in reports}
     table = Table("case", "rows", "median s", "x default", "x agg")
     for report in reports:
-        times = (f"{report['median'] / found[case]:.2f}" for case in AGGREGATIONS)
+        times = (ratio(report, found[case]) for case in AGGREGATIONS)
         table.add_row(report["case"], f"{report['rows']:,}", f"{report['median']:.2f}", *times)
     CONSOLE.print(table)
 
