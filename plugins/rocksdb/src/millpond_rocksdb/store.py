@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -305,6 +306,7 @@ class RocksDBStore(ByteStore):
         if self._closed:
             return
         self._closed = True
+        _await_compactions(self._db)
         columns = [column for name, column in self._columns.items() if name != META_FAMILY]
         failed = next(filter(None, [_closing(native) for native in (*columns, self._db)]), None)
         # A database that failed to close frees its lock when its last reference goes away.
@@ -313,6 +315,17 @@ class RocksDBStore(ByteStore):
         del self._db
         if failed is not None:
             raise self._failure(failed) from failed
+
+
+def _await_compactions(database: Rdict) -> None:
+    """Wait until no compaction runs: closing would abandon it, and the next opening begin anew.
+
+    A store is open for a micro-batch at a time, and a large one's compaction takes longer: it would
+    never end, while files gather that each read has to look into (measured with 5,000,000 keys and
+    batches of 21,500: 224 instead of 379 ms of processor time a batch).
+    """
+    while database.property_int_value("rocksdb.num-running-compactions"):
+        time.sleep(0.001)
 
 
 def _closing(native: Rdict | UnmadeFamily) -> Exception | None:
