@@ -67,9 +67,9 @@ class IncrementalStrategy(SnapshotStrategy):
         view = _Links(backend, links)
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if self.is_empty(blank):
+            if blank.is_empty:
                 return SnapshotResult(None)
-            files = tuple(self._upload(links, known, blank.checkpoint_id, storage, task))
+            files = tuple(self._upload(links, known, blank.handle.checkpoint_id, storage, task))
             fresh = [file for file in files if known.get(name_of(file)) is not file]
             with self.bundle(blank, native=True) as bundle:
                 made = self.with_files(blank, before, files, bundle, native_format=NATIVE_FORMAT)

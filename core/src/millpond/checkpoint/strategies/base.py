@@ -30,7 +30,7 @@ from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SnapshotResult", "SnapshotStrategy", "note_taken", "taken_after"]
+__all__ = ["BlankHandle", "SnapshotResult", "SnapshotStrategy", "note_taken", "taken_after"]
 
 T = TypeVar("T")
 
@@ -51,6 +51,27 @@ class _Running:
     def needed(self) -> frozenset[str]:
         """The files that this snapshot may refer to."""
         return frozenset() if self.base is None else self.base.paths | {self.base.metadata}
+
+
+@attrs.frozen
+class BlankHandle:
+    """A snapshot without files yet: its handle, and the operator state as it was when it was taken.
+
+    It belongs to one attempt, for an aborted one may still run when its number is taken again.
+    """
+
+    handle: KeyedStateHandle
+    operator_state: list[FrozenState]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the subtask has no state of any kind, so that there is nothing to write."""
+        return not self.handle.states and not self.operator_state
+
+    @property
+    def operator_state_bytes(self) -> int:
+        """How large the operator state is."""
+        return sum(state.size for state in self.operator_state)
 
 
 def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
@@ -81,7 +102,6 @@ class SnapshotStrategy(ABC):
         self._running: dict[int, _Running] = {}
         self._overtaken: dict[int, _Running] = {}  # by a later one's confirmation; may be aborted
         self._unfinished: set[SnapshotTask] = set()
-        self._operator_state: dict[int, list[FrozenState]] = {}
         self.inlining = Inlining.of(backend.parameters.config.checkpoint)
         self.compression = backend.parameters.config.checkpoint.compression
         self.confirmed: KeyedStateHandle | None = None
@@ -101,7 +121,6 @@ class SnapshotStrategy(ABC):
         self.confirmed = restored
         self._running.clear()
         self._overtaken.clear()
-        self._operator_state.clear()
         self._drop_outdated()
 
     def notify_complete(self, checkpoint_id: int) -> None:
@@ -122,7 +141,6 @@ class SnapshotStrategy(ABC):
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A snapshot will never count: cancel it, and delete what it has written by itself."""
-        self._operator_state.pop(checkpoint_id, None)
         for taken in (self._running, self._overtaken):
             if checkpoint_id in taken:
                 self._abort(taken.pop(checkpoint_id))
@@ -169,11 +187,12 @@ class SnapshotStrategy(ABC):
         task.add_done_callback(self._unfinished.discard)
         return task
 
-    def bundle(self, blank: KeyedStateHandle, *, native: bool = False) -> Bundle:
+    def bundle(self, blank: BlankHandle, *, native: bool = False) -> Bundle:
         """What takes the parts of a snapshot; a native format's are never the handle's to carry."""
-        assert blank.storage is not None
-        path = self.new_path(blank.checkpoint_id, BUNDLE_ENDING)
-        return Bundle(blank.storage, path, Inlining() if native else self.inlining)
+        storage = blank.handle.storage
+        assert storage is not None
+        path = self.new_path(blank.handle.checkpoint_id, BUNDLE_ENDING)
+        return Bundle(storage, path, Inlining() if native else self.inlining)
 
     def new_path(self, checkpoint_id: int, suffix: str) -> str:
         """A path that no other attempt uses."""
@@ -184,14 +203,12 @@ class SnapshotStrategy(ABC):
         operator = self._backend.parameters.operator
         return snapshot_folder(operator, self._backend.key_group_range)
 
-    def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> KeyedStateHandle:
+    def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> BlankHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
         check_type("storage", storage, CheckpointStorage)
         backend = self._backend
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
-        if frozen:
-            self._operator_state[checkpoint_id] = frozen
-        return KeyedStateHandle(
+        handle = KeyedStateHandle(
             checkpoint_id=checkpoint_id,
             version=backend.version or "",
             key_group_range=backend.key_group_range,
@@ -202,18 +219,11 @@ class SnapshotStrategy(ABC):
             carries=self.inlining.limit > 0,
             storage=storage,
         )
-
-    def operator_state_bytes(self, checkpoint_id: int) -> int:
-        """How large the operator state is that was frozen for a snapshot."""
-        return sum(state.size for state in self._operator_state.get(checkpoint_id, []))
-
-    def is_empty(self, blank: KeyedStateHandle) -> bool:
-        """Whether the subtask has no state of any kind, so that there is nothing to write."""
-        return not blank.states and blank.checkpoint_id not in self._operator_state
+        return BlankHandle(handle, frozen)
 
     def with_files(
         self,
-        blank: KeyedStateHandle,
+        blank: BlankHandle,
         before: KeyedStateHandle | None,
         files: tuple[SnapshotFile, ...],
         bundle: Bundle,
@@ -227,7 +237,7 @@ class SnapshotStrategy(ABC):
         """
         operator_state = self._written_operator_state(bundle, blank, before)
         made = attrs.evolve(
-            blank,
+            blank.handle,
             files=files,
             history=history,
             format=native_format,
@@ -236,7 +246,7 @@ class SnapshotStrategy(ABC):
         unchanged = (
             before is not None
             and before.files == files
-            and before.storage == blank.storage
+            and before.storage == made.storage
             and before.operator_state == operator_state
         )
         if before is not None and unchanged:
@@ -244,18 +254,17 @@ class SnapshotStrategy(ABC):
         return bundle.finish(self._with_retired(bundle.carrying_on(made), before))
 
     def _written_operator_state(
-        self, bundle: Bundle, blank: KeyedStateHandle, before: KeyedStateHandle | None
+        self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None
     ) -> tuple[OperatorStateHandle, ...]:
         """The frozen operator state in the storage; that of the base if unchanged."""
-        frozen = self._operator_state.pop(blank.checkpoint_id, [])
-        storage = blank.storage
+        frozen, storage = blank.operator_state, blank.handle.storage
         if not frozen or storage is None:
             return ()
         if before is not None and before.storage == storage and len(before.operator_state) == 1:
             (known,) = before.operator_state
             if holds(known, frozen) and not (self.inlining.always and known.paths):
                 return before.operator_state
-        number, stream = blank.checkpoint_id, PartStream(bundle)
+        number, stream = blank.handle.checkpoint_id, PartStream(bundle)
         try:
             return (write_partitions(stream, number, storage, frozen, SnapshotTask()),)
         except SnapshotTooLargeError as error:

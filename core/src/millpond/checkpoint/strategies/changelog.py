@@ -24,7 +24,12 @@ from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_format import Segment, SegmentBuilder, write_segments
 from millpond.checkpoint.snapshot_task import SnapshotTask
-from millpond.checkpoint.strategies.base import SnapshotStrategy, note_taken, taken_after
+from millpond.checkpoint.strategies.base import (
+    BlankHandle,
+    SnapshotStrategy,
+    note_taken,
+    taken_after,
+)
 from millpond.checkpoint.strategies.full import write_base
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -122,22 +127,22 @@ class ChangelogStrategy(SnapshotStrategy):
         return task
 
     def _base_only(
-        self, before: KeyedStateHandle | None, blank: KeyedStateHandle
+        self, before: KeyedStateHandle | None, blank: BlankHandle
     ) -> Future[SnapshotResult]:
         view = self._backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if self.is_empty(blank):
+            if blank.is_empty:
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                base = write_base(view, bundle, blank.version, task, self.compression)
+                base = write_base(view, bundle, blank.handle.version, task, self.compression)
                 made = self.with_files(blank, before, (base,), bundle)
             return SnapshotResult(made, base.size, base.rows)
 
-        return self.launch(blank.checkpoint_id, work, view)
+        return self.launch(blank.handle.checkpoint_id, work, view)
 
     def _delta_only(
-        self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle
+        self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle
     ) -> Future[SnapshotResult]:
         def work(task: SnapshotTask) -> SnapshotResult:
             with self.bundle(blank) as bundle:
@@ -150,13 +155,15 @@ class ChangelogStrategy(SnapshotStrategy):
                 made = self.with_files(blank, before, files, bundle, before.history)
             return SnapshotResult(made, file.size, file.rows)
 
-        return self.launch(blank.checkpoint_id, work, EmptyView(self._backend.shape()))
+        return self.launch(blank.handle.checkpoint_id, work, EmptyView(self._backend.shape()))
 
-    def _written(self, bundle: Bundle, delta: _Delta, blank: KeyedStateHandle) -> SnapshotFile:
-        return write_segments(bundle, self._layout, delta.states, delta.segments, blank.version)
+    def _written(self, bundle: Bundle, delta: _Delta, blank: BlankHandle) -> SnapshotFile:
+        return write_segments(
+            bundle, self._layout, delta.states, delta.segments, blank.handle.version
+        )
 
     def _delta_and_base(
-        self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle
+        self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle
     ) -> Future[SnapshotResult]:
         """A new base, and the delta too: a copy that is only a little behind catches up by it.
 
@@ -168,7 +175,7 @@ class ChangelogStrategy(SnapshotStrategy):
             written, history = [], tuple[SnapshotFile, ...]()
             with self.bundle(blank) as bundle:
                 written.append(
-                    base := write_base(view, bundle, blank.version, task, self.compression)
+                    base := write_base(view, bundle, blank.handle.version, task, self.compression)
                 )
                 if not bundle.is_held:
                     written.append(file := self._written(bundle, delta, blank))
@@ -177,13 +184,13 @@ class ChangelogStrategy(SnapshotStrategy):
             size = sum(file.size for file in written)
             return SnapshotResult(made, size, sum(file.rows for file in written))
 
-        return self.launch(blank.checkpoint_id, work, view)
+        return self.launch(blank.handle.checkpoint_id, work, view)
 
-    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, blank: KeyedStateHandle) -> bool:
+    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, blank: BlankHandle) -> bool:
         """Whether a new base is due, by the chain's length or by what the handle carries."""
         base, *deltas = before.files
         carried = sum(file.size for file in before.files if file.inline) + delta.most_bytes
-        carried += self.operator_state_bytes(blank.checkpoint_id)
+        carried += blank.operator_state_bytes
         if base.inline and carried > self.inlining.limit:
             return True
         if self.inlining.always and before.needed_paths:

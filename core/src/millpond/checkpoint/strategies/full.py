@@ -51,10 +51,10 @@ class FullStrategy(SnapshotStrategy):
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:
-            if self.is_empty(blank):
+            if blank.is_empty:
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                file = write_base(view, bundle, blank.version, task, self.compression)
+                file = write_base(view, bundle, blank.handle.version, task, self.compression)
                 made = self.with_files(blank, before, (file,), bundle)
             return SnapshotResult(made, file.size, file.rows)
 
