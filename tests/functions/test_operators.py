@@ -259,3 +259,28 @@ def test_rules_reach_all_subtasks(spark, job_conf, tmp_path):
     joined = operator(files.stream()).connect(limits.stream())
     run(joined.process(Below(), output="k string, n bigint", uid="below"), tmp_path)
     assert output(spark, tmp_path) == [("a", n) for n in (0, 0, 3, 3, 6)]
+
+
+class FailsToOpen(mp.KeyedProcessFunction):
+    """Acquires something, and fails then."""
+
+    def open(self, context):
+        self.closed = []
+        raise OSError("the model is not there")
+
+    def process_element(self, row, context):
+        return []
+
+    def close(self):
+        self.closed.append(True)
+
+
+def test_close_is_called_where_open_fails():
+    """What `open` had acquired before it failed is released, and the error stays the first one."""
+    function = FailsToOpen()
+    with (
+        pytest.raises(mp.errors.UserFunctionError, match="the model is not there"),
+        mp.testing.KeyedOperatorHarness(function, key="k"),
+    ):
+        pass
+    assert function.closed == [True]

@@ -145,11 +145,9 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     @override
     def __enter__(self) -> Self:
-        try:
-            self._operator.open()
-        except BaseException:
-            self._resources.close()
-            raise
+        with self._resources as resources:
+            resources.enter_context(self._operator.opened())
+            self._resources = resources.pop_all()
         self._entered = True
         return self
 
@@ -157,8 +155,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     def close(self) -> None:
         """Close the function, then the backend."""
         self._entered = False
-        with self._resources:
-            self._operator.close()
+        self._resources.close()
 
     def _opened(self, method: str) -> KeyedOperator:
         if not self._entered:

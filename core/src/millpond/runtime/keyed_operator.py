@@ -131,9 +131,12 @@ class KeyedOperator:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """The function from its ``open`` to its ``close``, which never hides an earlier error."""
-        self.open()
+        """The function from its ``open`` to its ``close``, which never hides an earlier error.
+
+        As in Flink, it is closed where ``open`` fails, too, for what that has acquired by then.
+        """
         try:
+            self.open()
             yield
         except BaseException as error:
             try:
