@@ -284,6 +284,56 @@ class Echo(mp.VectorizedProcessFunction):
         return rows
 
 
+@pytest.mark.parametrize("values", [[1, 2], np.array([1, 2])])
+def test_the_last_element_of_a_key_that_comes_twice(values):
+    """The order of the elements decides, not that of the indices."""
+    descriptor = mp.ReducingStateDescriptor("r", mp.functions.last, int)
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(descriptor)
+        state.add_many(["a", "a", "b"], values, np.array([1, 0]))
+        assert state.get_many(["a", "b"]).to_pylist() == [2, None]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series([1, None], dtype="int64[pyarrow]"),
+        pd.Series([1, None], dtype=object),
+    ],
+)
+def test_a_null_of_pandas_clears(values):
+    """Of the nullable types too, whose nulls are objects of their own."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        state.update_many(["a", "b"], [7, 8])
+        state.update_many(["a", "b"], values)
+        assert state.get_many(["a", "b"]).to_pylist() == [1, None]
+
+
+def echoed(first, then):
+    """Two values of a column, each in a frame of its own, as they come out."""
+    rows = [{"k": "a", "v": first}, {"k": "a", "v": then}]
+    return [row.v for row in mp.local.run(Echo(), rows, key="k", frame_rows=1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(None, 5), ([], [1]), (1.5, 2), ([1.5], [2]), ("a", None)]
+)
+def test_a_later_frame_has_the_columns_type(first, then):
+    """A null or an empty list leaves a column's type open, and a float's takes whole numbers."""
+    assert echoed(first, then) == [first, then]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [(1, 2.5), (1, 2.0), ([1], [2.5]), (1, "2"), ("1", 2), (1.5, 2**60 + 1)]
+)
+def test_a_later_frame_loses_nothing(first, then):
+    """A value that does not fit the type that its column had before is refused."""
+    with pytest.raises(errors.ArgumentTypeError, match="columns of one type each"):
+        echoed(first, then)
+
+
 def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
     """No column is lost without a word, and a misspelt sort of frames is no frame of Arrow's."""
     for rows in ([{"k": "a", "n": 1}, {"k": "a", "m": 1}], [{"k": "a"}, {"k": "a", "n": 1}]):

@@ -29,7 +29,7 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     Args:
         rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
             instances, all with the same names. Arrow then finds out the columns' types; later
-            batches have those of the first.
+            batches have those of the first, but where all of a column was null until then.
         size: the most rows of a batch.
 
     Raises:
@@ -55,10 +55,39 @@ def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBat
         if row.keys() != set(names):
             raise ArgumentTypeError("rows", f"rows of the columns {', '.join(names)}", brief(row))
     try:
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
+        found = pa.RecordBatch.from_pylist(rows).select(names)
+        if schema is None or found.schema == schema:
+            return found
+        columns = [_as_before(*each) for each in zip(found.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=names)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = f"rows whose values make columns of one type each ({error})"
         raise ArgumentTypeError("rows", reason, brief(rows[0])) from None
+
+
+def _as_before(column: pa.Array[Any], field: pa.Field) -> pa.Array[Any]:
+    """A column with the type that it had in the batches before, which loses nothing."""
+    if _is_open(field.type):
+        return column
+    if not _becomes(column.type, field.type):
+        kinds = f"{field.type} in rows before, {column.type} now"
+        raise ValueError(f"{field.name}: {kinds}; a Table names its columns' types")
+    return column.cast(field.type)
+
+
+def _is_open(kind: pa.DataType) -> bool:
+    """Whether a type is not known yet, for there were only nulls or empty lists."""
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return bool(pa.types.is_null(kind)) or any(_is_open(kind.field(at).type) for at in inner)
+
+
+def _becomes(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type may be made another's; a float is never made a whole number."""
+    if pa.types.is_nested(kind) and kind.id == wanted.id and kind.num_fields == wanted.num_fields:
+        inner = range(kind.num_fields)
+        return all(_becomes(kind.field(at).type, wanted.field(at).type) for at in inner)
+    widened = pa.types.is_integer(kind) and pa.types.is_floating(wanted)
+    return bool(pa.types.is_null(kind) or kind.id == wanted.id or widened)
 
 
 def each_row(rows: Any) -> Iterable[Any]:

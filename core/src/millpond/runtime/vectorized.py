@@ -97,7 +97,8 @@ class VectorizedProcessFunction(KeyedFunction[K, OUT], Generic[K, OUT]):
 
     Attributes:
         frames: what ``process_batch`` gets: ``arrow`` or ``pandas``. In a DataFrame of pandas a
-            column of ints or bools with nulls has Python's own objects.
+            column of ints or bools with nulls has Python's own objects, and a null of a float
+            column is NaN; a NaN of a DataFrame that is returned is a null.
     """
 
     frames: ClassVar[Literal["arrow", "pandas"]] = "arrow"

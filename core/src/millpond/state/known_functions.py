@@ -28,12 +28,18 @@ def sum(a: Any, b: Any) -> Any:  # noqa: A001 - the public name is functions.sum
 
 
 def min(a: T, b: T) -> T:  # noqa: A001
-    """The smaller of two values, the first of equal ones; NaN where one of them is."""
+    """The smaller of two values, the first of equal ones; NaN where one of them is.
+
+    Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
+    """
     return b if b < a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - NaN differs from itself
 
 
 def max(a: T, b: T) -> T:  # noqa: A001
-    """The larger of two values, the first of equal ones; NaN where one of them is."""
+    """The larger of two values, the first of equal ones; NaN where one of them is.
+
+    Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
+    """
     return b if b > a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - as above
 
 
@@ -53,8 +59,16 @@ KNOWN: frozenset[Callable[[Any, Any], Any]] = frozenset({sum, min, max, count, l
 def reduced_alike(
     function: Callable[[Any, Any], Any], values: Sequence[Any], positions: Sequence[int]
 ) -> dict[int, Any]:
-    """What the function makes of the values at each position, by position, of any type."""
+    """What the function makes of the values at each position, by position, of any type.
+
+    The last values come in the order in which they were given, for two positions may be of one key.
+    """
     found: dict[int, Any] = {}
+    if function is last:
+        for position, value in zip(positions, values, strict=True):
+            found.pop(position, None)
+            found[position] = value
+        return found
     for position, value in zip(positions, values, strict=True):
         found[position] = function(found[position], value) if position in found else value
     return found
@@ -85,15 +99,18 @@ def reduced_numbers(
         numbers = numbers.astype(np.int64)
     if not len(numbers):
         return [], []
+    order = None
     if not (positions[1:] >= positions[:-1]).all():
         order = np.argsort(positions, kind="stable")
         numbers, positions = numbers[order], positions[order]
     starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
     if function is last:
-        found = numbers[np.concatenate((starts[1:], [len(numbers)])) - 1]
-    else:
-        ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
-        found = ufuncs.get(function, np.add).reduceat(numbers, starts)
+        ends = np.concatenate((starts[1:], [len(numbers)])) - 1
+        if order is not None:  # as they were given, for two positions may be of one key
+            ends = ends[np.argsort(order[ends])]
+        return positions[ends].tolist(), numbers[ends].tolist()
+    ufuncs: dict[Any, Any] = {min: np.minimum, max: np.maximum}
+    found = ufuncs.get(function, np.add).reduceat(numbers, starts)
     return positions[starts].tolist(), found.tolist()
 
 

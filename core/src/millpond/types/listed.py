@@ -68,8 +68,7 @@ def listed(given: Any, name: str) -> list[Any]:
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given)
     library = type(given).__module__.partition(".")[0]
-    numeric = getattr(getattr(given, "dtype", None), "kind", "O") in "biufSU"
-    if library == "pandas" and not (numeric and hasattr(given.dtype, "itemsize")):
+    if library == "pandas" and not _is_plain(given):
         return _plain(pa.Array.from_pandas(given))
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
@@ -78,6 +77,12 @@ def listed(given: Any, name: str) -> list[Any]:
     if isinstance(given, (str, bytes, Mapping)):
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
+
+
+def _is_plain(series: Any) -> bool:
+    """Whether a Series holds NumPy's numbers or text, and so no null."""
+    kind = series.dtype
+    return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
 
 def _check_flat(given: Any, name: str) -> None:
