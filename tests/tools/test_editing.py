@@ -286,3 +286,51 @@ def test_a_key_that_begins_with_a_dash(directory):
     assert "goes after --" in refused.stderr
     found = millpond("state", "get", "--", directory, "int", "-7")
     assert (found.exit_code, "'-7' holds nothing" in found.stderr) == (1, True), found.output
+
+
+@pytest.fixture
+def alike(tmp_path):
+    """Snapshots of a state that is published under another one's name, which is not queryable."""
+    folder = tmp_path / "alike"
+    with mp.open_keyed_backend("heap", key_type=str, place="q/alike") as backend:
+        published = mp.ValueStateDescriptor("a", int).set_queryable("b")
+        plain = mp.ValueStateDescriptor("b", int)
+        backend.set_current_key("k")
+        for descriptor, value in ((published, 1), (plain, 2)):
+            backend.get_partitioned_state(descriptor).update(value)
+        backend.snapshot(1, mp.checkpoint_storage(folder.as_uri())).result()
+    return folder
+
+
+def test_a_state_is_found_by_its_own_name_first(alike, tmp_path):
+    """Where a state is published under another one's name, that name means the other one."""
+    (row,) = edited(alike, tmp_path / "new", "b", "k", "--set", "7")
+    assert row["value"] == 7
+    dumped = millpond("state", "dump", tmp_path / "new", "a").stdout
+    assert json.loads(dumped)["value"] == 1
+
+
+def test_an_empty_name_is_no_state(alike, tmp_path):
+    """Nothing is taken for the state of an empty name, though some states have no query name."""
+    done = millpond("state", "edit", alike, "", "k", tmp_path / "new", "--remove")
+    assert done.exit_code == 1
+    assert "no state ''; there are: 'a', 'b'" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_query_name_of_several_states_is_refused(tmp_path):
+    """Where subtasks have published different states under one name, each goes by its own."""
+    storage = mp.checkpoint_storage((tmp_path / "parted").as_uri())
+    for name, groups in (("a", mp.KeyGroupRange(0, 63)), ("b", mp.KeyGroupRange(64, 127))):
+        with mp.open_keyed_backend(
+            "heap", key_type=str, place="q/parted", key_group_range=groups
+        ) as backend:
+            key = next(k for k in map(str, range(99)) if mp.assign_to_key_group(k, 128) in groups)
+            backend.set_current_key(key)
+            descriptor = mp.ValueStateDescriptor(name, int).set_queryable("q")
+            backend.get_partitioned_state(descriptor).update(1)
+            backend.snapshot(1, storage).result()
+    done = millpond("state", "dump", tmp_path / "parted", "q")
+    assert done.exit_code == 1
+    assert "'a', 'b' are all published as 'q'; give a state's own name" in done.stderr
+    assert millpond("state", "dump", tmp_path / "parted", "a").exit_code == 0

@@ -104,7 +104,7 @@ class StoredOperator:
         return self.codec(meta.name).schema
 
     def find(self, name: str, scope: Scope | None = None) -> StateMeta | OperatorStateMeta:
-        """What is known of a state of any scope, by its name; a keyed one's query name will do.
+        """What is known of a state of any scope, by its name, else by a keyed one's query name.
 
         Args:
             name: the name.
@@ -113,10 +113,12 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have.
         """
-        keyed = self._keyed(name)
+        keyed = self._named(name)
         found: dict[Scope, StateMeta | OperatorStateMeta] = {
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
+        if keyed is None and (not found or scope == "keyed"):
+            keyed = self._published(name)
         if keyed is not None:
             found["keyed"] = keyed
         if scope in found:
@@ -129,18 +131,27 @@ class StoredOperator:
         raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def state(self, name: str) -> StateMeta:
-        """What is known of a keyed state, by its name or its query name.
+        """What is known of a keyed state, by its name, else by its query name.
 
         Raises:
-            RestoreError: no state has that name.
+            RestoreError: no state has that name, or several have that query name.
         """
-        meta = self._keyed(name)
+        meta = self._named(name) or self._published(name)
         if meta is None:
             raise self._unknown(name)
         return meta
 
-    def _keyed(self, name: str) -> StateMeta | None:
-        return next((meta for meta in self.states if name in (meta.name, meta.query_name)), None)
+    def _named(self, name: str) -> StateMeta | None:
+        return next((meta for meta in self.states if meta.name == name), None)
+
+    def _published(self, name: str) -> StateMeta | None:
+        """The keyed state of a query name, which is empty where a state is not queryable."""
+        found = [meta for meta in self.states if name and meta.query_name == name]
+        if len(found) > 1:
+            names = ", ".join(repr(meta.name) for meta in found)
+            cause = f"the states {names} are all published as {name!r}; give a state's own name"
+            raise RestoreError(f"operator {self.uid!r}", (cause,))
+        return found[0] if found else None
 
     def _unknown(self, name: str) -> RestoreError:
         known = ", ".join(map(repr, self.state_names())) or "none"
