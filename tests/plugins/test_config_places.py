@@ -267,3 +267,49 @@ def test_what_spark_refuses_of_a_job_file(tmp_path):
         with pytest.raises(errors.ConfigError) as caught, job.placed():
             raise errors.ConfigError(key, "why", place)
         assert str(caught.value) == f"{path}, {expected}"
+
+
+LISTS = """[millpond.plugins]
+block = ["mystore", "other"]
+[millpond.local]
+dir = ["/a", "/b c"]
+[millpond.metrics]
+reporters = ["log"]
+"""
+
+
+def test_lists_of_a_job_file_reach_spark(tmp_path):
+    """What Spark's session is configured with means what the file says, lists included."""
+    path = tmp_path / "job.toml"
+    path.write_text(JOB + LISTS + '[spark]\njars.packages = ["a:b:1", "c:d:2"]\n')
+    job = JobFile.read(path)
+    assert mp.Config.from_spark_conf(job.settings.items()) == job.config
+    assert job.config.plugins.block == ("mystore", "other")
+    assert job.spark == {"spark.jars.packages": "a:b:1,c:d:2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('millpond.local.dir = ["/a,b"]', "millpond.local.dir: str '/a,b' has a comma"),
+        (
+            'spark.jars = [["a"]]',
+            "spark.jars: expected texts or numbers in the list, got list ['a']",
+        ),
+    ],
+)
+def test_lists_that_spark_cannot_hold(tmp_path, line, told):
+    """An item with a comma, and a list in a list, are refused by line and key before Spark starts."""
+    path = tmp_path / "job.toml"
+    path.write_text(f"{line}\n{JOB}")
+    with pytest.raises(errors.ConfigError) as caught:
+        JobFile.read(path)
+    assert str(caught.value).startswith(f"{path}, line 1: {told}")
+
+
+def test_places_of_a_job_file(tmp_path):
+    """A path without a scheme is relative to the file, whatever its name; a URI stays."""
+    (tmp_path / "job.toml").write_text(JOB)
+    job = JobFile.read(tmp_path / "job.toml")
+    assert job.uri("a:b") == str(tmp_path / "a:b")
+    assert job.uri("s3a://bucket/a") == "s3a://bucket/a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import attrs
 
 from millpond.config import SPARK_SOURCE, Config, structure_options
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.errors.config import UNPLACED
 from millpond.origins import Origins
 from millpond.tomlfiles import TomlFile, read_toml
@@ -23,6 +24,7 @@ _CALLS: dict[str, Callable[[str], str]] = {
     "process(...)": lambda key: f"job.{key}",
 }
 """Which key of the file an argument of a call is taken from, by the argument."""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 @attrs.frozen
@@ -116,16 +118,30 @@ class JobFile:
 
     def uri(self, path: str) -> str:
         """A path of the file as Spark takes it: with a scheme as it is, else absolute."""
-        return path if ":" in path else str(self.folder / path)
+        return path if _SCHEME.match(path) else str(self.folder / path)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Nested tables as dotted keys and text."""
+    """Nested tables as dotted keys and text; ConfigError for a list that is no text."""
     flat: dict[str, str] = {}
     for key, value in tree.items():
         name = f"{prefix}.{key}"
-        flat.update(flatten(value, name) if isinstance(value, Mapping) else {name: str(value)})
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, name))
+        else:
+            flat[name] = _joined(name, value) if isinstance(value, list) else str(value)
     return flat
+
+
+def _joined(key: str, items: list[Any]) -> str:
+    """A list as Spark's configuration holds it, and as the option takes it from there."""
+    for item in items:
+        if isinstance(item, (list, Mapping)):
+            raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
+        if "," in str(item):
+            reason = "has a comma, which separates items in Spark's configuration; rename it"
+            raise ConfigError(key, f"{brief(item)} {reason}")
+    return ",".join(map(str, items))
 
 
 def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
