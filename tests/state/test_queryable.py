@@ -203,3 +203,55 @@ def test_a_query_of_spark(spark, job_conf, files, tmp_path, backend):
         files.add(("a", 4), ("g", 9))
         go()
         assert [client.get("visits", key) for key in "abg"] == [5, 1, 9]
+
+
+def parted(tmp_path):
+    """Two subtasks' backends, with a key of each, and a function that commits a value for both."""
+    storage = mp.checkpoint_storage((tmp_path / "parted").as_uri())
+    halves = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
+    keys = [
+        next(k for k in map(str, range(99)) if mp.assign_to_key_group(k, 128) in half)
+        for half in halves
+    ]
+    backends = [
+        mp.open_keyed_backend("heap", key_type=str, place="q/parted", key_group_range=half)
+        for half in halves
+    ]
+    descriptor = mp.ValueStateDescriptor("s", int).set_queryable("q")
+
+    def commit(number):
+        for backend, key in zip(backends, keys, strict=True):
+            backend.set_current_key(key)
+            backend.get_partitioned_state(descriptor).update(number)
+            backend.snapshot(number, storage).result()
+            backend.notify_checkpoint_complete(number)
+
+    return keys, commit
+
+
+def test_a_failed_refresh_leaves_one_version(tmp_path):
+    """Where one subtask's snapshot is damaged, no other answers from it, and a later query recovers."""
+    keys, commit = parted(tmp_path)
+    commit(1)
+    with mp.QueryableStateClient(tmp_path / "parted", refresh_after_ms=10**9) as client:
+        assert [client.get("q", key) for key in keys] == [1, 1]
+        commit(2)
+        (victim,) = (tmp_path / "parted").glob("**/kg-64-127/2-*.snapshot")
+        sound = victim.read_bytes()
+        victim.write_bytes(sound[:20] + bytes([sound[20] ^ 255]) + sound[21:])
+        for ask in (client.refresh, lambda: client.get("q", keys[0])):
+            with pytest.raises(errors.MillpondError):
+                ask()
+        victim.write_bytes(sound)
+        assert [client.get("q", key) for key in keys] == [2, 2]
+
+
+def test_a_closed_client_is_not_refreshed(tmp_path):
+    """After close, `refresh` opens nothing and says so, as `get` does."""
+    keys, commit = parted(tmp_path)
+    commit(1)
+    client = mp.QueryableStateClient(tmp_path / "parted")
+    client.close()
+    for ask in (client.refresh, lambda: client.get("q", keys[0])):
+        with pytest.raises(errors.BackendClosedError):
+            ask()

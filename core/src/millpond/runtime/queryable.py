@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
@@ -108,6 +109,7 @@ class QueryableStateClient(Closeable):
         self._replicas: list[_Replica] = []
         self._operator: StoredOperator
         self._opened = 0
+        self._closed = False
         try:
             self.refresh()
         except BaseException:
@@ -123,8 +125,8 @@ class QueryableStateClient(Closeable):
     @override
     def close(self) -> None:
         """Release the replica; may be called twice."""
-        for replica in self._replicas:
-            replica.backend.close()
+        self._closed = True
+        _close(self._replicas)
         self._replicas = []
         self._resources.close()
 
@@ -135,7 +137,13 @@ class QueryableStateClient(Closeable):
 
         Returns:
             Its checkpoint id; on Spark the batch id plus one.
+
+        Raises:
+            BackendClosedError: the client is closed.
+            RestoreError, CorruptSnapshotError: it cannot be read; where that is found on the way
+                there, the next query opens the whole replica anew.
         """
+        self._check_open()
         try:
             stored = self._committed()
         except IncompleteCheckpointError:
@@ -145,12 +153,28 @@ class QueryableStateClient(Closeable):
             stored = self._operator
         handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
         if [replica.handle for replica in self._replicas] != handles:
-            known = {replica.handle.key_group_range: replica for replica in self._replicas}
-            self._replicas = [self._at(handle, known) for handle in handles]
-            for replica in known.values():
-                replica.backend.close()
+            self._advance(handles)
         self._operator, self._looked = stored, time.monotonic()
         return stored.checkpoint_id
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendClosedError("the client of queryable state")
+
+    def _advance(self, handles: list[KeyedStateHandle]) -> None:
+        """Bring all replicas to these snapshots; where one fails, none of another version stays."""
+        known = {replica.handle.key_group_range: replica for replica in self._replicas}
+        self._replicas = []
+        advanced: list[_Replica] = []
+        try:
+            for handle in handles:
+                advanced.append(self._at(handle, known))  # noqa: PERF401 - a failure closes them
+        except BaseException:
+            _close(advanced)
+            raise
+        finally:
+            _close(known.values())
+        self._replicas = advanced
 
     def _committed(self) -> StoredOperator:
         where = public_uri(self._snapshots.storage.uri)
@@ -178,7 +202,11 @@ class QueryableStateClient(Closeable):
             config=self._config,
             place="queryable state",
         )
-        opened.flush(handle.version)
+        try:
+            opened.flush(handle.version)
+        except BaseException:
+            opened.close()
+            raise
         return _Replica(handle, opened)
 
     # ---------------------------------------------------------------- queries
@@ -206,9 +234,8 @@ class QueryableStateClient(Closeable):
             StateTypeError: the key or namespace is not of the state's type.
         """
         check_type("query_name", query_name, str)
-        if not self._replicas:
-            raise BackendClosedError("the client of queryable state")
-        if time.monotonic() - self._looked > self._refresh_after:
+        self._check_open()
+        if not self._replicas or time.monotonic() - self._looked > self._refresh_after:
             self.refresh()
         meta = self._published(query_name)
         codec = codec_from_snapshot(self._operator.key)
@@ -236,3 +263,8 @@ class QueryableStateClient(Closeable):
         if meta.kind is StateKind.MAP:
             return dict(state.items())
         return state.value() if meta.kind is StateKind.VALUE else state.get()
+
+
+def _close(replicas: Iterable[_Replica]) -> None:
+    for replica in replicas:
+        replica.backend.close()
