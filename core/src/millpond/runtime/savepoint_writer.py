@@ -248,16 +248,12 @@ class SavepointWriter:
         config = self._chosen_config(path)
         target = get_registry(config.plugins).savepoint(path, config)
         with reserved(target):
-            try:
-                saved = tuple(
-                    self._save(uid, operator, target, config)
-                    for uid, operator in self._operators.items()
-                )
-                _delete_others(target, saved)
-                write_savepoint(target, Savepoint(self._checkpoint_id, saved))
-            except BaseException:
-                _delete_others(target, ())
-                raise
+            saved = tuple(
+                self._save(uid, operator, target, config)
+                for uid, operator in self._operators.items()
+            )
+            _delete_others(target, saved)
+            write_savepoint(target, Savepoint(self._checkpoint_id, saved))
         return target
 
     def _save(
@@ -317,7 +313,7 @@ def _keyed(
 
 
 def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
-    """Delete what no operator names: what lost attempts of tasks, and failures, have left."""
+    """Delete what no operator names: what lost attempts of tasks have left."""
     root = target.path("x")[:-1]
     named = {root + file.path for operator in saved for file in operator.files}
     for path in target.storage.list(target.folder):

@@ -21,7 +21,7 @@ __all__ = ["Reservation", "reserved"]
 
 @attrs.frozen
 class Reservation:
-    """A context manager; when it ends, the writer has done what it could."""
+    """A context manager; at its end the savepoint is complete, or what was written is deleted."""
 
     handle: SavepointHandle
     marker: str
@@ -36,8 +36,16 @@ class Reservation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """See ``release``."""
+        """Delete all files where there was an error, then see ``release``."""
+        if error is not None:
+            self._discard()
         self.release()
+
+    def _discard(self) -> None:
+        storage = self.handle.storage
+        for path in storage.list(self.handle.folder):
+            if not path.endswith(MARKER_ENDING):
+                storage.delete(path)
 
     def release(self) -> None:
         """Take the marker away; may be called twice."""

@@ -1,0 +1,44 @@
+"""Savepoints that cannot be written or sealed leave everything as it was."""
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond.cli.main import commands
+
+
+@pytest.fixture
+def savepoint(tmp_path):
+    """A savepoint of two states; its folder."""
+
+    class Twice(mp.KeyedProcessFunction):
+        def open(self, context):
+            self.a = context.get_state(mp.ValueStateDescriptor("a", int))
+            self.b = context.get_state(mp.ValueStateDescriptor("b", int))
+
+        def process_element(self, row, context):
+            self.a.update(1)
+            self.b.update(2)
+            return []
+
+    with mp.testing.KeyedOperatorHarness(Twice(), key="k") as harness:
+        for key in "uvwxyz":
+            harness.process({"k": key})
+        harness.savepoint(tmp_path / "savepoint")
+    return tmp_path / "savepoint"
+
+
+def files(folder):
+    """The bytes of all files below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
+    """Where the second table is damaged, the first one's copy is deleted, and a repair can be rekeyed."""
+    (table,) = savepoint.glob("*/b/*.parquet")
+    sound = table.read_bytes()
+    table.write_bytes(sound[:-9] + b"x" + sound[-8:])
+    call = ["savepoint", "rekey", str(savepoint), str(tmp_path / "new"), "--max-parallelism", "64"]
+    assert CliRunner().invoke(commands, call).exit_code == 1
+    assert not files(tmp_path / "new")
+    table.write_bytes(sound)
+    assert CliRunner().invoke(commands, call).exit_code == 0
