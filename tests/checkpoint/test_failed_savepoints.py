@@ -1,8 +1,11 @@
 """Savepoints that cannot be written or sealed leave everything as it was."""
 
 import millpond as mp
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from millpond import errors
 from millpond.cli.main import commands
 
 
@@ -32,6 +35,13 @@ def files(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def changed(path, column, values):
+    """Write a table anew with other values in a column."""
+    table = pq.read_table(path)
+    data = {**table.to_pydict(), column: values(table.num_rows)}
+    pq.write_table(pa.table(data, table.schema), path)
+
+
 def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
     """Where the second table is damaged, the first one's copy is deleted, and a repair can be rekeyed."""
     (table,) = savepoint.glob("*/b/*.parquet")
@@ -42,3 +52,14 @@ def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
     assert not files(tmp_path / "new")
     table.write_bytes(sound)
     assert CliRunner().invoke(commands, call).exit_code == 0
+
+
+def test_a_refused_seal_changes_nothing(savepoint):
+    """Where the second table is refused, the first one, which was edited well, is not written."""
+    (first,), (second,) = (savepoint.glob(f"*/{name}/*.parquet") for name in "ab")
+    changed(first, "value", lambda count: [7] * count)
+    changed(second, "value", lambda count: [None] * count)
+    before = files(savepoint)
+    with pytest.raises(errors.CorruptSnapshotError, match="b/"):
+        mp.seal_savepoint(savepoint)
+    assert files(savepoint) == before

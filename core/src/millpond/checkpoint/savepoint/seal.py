@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 import pyarrow as pa
@@ -62,24 +62,41 @@ def seal_savepoint(
             named by file and row; the savepoint stays as it was.
     """
     savepoint = read_savepoint(handle)
-    operators = tuple(
-        _sealed_operator(handle, each, limits, added=added) for each in savepoint.operators
-    )
+    checked = [_checked_operator(handle, each, limits, added=added) for each in savepoint.operators]
+    operators = tuple(_sealed_operator(handle, each, limits, names) for each, names in checked)
     write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
     return handle
 
 
-def _sealed_operator(
+def _checked_operator(
     handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
-) -> SavedOperator:
-    states = []
+) -> tuple[SavedOperator, dict[str, list[str]]]:
+    """An operator with its own states sealed, and each keyed state's files; no table is written.
+
+    A refused table shows here, as long as all files are as they were.
+    """
+    files = {}
     for state in operator.states:
         folder = state_folder(operator.uid, state.meta.name)
         names = named_files(handle, folder, [file.path for file in state.files], added=added)
-        files = tuple(_sealed_files(handle, operator, state, names, limits))
-        states.append(attrs.evolve(state, files=files))
+        for _ in _edited_tables(handle, operator, state, names, limits):
+            pass
+        files[state.meta.name] = names
     operator_states = seal_operator_states(handle, operator, limits, added=added)
-    return attrs.evolve(operator, states=tuple(states), operator_states=operator_states)
+    return attrs.evolve(operator, operator_states=operator_states), files
+
+
+def _sealed_operator(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    limits: RestoreConfig,
+    names: Mapping[str, list[str]],
+) -> SavedOperator:
+    states = []
+    for state in operator.states:
+        files = tuple(_sealed_files(handle, operator, state, names[state.meta.name], limits))
+        states.append(attrs.evolve(state, files=files))
+    return attrs.evolve(operator, states=tuple(states))
 
 
 def _sealed_files(
@@ -89,18 +106,31 @@ def _sealed_files(
     names: list[str],
     limits: RestoreConfig,
 ) -> Iterator[TableFile]:
+    for name, held in _edited_tables(handle, operator, state, names, limits):
+        if isinstance(held, TableFile):
+            yield held
+        elif held.num_rows:
+            groups = held.column("key_group").to_pylist()
+            yield write_table(handle, name, held, first=groups[0], last=groups[-1])
+
+
+def _edited_tables(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    state: SavedState,
+    names: list[str],
+    limits: RestoreConfig,
+) -> Iterator[tuple[str, TableFile | pa.Table]]:
+    """By name, each file's checked rows; of one that nobody has changed, its description."""
     codec = state_codec(handle, operator, state)
     for name in names:
         path = handle.path(name)
         data = edited_bytes(handle, name, limits)
         known = next((file for file in state.files if file.path == name), None)
         if known is not None and known.digest == hashlib.sha256(data).hexdigest():
-            yield known
-            continue
-        table = _regrouped(codec, path, data, limits)
-        if table.num_rows:
-            groups = table.column("key_group").to_pylist()
-            yield write_table(handle, name, table, first=groups[0], last=groups[-1])
+            yield name, known
+        else:
+            yield name, _regrouped(codec, path, data, limits)
 
 
 def _regrouped(codec: TableCodec, path: str, data: bytes, limits: RestoreConfig) -> pa.Table:
