@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.savepoint.table_writer import _row_groups
 from millpond.cli.main import commands
 
 
@@ -63,3 +64,9 @@ def test_a_refused_seal_changes_nothing(savepoint):
     with pytest.raises(errors.CorruptSnapshotError, match="b/"):
         mp.seal_savepoint(savepoint)
     assert files(savepoint) == before
+
+
+def test_a_table_of_very_many_rows():
+    """Row groups are cut one after the other, however many there are."""
+    rows = pa.table({"value": pa.nulls(70_000_000)})
+    assert sum(part.num_rows for part in _row_groups(rows)) == rows.num_rows

@@ -104,12 +104,14 @@ def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) ->
 
 def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
     """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
-    if table.num_rows > _ROW_GROUP or (table.num_rows > 1 and _unpacked(table) > _GROUP_BYTES):
-        half = min((table.num_rows + 1) // 2, _ROW_GROUP)
-        yield from _row_groups(table.slice(0, half))
-        yield from _row_groups(table.slice(half))
-    else:
-        yield table
+    waiting = [table]
+    while waiting:
+        rows = waiting.pop()
+        if rows.num_rows > _ROW_GROUP or (rows.num_rows > 1 and _unpacked(rows) > _GROUP_BYTES):
+            half = min((rows.num_rows + 1) // 2, _ROW_GROUP)
+            waiting += [rows.slice(half), rows.slice(0, half)]
+        else:
+            yield rows
 
 
 def _unpacked(table: pa.Table) -> int:
