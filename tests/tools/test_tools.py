@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import Layout, write_layout
@@ -55,6 +56,15 @@ def directory(tmp_path):
         total.update(100.0)
         backend.snapshot(2, storage).result()
     return folder
+
+
+def test_a_file_that_goes_meanwhile_is_not_deleted_again(directory):
+    """What a second `gc`, or the job, has deleted since the listing is told as no file of ours."""
+    catalog = read_catalog(mp.checkpoint_storage(directory.as_uri()))
+    first, gone = catalog.orphans(1)[0], "q1/totals/kg-0-127/1-gone.snapshot"
+    assert catalog.delete(first, dry_run=True) == catalog.delete(first) == 17
+    assert catalog.delete(first) is None
+    assert catalog.delete(gone, dry_run=True) is None
 
 
 def test_list_show_and_verify(directory):

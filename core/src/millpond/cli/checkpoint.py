@@ -185,9 +185,9 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     with about(directory), working("deleting", len(orphans)) as done:
         for path in orphans:
-            rows.append({"file": path, "bytes": catalog.storage.size(path)})
-            if not dry_run:
-                catalog.storage.delete(path)
+            size = catalog.delete(path, dry_run=dry_run)
+            if size is not None:
+                rows.append({"file": path, "bytes": size})
             done(1)
     show(rows, as_json=as_json, empty="Nothing to delete.")
     if rows and not as_json:

@@ -80,6 +80,18 @@ class Catalog:
             needed |= _needed(mine, retained)
         return [path for mine in by_operator.values() for path in _orphans(mine, needed)]
 
+    def delete(self, path: str, *, dry_run: bool = False) -> int | None:
+        """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
+        try:
+            size = self.storage.size(path)
+        except CorruptSnapshotError:
+            if path in self.storage.list(path.rpartition("/")[0]):
+                raise
+            return None
+        if not dry_run:
+            self.storage.delete(path)
+        return size
+
 
 def _newest_id(subtasks: Sequence[Subtask]) -> int | None:
     return max((h.checkpoint_id for each in subtasks for h in each.handles), default=None)
