@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from millpond.cli.loading import load_function
 from millpond.cli.main import commands
+from pyspark import cloudpickle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +48,20 @@ def millpond(*arguments):
         check=False,
         env={**os.environ, "COLUMNS": "200"},
     )
+
+
+def test_a_file_may_have_a_standard_modules_name(tmp_path):
+    """A job's file json.py is loaded, its classes can be pickled, and json is what it was."""
+    (tmp_path / "json.py").write_text(
+        "import millpond as mp\n"
+        "class Job(mp.KeyedProcessFunction):\n"
+        "    def process_element(self, row, context):\n"
+        "        return [row]\n"
+    )
+    made = load_function("json.py:Job", tmp_path)
+    assert sys.modules["json"] is json
+    restored = pickle.loads(cloudpickle.dumps(made))
+    assert restored.process_element(1, None) == [1]
 
 
 @pytest.mark.spark

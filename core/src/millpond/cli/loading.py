@@ -65,15 +65,17 @@ def _load_file(path: Path) -> ModuleType:
     """A module from a file; its classes are pickled by value, workers need not have the file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # Under its stem a file json.py or queue.py would replace the module that others import.
+    name = f"millpond_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[path.stem]
+        del sys.modules[name]
         raise
     _pickle_by_value(module)
     return module
