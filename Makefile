@@ -29,7 +29,7 @@ soak: setup ## the long tests
 lint: setup ## ruff, mypy, import contracts, the changelog's fragments
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy -p millpond -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
+	.venv/bin/mypy -p millpond -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
 	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
 	.venv/bin/lint-imports
 	.venv/bin/towncrier build --draft --version next > /dev/null

@@ -50,6 +50,28 @@ def millpond(*arguments):
     )
 
 
+INTERRUPTED = """
+import signal, sys
+from importlib.metadata import entry_points
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+(command,) = entry_points(group="console_scripts", name="millpond")
+command.load()()
+"""
+
+
+@pytest.mark.parametrize("module", ["millpond", "pyarrow", "millpond.cli.state"])
+def test_an_interrupt_while_modules_are_imported(module):
+    """The installed command ends by a sentence, with status 1, whatever it was just importing."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "millpond: interrupted\n")
+
+
 def test_a_file_may_have_a_standard_modules_name(tmp_path):
     """A job's file json.py is loaded, its classes can be pickled, and json is what it was."""
     (tmp_path / "json.py").write_text(

@@ -1,0 +1,18 @@
+"""Where the process of ``millpond`` begins: beside the package, which takes long to import."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run a command and exit; an interrupt ends it with a sentence, during imports too."""
+    try:
+        from millpond.cli.main import main as run  # noqa: PLC0415 - so that it can be interrupted
+
+        run()
+    except KeyboardInterrupt:
+        print("millpond: interrupted", file=sys.stderr)  # noqa: T201 - nothing else is there yet
+        sys.exit(1)
