@@ -2,7 +2,10 @@
 
 import csv
 import json
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import millpond as mp
 import pandas as pd
@@ -384,3 +387,57 @@ def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
         assert not new.exists()
     said = refused("savepoint", "remove-state", saved, "total", saved / "new")
     assert "which this command reads" in said
+
+
+def ended(call, directory, stdout=None):
+    """Status and words on standard error of a command in a process of its own."""
+    code = "from millpond_command import main; main()"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'{call} "$0" -c "{code}" "$@"', sys.executable, *directory],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_that_cannot_be_written(option):
+    """Where the disk is full, help and version say that it is standard output."""
+    with Path("/dev/full").open("w") as full:
+        told = ended("exec", [option], full)
+    assert told == (1, "millpond: standard output: No space left on device.\n")
+
+
+def test_a_closed_standard_output(directory):
+    """Rows that go nowhere are no success."""
+    status, told = ended("exec >&-;", ["state", "dump", str(directory), "total"])
+    assert (status, "standard output: it is closed" in told) == (1, True)
+
+
+def test_a_working_directory_that_is_gone():
+    """A relative place in a deleted working directory is refused with the reason."""
+    away = 'd=$(mktemp -d) && cd "$d" && rmdir "$d" && exec'
+    told = (1, "millpond: the working directory has been deleted; change to another one\n")
+    assert ended(away, ["checkpoint", "list", "x"]) == told
+
+
+@pytest.mark.parametrize("verb", ["show", "seal"])
+def test_what_is_no_savepoint(directory, verb):
+    """A directory of snapshots is not told as a damaged savepoint."""
+    told = refused("savepoint", verb, directory)
+    assert f"{directory}: it is not a savepoint, which has a file named savepoint.json" in told
+
+
+@pytest.mark.parametrize(
+    "call", [("run", ""), ("--config", "", "backends"), ("new-backend", "x1", "--directory", "")]
+)
+def test_an_empty_path_is_a_wrong_call(call):
+    """The text of an unset variable is not taken for the working directory."""
+    assert "the path is empty" in refused(*call, status=2)
+
+
+def test_a_long_key_is_told_shortly(directory):
+    """A key that holds nothing is named by its beginning."""
+    assert len(refused("state", "get", directory, "total", "x" * 5000)) < 600

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+from millpond.cli.places import file_path
 from millpond.cli.terminal import say, tell
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
@@ -104,7 +105,7 @@ def _taken(name: str) -> str:
 
 @click.command("new-backend")
 @click.argument("name")
-@click.option("--directory", type=click.Path(path_type=Path), help="By default millpond-NAME.")
+@click.option("--directory", type=file_path, help="By default millpond-NAME.")
 def new_backend(name: str, directory: Path | None) -> None:
     """Write a new state backend NAME: a distribution of its own, which conforms as it stands."""
     target = directory or Path(_distribution(name))

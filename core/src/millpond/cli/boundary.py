@@ -10,13 +10,14 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 from typing_extensions import override
 
 from millpond.cli.terminal import complain, drop_output, flush_output, prepared_streams, tell
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["CommandGroup"]
 
@@ -68,10 +69,24 @@ def _explain(error: click.ClickException) -> None:
 
 
 def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    if isinstance(error, OSError):
+        return _told_of_system(error)
     if isinstance(error, MemoryError):
         return "there is not enough memory for this"
     if isinstance(error, click.Abort):
         return "interrupted"
+    return str(error)
+
+
+def _told_of_system(error: OSError) -> str:
+    """An error of the system; where it names no file, standard output or the directory is it."""
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    try:
+        flush_output()
+        Path.cwd()
+    except PlaceError as lost:
+        return str(lost)
+    except FileNotFoundError:
+        return "the working directory has been deleted; change to another one"
     return str(error)

@@ -12,6 +12,7 @@ from millpond import __version__
 from millpond.cli.backends import backends
 from millpond.cli.boundary import CommandGroup
 from millpond.cli.checkpoint import checkpoint
+from millpond.cli.places import file_path
 from millpond.cli.rescale import rescale
 from millpond.cli.run import run
 from millpond.cli.savepoint import savepoint
@@ -66,7 +67,8 @@ def _broken(point: EntryPoint, reason: str) -> click.Command:
 @click.version_option(__version__, prog_name="millpond")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=file_path,
+    metavar="FILE",
     help="A TOML file of configuration: plugin rules, and limits (restore.*) for what is read.",
 )
 @click.pass_context

@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -43,10 +44,12 @@ __all__ = [
     "catalog_of",
     "check_id",
     "committed_handles",
+    "file_path",
     "is_savepoint",
     "new_place",
     "place_text",
     "query_checkpoint",
+    "savepoint_place",
     "scope_option",
     "snapshots_option",
     "source",
@@ -59,6 +62,11 @@ def place_text(value: str) -> str:
     if not value.strip():
         raise click.BadParameter("the path is empty")
     return value
+
+
+def file_path(value: str) -> Path:
+    """The path of a file; a wrong call as with ``place_text``."""
+    return Path(place_text(value))
 
 
 snapshots_option = click.option(
@@ -109,6 +117,19 @@ def source(path: str) -> SavepointHandle:
             os.listdir(root)  # noqa: PTH208 - a missing permission shows here
         except OSError as error:
             raise PlaceError(path, f"it cannot be read: {error.strerror}") from error
+    return handle
+
+
+def savepoint_place(path: str) -> SavepointHandle:
+    """A savepoint to read; its handle.
+
+    Raises:
+        PlaceError: there is no such directory, or it holds none.
+    """
+    handle = source(path)
+    if not is_savepoint(handle):
+        nothing = f"it is not a savepoint, which has a file named {METADATA_FILE}"
+        raise PlaceError(path, why_no_savepoint(handle) or nothing)
     return handle
 
 

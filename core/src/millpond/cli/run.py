@@ -10,6 +10,7 @@ import click
 from millpond.cli.jobfile import JobFile
 from millpond.cli.loading import load_function
 from millpond.cli.output import show
+from millpond.cli.places import file_path
 from millpond.cli.progress import working
 from millpond.cli.spark import QUIET, spark_words
 from millpond.cli.terminal import say
@@ -23,7 +24,7 @@ __all__ = ["run"]
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=file_path)
 @click.option("--backend", help="Use this state backend instead of the file's.")
 def run(file: Path, backend: str | None) -> None:
     """Run the job that a TOML FILE describes over all available input, then stop.

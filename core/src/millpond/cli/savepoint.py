@@ -19,6 +19,7 @@ from millpond.cli.places import (
     is_savepoint,
     new_place,
     place_text,
+    savepoint_place,
     scope_option,
     snapshots_option,
     source,
@@ -109,7 +110,7 @@ def show_savepoint(path: str, *, as_json: bool) -> None:
 @as_json_option
 def seal(path: str, *, added: bool, as_json: bool) -> None:
     """Accept the tables of an edited savepoint as they are now."""
-    place = source(path)
+    place = savepoint_place(path)
     with about(path), working("sealing"):
         seal_savepoint(place, added=added, limits=tool_limits())
     _show(path, as_json=as_json)
@@ -229,7 +230,7 @@ def _rewrite(
 
 def _show(path: str, *, as_json: bool) -> None:
     with about(path):
-        operators = read_savepoint(source(path)).operators
+        operators = read_savepoint(savepoint_place(path)).operators
     rows = [row for operator in operators for row in _described(operator)]
     show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
 

@@ -21,7 +21,7 @@ from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, tell
 from millpond.clock import SystemClock
-from millpond.errors import JobError, MillpondError
+from millpond.errors import JobError, MillpondError, shown
 from millpond.keygroups import KeyGroupRange
 from millpond.runtime import KeyedFunction
 from millpond.runtime.dry_run_check import Finding, check_function
@@ -148,7 +148,7 @@ def get(
         stored = _picked(path, operator, checkpoint_id, snapshots)
         rows = list(_rows_of_key(stored, stored.state(name).name, key))
     if not rows:
-        complain(f"{path}: the key {key!r} holds nothing in {name!r}.")
+        complain(f"{path}: the key {shown(key)} holds nothing in {name!r}.")
     if rows or as_json:
         show(rows, as_json=as_json, empty="")
     if not rows:

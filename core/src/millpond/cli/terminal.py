@@ -117,7 +117,9 @@ def _write(text: str, *, err: bool = False) -> None:
     # Not by click.echo, which writes UTF-8 to a stream that says it is ASCII.
     stream = sys.stderr if err else sys.stdout
     if stream is None:
-        return
+        if err:
+            return
+        raise PlaceError("standard output", "it is closed; give it a file, or /dev/null")
     try:
         stream.write(text)
         stream.flush()
