@@ -241,10 +241,9 @@ class KeysTwice(Wrong):
 
 class _Orphan(BufferedCellTable):
     def _weigh(self, weight: int) -> None:
-        if weight > self._buffer.entry_cost:
-            held = self._entry
-            self._buffer.make_room(weight)
-            self._entry = held
+        held = self._entry
+        self._buffer.make_room(weight)
+        self._entry = held
 
 
 class OrphanEntry(Wrong):

@@ -222,7 +222,7 @@ class ReturnsRemoved(Wrong):
                 known = place in table._dirty
                 original(namespace, key)
                 if known:
-                    table._dirty.discard(place)
+                    table._dirty.pop(place, None)
 
             around(table, "remove", remove)
 

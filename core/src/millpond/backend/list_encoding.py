@@ -78,7 +78,13 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
     @override
     def weight(self, value: list[Any]) -> int:
-        return 64 + len(value) * self.element.weight(value[-1])
+        return 64 + self.elements_weight(value)
+
+    def elements_weight(self, elements: list[Any]) -> int:
+        """The weights of elements together; where sizes do not vary, one is like another."""
+        if not self.element.sized:
+            return len(elements) * self.element.weight(elements[-1])
+        return sum(map(self.element.weight, elements))
 
 
 def cell_serializer(descriptor: StateDescriptor) -> TypeSerializer[Any]:

@@ -32,14 +32,16 @@ class _Entry:
         value: the list as reads see it, None where there is none, or ``_UNREAD``.
         replaced: whether the bundle has put or removed it, so that the stored one is of no use.
         appended: what the bundle has appended to the stored one; empty where it is replaced.
+        weight: the bytes that the buffer accounts for its elements.
     """
 
-    __slots__ = ("appended", "replaced", "value")
+    __slots__ = ("appended", "replaced", "value", "weight")
 
     def __init__(self) -> None:
         self.value: Any = _UNREAD
         self.replaced = False
         self.appended: list[Any] = []
+        self.weight = 0
 
 
 class BufferedListTable(BufferedTable, CellTable):
@@ -58,7 +60,6 @@ class BufferedListTable(BufferedTable, CellTable):
     ) -> None:
         super().__init__(current, buffer, family, namespaces)
         self._serializer = serializer
-        self._weight = serializer.element.weight
         self.flushed()
 
     def flushed(self) -> None:
@@ -74,21 +75,24 @@ class BufferedListTable(BufferedTable, CellTable):
             entry = self._entries[address] = _Entry()
         return entry
 
-    def _charge(self, weight: int) -> None:
-        """Account for elements that come into the buffer; this may flush."""
-        self._buffer.room -= weight
-        if self._buffer.room < 0:
+    def _grown(self, address: bytes, weight: int) -> _Entry:
+        """The entry of an address, with so many bytes more accounted for it; this may flush."""
+        entry = self._entry(address)
+        if self._buffer.room < weight:
             self._buffer.flush()
+            entry = self._entry(address)
+        self._buffer.room -= weight
+        entry.weight += weight
+        return entry
 
     @override
     def get(self, namespace: Any) -> Any:
         address = self._address(namespace)
-        entry = self._entry(address)
-        value = entry.value
+        value = self._entry(address).value
         if value is _UNREAD:
             data = self._whole(address)
-            value = entry.value = self._joined(address, data, entry.appended)
-            self._charge(len(data or b""))
+            value = self._joined(address, data, self._entry(address).appended)
+            self._grown(address, len(data or b"")).value = value
         return value
 
     def _whole(self, address: bytes) -> bytes | None:
@@ -114,9 +118,11 @@ class BufferedListTable(BufferedTable, CellTable):
     @override
     def put(self, namespace: Any, value: Any) -> None:
         address = self._address(namespace)
-        if not self._entry(address).replaced:
-            self._charge(self._serializer.weight(value))
-        self._replace(self._entry(address), value)
+        weight = self._serializer.weight(value)
+        entry = self._entry(address)
+        self._buffer.room += entry.weight  # what was there goes
+        entry.weight = 0
+        self._replace(self._grown(address, weight), value)
 
     @override
     def remove(self, namespace: Any) -> None:
@@ -128,8 +134,7 @@ class BufferedListTable(BufferedTable, CellTable):
     @override
     def append(self, namespace: Any, values: list[Any]) -> None:
         address = self._address(namespace)
-        self._charge(self._weight(values[-1]) * len(values))
-        entry = self._entry(address)
+        entry = self._grown(address, self._serializer.elements_weight(values))
         if not entry.replaced:
             entry.appended += values
         if entry.value is None:

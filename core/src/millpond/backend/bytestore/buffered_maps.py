@@ -34,7 +34,8 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._map_keys = map_keys
         self._serializer = serializer
         self._maps: dict[bytes, dict[bytes, Any]] = {}
-        self._dirty: set[tuple[bytes, bytes]] = set()
+        self._sized = serializer.sized
+        self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
 
     @override
     def prepare_key(self, key: Any) -> Any:
@@ -68,7 +69,7 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
-        self._note(self._address(namespace), key, value, self._serializer.weight(value))
+        self._note(self._address(namespace), key, value, self._weight(value))
 
     @override
     def remove(self, namespace: Any, key: Any) -> None:
@@ -77,7 +78,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     @override
     def put_at(self, place: Any, key: Any, value: Any) -> None:
         self._current.require_open()
-        self._note(place, key, value, self._serializer.weight(value))
+        self._note(place, key, value, self._weight(value))
 
     @override
     def remove_at(self, place: Any, key: Any) -> None:
@@ -85,10 +86,21 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._note(place, key, ABSENT, SMALL)
 
     def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
-        if (address, key) not in self._dirty:
-            self._buffer.make_room(weight)
-            self._dirty.add((address, key))
+        place = address, key
+        if weight > self._dirty.get(place, 0):
+            self._account(place, weight)
         self._map(address)[key] = value
+
+    def _weight(self, value: Any) -> int:
+        return self._serializer.weight(value) if self._sized else SMALL
+
+    def _account(self, place: tuple[bytes, bytes], weight: int) -> None:
+        """Account for a changed entry that is new or grows."""
+        weight, buffer = max(weight, self._buffer.entry_cost), self._buffer
+        if buffer.room < weight - self._dirty.get(place, 0):
+            buffer.flush()
+        buffer.room -= weight - self._dirty.get(place, 0)
+        self._dirty[place] = weight
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
         """Encoded map keys and objects of buffer and store together, safe against changes.
@@ -151,7 +163,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         address, map_key = self._buffer.split(key, self._namespaces)
         loaded = ABSENT if value is None else self._serializer.deserialize(value)
         self._map(address)[map_key] = loaded
-        self._dirty.add((address, map_key))
+        self._dirty.setdefault((address, map_key), self._buffer.entry_cost)
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:
@@ -174,4 +186,4 @@ class BufferedMapTable(BufferedTable, MapTable):
     def flushed(self) -> None:
         """Empty the buffer: the changes are stored."""
         self._maps = {}
-        self._dirty = set()
+        self._dirty = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -32,7 +33,7 @@ SMALL = 64
 _UNREAD: Any = object()
 """The value of an entry that was not read from the store."""
 
-_VALUE, _CHANGED = 0, 1
+_VALUE, _CHANGED, _WEIGHT = 0, 1, 2
 _NOWHERE: Any = object()
 _SLICE = 4096
 """So many entries of a bulk call are read or changed before the buffer is asked for room."""
@@ -93,13 +94,14 @@ class BufferedTable:
 class BufferedCellTable(BufferedTable, CellTable):
     """Cells over a byte store.
 
-    Each touched address has an entry: a list of its value (``_UNREAD`` before anyone has asked) and
-    whether the bundle has changed it. The entry of the last access is held: rows come sorted by
-    key, so most accesses find theirs by two comparisons (0.1 µs, a look-up by address takes 0.3).
-    No prefix object serves two keys, so it tells whether the key is still the same.
+    Each touched address has an entry: a list of its value (``_UNREAD`` before anyone has asked),
+    whether the bundle has changed it, and the bytes that the buffer accounts for it. The entry of
+    the last access is held: rows come sorted by key, so most accesses find theirs by two
+    comparisons (0.1 µs, a look-up by address takes 0.3). No prefix object serves two keys, so it
+    tells whether the key is still the same.
 
     The buffer has room for so many entries; only values that may be large are weighed (0.2 µs a key
-    less for all others).
+    less for all others), each time, for they may grow.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         super().__init__(current, buffer, family, namespaces)
         self._serializer = serializer
         self._sized = serializer.sized
+        self._cost = buffer.entry_cost
         self._within: Any = None
         self._habit = ReadingHabit()
         # Which namespaces a key's rows lead to, windows for one, nobody knows beforehand.
@@ -137,8 +140,10 @@ class BufferedCellTable(BufferedTable, CellTable):
     def put(self, namespace: Any, value: Any) -> None:
         if self._current.address is not self._prefix or namespace is not self._within:
             self._turn(namespace)
-        if self._sized and not self._entry[_CHANGED]:
-            self._weigh(self._serializer.weight(value))
+        if self._sized:
+            weight = self._serializer.weight(value)
+            if weight > self._entry[_WEIGHT]:
+                self._weigh(weight)
         entry = self._entry
         entry[_VALUE] = value
         entry[_CHANGED] = True
@@ -146,7 +151,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     @override
     def remove(self, namespace: Any) -> None:
         self._turn(namespace)
-        self._entry[:] = None, True
+        self._entry[:2] = None, True
 
     @override
     def get_many(self, namespace: Any, keys: SubtaskKeys) -> list[Any]:
@@ -171,10 +176,11 @@ class BufferedCellTable(BufferedTable, CellTable):
         for addresses in self._slices(namespace, keys):
             part = values[start : start + len(addresses)]
             start += len(addresses)
-            known = list(map(self._entries.get, addresses))
-            large = self._weights(part, known) if self._sized else ()
-            self._buffer.make_room_for(known.count(None), large)
-            self._insert(addresses, part, changed=True)
+            weights = None
+            if self._sized:
+                weigh = self._serializer.weight
+                weights = [0 if value is None else weigh(value) for value in part]
+            self._insert(addresses, part, weights, changed=True)
 
     def read_ahead(self, keys: SubtaskKeys) -> None:
         """Read the entries of keys that come next, if the function has read most before.
@@ -190,18 +196,25 @@ class BufferedCellTable(BufferedTable, CellTable):
         start = 0
         with suppress(Exception):
             while part := addresses[start : start + self._habit.at_once(self._buffer)]:
-                self._read_distinct(part, len(part))
+                self._read_distinct(part)
                 start += len(part)
 
-    def _weights(self, values: list[Any], known: list[Any]) -> Iterator[int]:
-        """The weights of the values that are the first change of their entry."""
-        for value, entry in zip(values, known, strict=True):
-            if value is not None and (entry is None or not entry[_CHANGED]):
-                yield self._serializer.weight(value)
+    def _needed(self, addresses: list[bytes], weights: list[int] | None) -> int:
+        """The bytes that the buffer does not account for yet; no weights where none is large."""
+        known = map(self._entries.get, addresses)
+        if weights is None:
+            return list(known).count(None) * self._cost
+        accounted = (0 if entry is None else entry[_WEIGHT] for entry in known)
+        return sum(max(0, need - has) for need, has in zip(weights, accounted, strict=True))
 
-    def _insert(self, addresses: list[bytes], values: list[Any], *, changed: bool) -> None:
+    def _insert(
+        self, addresses: list[bytes], values: list[Any], weights: list[int] | None, *, changed: bool
+    ) -> None:
         """Put new entries in the place of those that there were."""
-        entries = map(list, zip(values, repeat(changed)))
+        if weights is not None:
+            weights = [max(weight, self._cost) for weight in weights]
+        self._buffer.make_room_for(partial(self._needed, addresses, weights))
+        entries = map(list, zip(values, repeat(changed), weights or repeat(self._cost)))
         self._prefix = _NOWHERE
         self._entries.update(zip(addresses, entries, strict=True))
 
@@ -216,22 +229,20 @@ class BufferedCellTable(BufferedTable, CellTable):
     def _read_many(self, addresses: list[bytes]) -> list[Any]:
         """Read entries from the store, each once."""
         distinct = list(dict.fromkeys(addresses))
-        new = len(distinct) - sum(map(self._entries.__contains__, distinct))
-        values = self._read_distinct(distinct, new)
+        values = self._read_distinct(distinct)
         if len(distinct) == len(addresses):
             return values
         by_address = dict(zip(distinct, values, strict=True))
         return [by_address[address] for address in addresses]
 
-    def _read_distinct(self, addresses: list[bytes], new: int) -> list[Any]:
-        """Read entries from the store, so many of which the buffer does not hold yet."""
+    def _read_distinct(self, addresses: list[bytes]) -> list[Any]:
+        """Read entries from the store that the buffer does not hold, or not their values."""
         rows = self._buffer.store.get_many(self._family, addresses)
         self._buffer.reads += len(addresses)
         values = self._decoded(addresses, rows)
-        large: list[int] = list(map(len, filter(None, rows))) if self._sized else []
-        self._habit.saw(max(large, default=0))
-        self._buffer.make_room_for(new, large)
-        self._insert(addresses, values, changed=False)
+        weights = [len(data or b"") for data in rows] if self._sized else None
+        self._habit.saw(max(weights or (), default=0))
+        self._insert(addresses, values, weights, changed=False)
         return values
 
     def _decoded(self, addresses: list[bytes], rows: list[bytes | None]) -> list[Any]:
@@ -260,10 +271,11 @@ class BufferedCellTable(BufferedTable, CellTable):
         entry = self._entries.get(address)
         if entry is None:
             buffer = self._buffer
-            buffer.room -= buffer.entry_cost  # as make_room does: a call less
+            cost = self._cost
+            buffer.room -= cost  # nearly as make_room does: a call less
             if buffer.room < 0:
                 buffer.flush()
-            entry = self._entries[address] = [_UNREAD, False]
+            entry = self._entries[address] = [_UNREAD, False, cost]
         self._prefix, self._within = prefix, namespace
         self._held, self._entry = address, entry
 
@@ -279,21 +291,24 @@ class BufferedCellTable(BufferedTable, CellTable):
         value = self._deserialized(address, data)
         if self._sized:
             self._habit.saw(len(data))
-            self._weigh(len(data))
+            if len(data) > self._entry[_WEIGHT]:
+                self._weigh(len(data))
         self._entry[_VALUE] = value
         return value
 
     def _weigh(self, weight: int) -> None:
-        """Account for a large held entry, which is held again where that has led to a flush."""
-        if weight > self._buffer.entry_cost:
-            self._buffer.make_room(weight)
-            if self._prefix is _NOWHERE:
-                self._turn(self._within)
+        """Account for a held entry that grows, and is another one where that leads to a flush."""
+        buffer = self._buffer
+        if buffer.room < weight - self._entry[_WEIGHT]:
+            buffer.flush()
+            self._turn(self._within)
+        buffer.room -= weight - self._entry[_WEIGHT]
+        self._entry[_WEIGHT] = weight
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
         loaded = None if value is None else self._serializer.deserialize(value)
-        self._entries.setdefault(key, [_UNREAD, False])[:] = loaded, True
+        self._entries.setdefault(key, [_UNREAD, False, self._cost])[:2] = loaded, True
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:
@@ -301,11 +316,11 @@ class BufferedCellTable(BufferedTable, CellTable):
 
     @override
     def changed_entries(self) -> int:
-        return sum(changed for _, changed in self._entries.values())
+        return sum(changed for _, changed, _ in self._entries.values())
 
     def changes(self) -> Changes:
         """The changed entries, serialized and sorted; those of sorted rows are sorted already."""
         entries = self._entries
         keys = [address for address, entry in entries.items() if entry[_CHANGED]]
-        values = [value for value, changed in entries.values() if changed]
+        values = [value for value, changed, _ in entries.values() if changed]
         return Changes(keys, serialized(self._serializer, values)).in_order()

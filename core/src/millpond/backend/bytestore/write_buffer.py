@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -50,15 +50,18 @@ class WriteBuffer:
 
     def make_room(self, weight: int) -> None:
         """Account for a buffered entry of ``weight`` bytes; flush early at the limit."""
-        self.room -= weight if weight > self.entry_cost else self.entry_cost  # noqa: FURB136 - a call less
-        if self.room < 0:
+        weight = max(weight, self.entry_cost)
+        if self.room < weight:
             self.flush()
+        self.room -= weight
 
-    def make_room_for(self, count: int, weights: Iterable[int]) -> None:
-        """Account for so many new entries, and for those of the weights that are large."""
-        self.room -= count * self.entry_cost + sum(w for w in weights if w > self.entry_cost)
-        if self.room < 0:
+    def make_room_for(self, needed: Callable[[], int]) -> None:
+        """Account for many entries; what they need is asked again where that has led to a flush."""
+        wanted = needed()
+        if self.room < wanted:
             self.flush()
+            wanted = needed()
+        self.room -= wanted
 
     def emptied(self) -> None:
         """Note that all changes are stored."""

@@ -1,0 +1,83 @@
+"""How much a byte store's write buffer holds: no more than its limit, also of what grows."""
+
+import tracemalloc
+from datetime import timedelta
+
+import millpond as mp
+import pytest
+
+SIZE, KEYS, LIMIT = 256 << 10, 48, 1 << 20
+CONFIG = mp.Config({"buffer.max-bytes": LIMIT})
+
+
+def blob():
+    """A value of its own, a quarter of the buffer."""
+    return bytes(SIZE)
+
+
+def grown(backend):
+    """By name what puts something small, and a large value in its place."""
+    value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", bytes))
+    ttl = mp.StateTtlConfig(timedelta(days=1))
+    timed = mp.ValueStateDescriptor("timed", bytes)
+    timed.enable_time_to_live(ttl)
+    kept = backend.get_partitioned_state(timed)
+    named = backend.get_partitioned_state(mp.MapStateDescriptor("map", str, bytes))
+    blobs = backend.get_partitioned_state(mp.ListStateDescriptor("list", bytes))
+    joined = backend.get_partitioned_state(
+        mp.ReducingStateDescriptor("sum", lambda one, two: one + two, bytes)
+    )
+    return {
+        "value": lambda key: (value.update(b"x"), value.update(blob())),
+        "with a TTL": lambda key: (kept.update(b"x"), kept.update(blob())),
+        "many": lambda key: (value.update_many([key], [b"x"]), value.update_many([key], [blob()])),
+        "map": lambda key: (named.put("a", b"x"), named.put("a", blob())),
+        "list": lambda key: (blobs.update([b"x"]), blobs.update([blob()])),
+        "reducing": lambda key: (joined.add(b"x"), joined.add(blob())),
+        "elements": lambda key: blobs.add_all([blob(), b""]),
+        "a list of several": lambda key: blobs.update([blob(), b""]),
+    }
+
+
+@pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
+def test_the_limit_holds_for_what_grows(tmp_path, backend_name):
+    """Twelve buffers' worth of values that were small at first, or not the last, are not held."""
+    with mp.open_keyed_backend(
+        backend_name, key_type=str, directory=tmp_path / "store", config=CONFIG
+    ) as backend:
+        for name, change in grown(backend).items():
+            backend.flush()
+            tracemalloc.start()
+            try:
+                for number in range(KEYS):
+                    backend.set_current_key(f"k{number}")
+                    change(f"k{number}")
+                held = tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+            assert held < 2 * LIMIT, f"{name}: {held >> 10} KiB"
+
+
+@pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
+def test_nothing_is_lost_where_growth_flushes(tmp_path, backend_name):
+    """Values that grow beyond the room, or beyond the whole buffer, are there afterwards."""
+    with mp.open_keyed_backend(
+        backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG
+    ) as backend:
+        value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", bytes))
+        named = backend.get_partitioned_state(mp.MapStateDescriptor("map", str, bytes))
+        blobs = backend.get_partitioned_state(mp.ListStateDescriptor("list", bytes))
+        for key in range(12):
+            backend.set_current_key(key)
+            for power in range(6, 22, 3):
+                data = bytes([key]) * (1 << power)
+                value.update(data)
+                named.put("a", data)
+                blobs.add_all([data, b"end"])
+                blobs.get()
+        for key in range(12):
+            backend.set_current_key(key)
+            last = bytes([key]) * (1 << 21)
+            assert value.value() == named.get("a") == last
+            assert [len(part) for part in blobs.get()][-2:] == [1 << 21, 3]
+            assert len(blobs.get()) == 12
