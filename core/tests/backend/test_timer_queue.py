@@ -1,6 +1,7 @@
 """Timers: each fires once, in the order of their times, and what callbacks do is seen."""
 
 import random
+import tracemalloc
 
 import millpond as mp
 import pytest
@@ -147,3 +148,23 @@ def test_rows_in_memory_are_a_set(steps):
         )
     present = {timestamp_from(row[1:9]) for row, value in rows.changes() if value is not None}
     assert present == model
+
+
+def test_a_timer_that_is_moved_leaves_nothing_behind():
+    """Of thousands of removed rows few are kept, and the order of those that stand is the same."""
+    rows = MemoryTimerRows(KeyLayout(128), [], track_changes=False)
+    standing = [b"\0" + timestamp_bytes(time) + b"k" for time in range(40)]
+    for row in standing:
+        rows.add(row)
+    tracemalloc.start()
+    try:
+        for time in range(10_000):
+            moved = b"\0" + timestamp_bytes(1000 + time) + b"moved"
+            rows.add(moved)
+            rows.discard(moved)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000
+    assert rows.earliest() == 0
+    assert sorted(rows.until(2**62)) == standing

@@ -38,6 +38,8 @@ __all__ = [
 
 TIMESTAMP_BYTES = 8
 _OFFSET = 1 << 63
+_WORTH_COMPACTING = 64
+"""A heap in memory of so many rows or fewer is left as it is."""
 
 _STATE_PREFIX = "_millpond_timers_"
 
@@ -245,6 +247,13 @@ class MemoryTimerRows(TimerRows):
         if row in self._rows:
             self._rows.discard(row)
             self._note(row)
+            self._compact()
+
+    def _compact(self) -> None:
+        """Rebuild the heap where most of it is removed rows: a timer that is moved leaves one."""
+        if len(self._heap) > max(_WORTH_COMPACTING, 3 * len(self._rows)):
+            self._heap = [self._entry(row) for row in self._rows]
+            heapq.heapify(self._heap)
 
     def _note(self, row: bytes) -> None:
         if self.changed is not None:
@@ -280,6 +289,7 @@ class MemoryTimerRows(TimerRows):
         """Take over a portable row."""
         if value is None:
             self._rows.discard(key)
+            self._compact()
         elif key not in self._rows:
             self._rows.add(key)
             heapq.heappush(self._heap, self._entry(key))
