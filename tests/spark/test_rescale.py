@@ -5,7 +5,7 @@ import json
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark import key_by, rescale, subtask_metrics
+from millpond.spark import create_savepoint, key_by, rescale, subtask_metrics
 from pyspark.errors import StreamingQueryException
 from streaming import RUNNING, Running, output, run
 
@@ -42,6 +42,25 @@ def test_up_and_down(spark, job_conf, files, tmp_path, backend, strategy):
     assert len(newest) == 5
     assert {each.metrics["source"] for each in newest} == {"rescaled"}
     assert query.lastProgress is not None
+
+
+@pytest.mark.parametrize("name", ["a blank", "a%20b%zz", "a#b?[c]{d}"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_checkpoint_whose_path_a_uri_encodes(spark, job_conf, files, tmp_path, name, scheme):
+    """Its query is rescaled, saved and asked for metrics as any other, named as Spark names it."""
+    place = scheme + str(tmp_path / name / "checkpoint")
+    job_conf(state_backend="heap", parallelism=2)
+    for round_number, parallelism in enumerate((2, 3), start=1):
+        job_conf(parallelism=parallelism)
+        files.add(*((key, round_number) for key in KEYS))
+        out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
+        writer = out.writeStream.format("parquet").option("checkpointLocation", place)
+        writer = writer.option("path", str(tmp_path / "query" / "output"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert output(spark, tmp_path) == expected(2)
+    create_savepoint(spark, place, str(tmp_path / "savepoint"))
+    rescale(spark, place, 5)
+    assert len(subtask_metrics(spark, place)) == 3
 
 
 def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_path):

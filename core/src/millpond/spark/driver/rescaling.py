@@ -22,6 +22,7 @@ from millpond.spark.driver.layout import (
 )
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
+from millpond.spark.metrics.state_place import encoded_uri
 from millpond.spark.session import spark_configuration
 from millpond.storage.checkpoint_storage import public_uri
 
@@ -65,7 +66,8 @@ def rescale_operators(
     """Do what ``rescale`` says; returns the new layouts by uid."""
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
-    now = last_batch_or_none(get_registry(config.plugins).savepoint(checkpoint, config).storage)
+    place = get_registry(config.plugins).savepoint(encoded_uri(spark, checkpoint), config).storage
+    now = last_batch_or_none(place)
     at = -1 if now is None else now
     pointers = [] if now is None else read_pointers(spark, checkpoint, now)
     found = {}

@@ -21,6 +21,7 @@ from millpond.plugins import get_registry
 from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
+from millpond.spark.metrics.state_place import encoded_uri
 from millpond.spark.session import spark_configuration
 
 __all__ = ["create_savepoint", "query_handles", "retained_handles"]
@@ -41,7 +42,7 @@ def query_handles(
     pointers = read_pointers(spark, checkpoint, batch_id)
     config = spark_configuration(spark, checkpoint)
     registry = get_registry(config.plugins)
-    place = registry.savepoint(checkpoint, config).storage
+    place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
     at = last_batch(place) if batch_id is None else batch_id
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):

@@ -11,9 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.arguments import INT64, check_text, check_type, check_within
-from millpond.checkpoint.inspection.spark_checkpoint import METADATA, parse_query_id
+from millpond.checkpoint.inspection.spark_checkpoint import parse_query_id
 from millpond.errors import ConfigError
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
+from millpond.spark.metrics.state_place import query_metadata, state_place
 from millpond.spark.schemas import brief_reason
 from millpond.spark.session import check_session
 
@@ -75,7 +76,7 @@ def reading(checkpoint: str) -> Iterator[None]:
 def id_of_query(spark: SparkSession, checkpoint: str) -> str:
     """The id of the query whose ``checkpointLocation`` this is."""
     with reading(checkpoint):
-        (line,) = spark.read.text(f"{checkpoint.rstrip('/')}/{METADATA}").collect()
+        (line,) = query_metadata(spark, checkpoint).collect()
     return parse_query_id(line.value)
 
 
@@ -85,13 +86,14 @@ def _states(
     """The state of each of a query's operators that is ours, in Spark's order."""
     _ = spark.streams.active  # up to Spark 4.2 it starts what a reader of state asks for stores
     with reading(checkpoint):
-        metadata = spark.read.format("state-metadata").load(checkpoint).collect()
+        place = state_place(spark, checkpoint)
+        metadata = spark.read.format("state-metadata").load(place).collect()
     for operator in sorted({row.operatorId for row in metadata if row.operatorName == _OPERATOR}):
         reader = spark.read.format("statestore").option("operatorId", operator)
         if batch_id is not None:
             reader = reader.option("batchId", batch_id)
         with reading(checkpoint):
-            state = reader.load(checkpoint)
+            state = reader.load(place)
         if state.select("value.groupState.*").schema.names == POINTER_SCHEMA.names:
             yield state  # the others are not Millpond's
 
