@@ -43,10 +43,8 @@ class IncrementalStrategy(SnapshotStrategy):
         self._rocksdb = backend
 
     @override
-    def start(self, restored: KeyedStateHandle | None) -> None:
-        """Start from the restored snapshot if it holds RocksDB's own files, else from none."""
-        native = restored is not None and restored.format == NATIVE_FORMAT
-        super().start(restored if native else None)
+    def builds_on(self, restored: KeyedStateHandle) -> bool:
+        return restored.format == NATIVE_FORMAT
 
     @override
     def snapshot(

@@ -105,6 +105,7 @@ class SnapshotStrategy(ABC):
         self.inlining = Inlining.of(backend.parameters.config.checkpoint)
         self.compression = backend.parameters.config.checkpoint.compression
         self.confirmed: KeyedStateHandle | None = None
+        self._replaced: KeyedStateHandle | None = None
 
     # ---------------------------------------------------------------- what a subclass adds
 
@@ -114,11 +115,16 @@ class SnapshotStrategy(ABC):
     ) -> Future[SnapshotResult]:
         """Take a snapshot; see ``KeyedStateBackend.snapshot``."""
 
+    def builds_on(self, restored: KeyedStateHandle) -> bool:
+        """Whether a snapshot can refer to files of this one; if not, the first one replaces it."""
+        return True
+
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
         """Begin at the confirmed snapshot of exactly the backend's state; None if there is none."""
-        self.confirmed = restored
+        builds = restored is not None and self.builds_on(restored)
+        self.confirmed, self._replaced = (restored, None) if builds else (None, restored)
         self._running.clear()
         self._overtaken.clear()
         self._drop_outdated()
@@ -136,7 +142,8 @@ class SnapshotStrategy(ABC):
             del self._overtaken[number]
         self._running = later
         if result.handle is not None:
-            self.confirmed = self._with_retired(result.handle, self.confirmed)
+            self.confirmed = self._with_retired(result.handle, self.confirmed or self._replaced)
+            self._replaced = None
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
@@ -232,8 +239,8 @@ class SnapshotStrategy(ABC):
     ) -> KeyedStateHandle:
         """The complete handle, written or carrying its parts.
 
-        What ``before``, its base, has beyond its files is retired; what that one carries goes
-        into the bundle.
+        What ``before``, its base, or the snapshot that it replaces has beyond its files is retired;
+        what the base carries goes into the bundle.
         """
         operator_state = self._written_operator_state(bundle, blank, before)
         made = attrs.evolve(
@@ -251,7 +258,8 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        return bundle.finish(self._with_retired(bundle.carrying_on(made), before))
+        last = before or self._replaced
+        return bundle.finish(self._with_retired(bundle.carrying_on(made), last))
 
     def _written_operator_state(
         self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None

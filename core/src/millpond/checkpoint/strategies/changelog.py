@@ -85,12 +85,15 @@ class ChangelogStrategy(SnapshotStrategy):
         self._covered.clear()
 
     @override
+    def builds_on(self, restored: KeyedStateHandle) -> bool:
+        return restored.format == PORTABLE
+
+    @override
     def start(self, restored: KeyedStateHandle | None) -> None:
-        portable = restored is not None and restored.format == PORTABLE
-        super().start(restored if portable else None)
-        self._recording = portable
+        super().start(restored)
+        self._recording = self.confirmed is not None
         self._forget()
-        if portable:
+        if self._recording:
             self._listen()
 
     def _listen(self) -> None:
