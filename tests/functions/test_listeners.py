@@ -1,10 +1,14 @@
 """Functions that learn of committed snapshots, and their own metrics, locally and on Spark."""
 
 import itertools
+import json
 import operator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import millpond as mp
+import numpy as np
 import pytest
 from millpond import errors, windows
 from millpond.runtime import MetricGroup
@@ -141,6 +145,36 @@ def test_metrics_of_a_function():
             "user.seen": 3, "user.sizes.small": 0, "user.values.count": 3, "user.values.sum": 6,
             "user.values.min": -1, "user.values.max": 5,
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [np.int8(100), np.float32(1.5), Decimal("2.5"), Fraction(1, 2)])
+def test_metrics_are_pythons_numbers(number):
+    """A counter, a gauge and a distribution report NumPy's and others as int or float."""
+    group = MetricGroup()
+    counter, distribution = group.counter("counted"), group.distribution("spread")
+    for _ in range(2):
+        counter.inc(number)
+        distribution.update(number)
+    group.gauge("asked", lambda: number)
+    found = json.loads(json.dumps(group.values()))
+    once = float(number)
+    assert (found["counted"], found["asked"]) == (2 * once, once)
+    assert (found["spread.sum"], found["spread.max"]) == (2 * once, once)
+    assert {type(value) for value in group.values().values()} <= {int, float}
+
+
+def test_what_is_no_number_is_told_by_the_metrics_name():
+    """The call itself fails that hands it to a counter or a distribution."""
+    group = MetricGroup("user.")
+    for call in (
+        group.counter("odd").inc,
+        group.counter("odd").dec,
+        group.distribution("x").update,
+    ):
+        with pytest.raises(
+            errors.ArgumentTypeError, match=r"metric 'user.(odd|x)': expected a num"
+        ):
+            call("1")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from numbers import Number
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
 
 import attrs
 
 from millpond.arguments import check_text, check_type
-from millpond.errors import ArgumentValueError, brief
+from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
 __all__ = ["Counter", "Distribution", "MetricGroup"]
 
@@ -17,15 +20,16 @@ __all__ = ["Counter", "Distribution", "MetricGroup"]
 class Counter:
     """A count."""
 
+    _name: str
     _count: int = 0
 
     def inc(self, n: int = 1) -> None:
         """Count so many more."""
-        self._count += n
+        self._count += _number(self._name, n)
 
     def dec(self, n: int = 1) -> None:
         """Count so many less."""
-        self._count -= n
+        self._count -= _number(self._name, n)
 
     def get_count(self) -> int:
         """How many so far."""
@@ -36,6 +40,7 @@ class Counter:
 class Distribution:
     """How many values there were, their sum, the least and the greatest."""
 
+    _name: str
     _count: int = 0
     _sum: float = 0
     _min: float = 0
@@ -43,6 +48,7 @@ class Distribution:
 
     def update(self, value: float) -> None:
         """Add a value."""
+        value = _number(self._name, value)
         self._min = value if not self._count else min(self._min, value)
         self._max = value if not self._count else max(self._max, value)
         self._count += 1
@@ -79,7 +85,7 @@ class MetricGroup:
     def counter(self, name: str) -> Counter:
         """A counter: what all subtasks count is summed."""
         self._check_name(name, "counter")
-        return self._counters.setdefault(name, Counter())
+        return self._counters.setdefault(name, Counter(self._prefix + name))
 
     def gauge(self, name: str, function: Callable[[], float]) -> None:
         """A number that is asked for when the metrics are reported.
@@ -93,7 +99,7 @@ class MetricGroup:
     def distribution(self, name: str) -> Distribution:
         """A distribution of values."""
         self._check_name(name, "distribution")
-        return self._distributions.setdefault(name, Distribution())
+        return self._distributions.setdefault(name, Distribution(self._prefix + name))
 
     def values(self) -> dict[str, float]:
         """All metrics of this group, and of those within it."""
@@ -123,12 +129,22 @@ class MetricGroup:
 def _read(name: str, gauge: Callable[[], float]) -> float:
     """What a gauge gives; its failure is told with its name."""
     try:
-        value = gauge()
-        check_type("value", value, Number)
+        number: float = _number(name, gauge())
     except Exception as error:
         error.add_note(f"This is of the gauge {name!r}.")
         raise
-    return value
+    return number
+
+
+def _number(name: str, value: object) -> Any:
+    """A metric's number as Python's own, which JSON and all reporters take."""
+    if value.__class__ is int or value.__class__ is float:
+        return value
+    if isinstance(value, Integral):
+        return operator.index(value)
+    if isinstance(value, Real | Decimal):
+        return float(value)
+    raise ArgumentTypeError(f"metric {name!r}", "a number", type(value).__name__)
 
 
 def _check_name(name: str) -> None:
