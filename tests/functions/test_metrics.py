@@ -4,10 +4,12 @@ import logging
 from datetime import timedelta
 
 import millpond as mp
+import numpy as np
 import pytest
 from millpond import errors
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text
+from millpond.reporters.prometheus import write_text_file
 from millpond.spark import MetricsListener, key_by
 from millpond_conformance.faults import Fault, FaultySerializer
 from streaming import RUNNING, Running, run
@@ -238,6 +240,29 @@ def test_prometheus_text():
         'millpond_state_value_ns{operator="a\\"b",quantile="p99",state="spent"} 1200.0\n'
     )
     assert prometheus_text([]) == ""
+
+
+def test_prometheus_tells_numbers_and_names_apart():
+    """NumPy's numbers are written as Python's, and names that become one series get a label."""
+    figures = {"user.a-b": np.float64(1.5), "user.a_b": np.int64(2), "user.c": True}
+    assert prometheus_text([(figures, {})]) == (
+        "# TYPE millpond_user_a_b gauge\n"
+        'millpond_user_a_b{name="user.a-b"} 1.5\n'
+        'millpond_user_a_b{name="user.a_b"} 2.0\n'
+        "# TYPE millpond_user_c gauge\n"
+        "millpond_user_c{} 1\n"
+    )
+
+
+def test_each_operator_has_a_prometheus_file_of_its_own(tmp_path):
+    """Uids that differ in a sign alone do not share one, and a failed write leaves nothing."""
+    for uid in ("a.b", "a-b", "a_b"):
+        write_text_file(str(tmp_path), {"rows_in": 1}, {"operator": uid})
+    assert len(list(tmp_path.iterdir())) == 3
+    (tmp_path / "millpond-x.prom" / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="irectory"):
+        write_text_file(str(tmp_path), {"rows_in": 1}, {"operator": "x"})
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 LABELS = {"operator": "totals", "subtask": "1"}

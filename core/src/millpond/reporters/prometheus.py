@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from millpond.errors import ConfigError
 
@@ -34,6 +35,23 @@ def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return "millpond_" + _UNFIT.sub("_", name), found
 
 
+def _series(
+    metrics: Iterable[str], labels: Mapping[str, str]
+) -> dict[str, tuple[str, dict[str, str]]]:
+    """Each metric's name and labels; those that would be alike are told apart by ``name``."""
+    found = {name: _parts(name, labels) for name in metrics}
+    alike = Counter((metric, frozenset(own.items())) for metric, own in found.values())
+    for name, (metric, own) in found.items():
+        if alike[metric, frozenset(own.items())] > 1:
+            own["name"] = name
+    return found
+
+
+def _number(value: float) -> str:
+    """A number as Python writes its own, whatever class it is of."""
+    return repr(int(value) if isinstance(value, int) else float(value))
+
+
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -46,10 +64,9 @@ def prometheus_text(samples: Iterable[Sample]) -> str:
     """
     lines: dict[str, list[str]] = {}
     for metrics, labels in samples:
-        for name, value in metrics.items():
-            metric, own = _parts(name, labels)
+        for name, (metric, own) in _series(metrics, labels).items():
             text = ",".join(f'{key}="{_escaped(own[key])}"' for key in sorted(own))
-            lines.setdefault(metric, []).append(f"{metric}{{{text}}} {value!r}")
+            lines.setdefault(metric, []).append(f"{metric}{{{text}}} {_number(metrics[name])}")
     blocks = (
         f"# TYPE {metric} gauge\n" + "\n".join(sorted(found)) for metric, found in lines.items()
     )
@@ -69,8 +86,16 @@ def write_text_file(
         raise ConfigError("metrics.directory", reason, "the reporter 'prometheus'")
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    name = "-".join(_UNFIT.sub("_", labels[key]) for key in sorted(labels)) or "millpond"
+    parts = (quote(labels[key], safe="").replace("-", "%2D") for key in sorted(labels))
+    name = "-".join(parts) or "millpond"
+    text = prometheus_text([(metrics, labels)])
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-        file.write(prometheus_text([(metrics, labels)]))
-    os.chmod(file.name, 0o644)  # noqa: PTH101 - a name, not a path
-    Path(file.name).replace(folder / f"millpond-{name}.prom")
+        part = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            part.chmod(0o644)
+            part.replace(folder / f"millpond-{name}.prom")
+        except BaseException:
+            part.unlink()
+            raise
