@@ -258,6 +258,28 @@ def test_metrics_of_one_name_are_of_one_kind():
             kinds[second](group)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda group: group.counter("a.b"), lambda group: group.add_group("a").counter("b")),
+        (lambda group: group.distribution("x"), lambda group: group.counter("x.count")),
+        (lambda group: group.gauge("x.max", lambda: 1), lambda group: group.distribution("x")),
+        (
+            lambda group: group.add_group("a.b").counter("c"),
+            lambda group: group.add_group("a").add_group("b").counter("c"),
+        ),
+    ],
+)
+def test_two_metrics_that_are_reported_under_one_name(first, second):
+    """The second is refused by that name, whichever it is, for one of them would be lost."""
+    for begun, late in ((first, second), (second, first)):
+        group = MetricGroup("user.")
+        begun(group)
+        begun(group)
+        with pytest.raises(errors.ArgumentValueError, match=r"has, got str 'user\.\w\.[\w.]+'"):
+            late(group)
+
+
 def test_metrics_of_a_query(spark, job_conf, tmp_path):
     """They stand beside Millpond's own, by subtask, and the listener joins those of all."""
     from millpond.spark.metrics.listener import sum_metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -14,6 +14,9 @@ from millpond.arguments import check_text, check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
 __all__ = ["Counter", "Distribution", "MetricGroup"]
+
+
+_PARTS = ("count", "sum", "min", "max")
 
 
 @attrs.define
@@ -58,8 +61,8 @@ class Distribution:
         """What is reported under a name; nothing where there was no value."""
         if not self._count:
             return {}
-        parts = {"count": self._count, "sum": self._sum, "min": self._min, "max": self._max}
-        return {f"{name}.{part}": value for part, value in parts.items()}
+        values = (self._count, self._sum, self._min, self._max)
+        return {f"{name}.{part}": value for part, value in zip(_PARTS, values, strict=True)}
 
 
 class MetricGroup:
@@ -70,8 +73,9 @@ class MetricGroup:
     and its metrics are those of it.
     """
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", taken: dict[str, _Owner] | None = None) -> None:
         self._prefix = prefix
+        self._taken: dict[str, _Owner] = {} if taken is None else taken
         self._groups: dict[str, MetricGroup] = {}
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
@@ -80,7 +84,7 @@ class MetricGroup:
     def add_group(self, name: str) -> MetricGroup:
         """A group within this one; its metrics are reported as ``group.metric``."""
         _check_name(name)
-        return self._groups.setdefault(name, MetricGroup(f"{self._prefix}{name}."))
+        return self._groups.setdefault(name, MetricGroup(f"{self._prefix}{name}.", self._taken))
 
     def counter(self, name: str) -> Counter:
         """A counter: what all subtasks count is summed."""
@@ -115,15 +119,19 @@ class MetricGroup:
         return found
 
     def _check_name(self, name: str, kind: str) -> None:
+        """Take the names under which a metric is reported, unless another one has them."""
         _check_name(name)
-        metrics: dict[str, Mapping[str, object]] = {
-            "counter": self._counters,
-            "gauge": self._gauges,
-            "distribution": self._distributions,
-        }
-        for known, named in metrics.items():
-            if known != kind and name in named:
-                raise ArgumentValueError("name", f"a name that no {known} has", brief(name))
+        parts = _PARTS if kind == "distribution" else ()
+        reported = [self._prefix + name, *(f"{self._prefix}{name}.{part}" for part in parts)]
+        for each in reported:
+            owner, known, found = self._taken.get(each, (self, name, kind))
+            if (owner, known, found) != (self, name, kind):
+                raise ArgumentValueError("name", f"a name that no {found} has", brief(each))
+        self._taken.update(dict.fromkeys(reported, (self, name, kind)))
+
+
+_Owner = tuple[MetricGroup, str, str]
+"""The group of a metric, its name there, and its kind."""
 
 
 def _read(name: str, gauge: Callable[[], float]) -> float:
