@@ -64,9 +64,11 @@ class DirectoryLock(Closeable):
         self._file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             os.close(self._file)
-            raise DirectoryInUseError(backend, str(directory)) from None
+            if isinstance(error, BlockingIOError):
+                raise DirectoryInUseError(backend, str(directory)) from None
+            raise
 
     def disown(self) -> None:
         """Close the file in a forked child; the lock stays the parent's."""
