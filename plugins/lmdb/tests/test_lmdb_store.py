@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import closing
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millpond import errors
-from millpond_lmdb.longkeys import LIMIT, pack, restore_order, store_key, unpack
+from millpond_lmdb.longkeys import LIMIT, LastBucket, pack, restore_order, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore
 
@@ -23,7 +25,9 @@ def test_long_keys_keep_order(keys):
     """Keys of any length come back whole, in their own order, from what LMDB would hold."""
     stored = sorted(pack(key, key[:3]) for key in keys)
     assert all(len(key) <= LIMIT for key, _ in stored)
-    assert list(restore_order(iter(stored))) == [(key, key[:3]) for key in sorted(keys)]
+    assert list(restore_order(iter(stored), "f", LastBucket())) == [
+        (key, key[:3]) for key in sorted(keys)
+    ]
     for key in keys:
         assert unpack(*pack(key, b"v")) == (key, b"v")
         assert store_key(key) == pack(key, b"")[0]
@@ -49,6 +53,47 @@ def test_scans_of_long_prefixes(store):
     store.write({"f": [(keys[3], None)]})
     assert store.get("f", keys[3]) is None
     assert store.get("f", keys[4]) == b"v"
+
+
+STEPS = st.lists(st.tuples(st.booleans(), LONG, LONG, st.integers(1, 4)), max_size=30)
+
+
+@given(STEPS)
+def test_scans_in_slices_see_what_is_written(tmp_path_factory, steps):
+    """Writes, slices of scans and a scan that stays open over them give what a dict gives."""
+    with closing(LmdbStore(tmp_path_factory.mktemp("lmdb"), LmdbOptions())) as store:
+        model = {}
+        for family in "fg":
+            store.create_family(family)
+        for writes, key, other, count in steps:
+            if writes:
+                value = None if count == 1 else bytes([count])
+                left_open, before = store.scan("f", b"", None), sorted(model.items())
+                seen = list(islice(left_open, count))
+                store.write({"f": [(key, value)], "g": [(key, b"other")]})
+                model = {k: v for k, v in {**model, key: value}.items() if v is not None}
+                assert [*seen, *left_open] == before
+            start, end = sorted([key, other])
+            for low, high in ((start, end), (other, None), (b"", None)):
+                expected = [row for row in sorted(model.items()) if low <= row[0] < (high or b"q")]
+                assert list(store.scan("f", low, high)) == expected
+                with closing(store.scan("f", low, high)) as scan:
+                    assert next(scan, None) == next(iter(expected), None)
+
+
+def test_a_scan_in_slices_takes_no_longer_than_one(store):
+    """Keys that begin alike are sorted once, not for each slice, of which there are forty here."""
+    store.create_family("f")
+    keys = [b"k" * 600 + number.to_bytes(4, "big") for number in range(20_000)]
+    store.write({"f": [(key, b"v") for key in keys]})
+    began = time.process_time()
+    assert sum(1 for _ in store.scan("f", b"", None)) == len(keys)
+    whole = time.process_time() - began
+    began, start, found = time.process_time(), b"k" * 600, 0
+    while rows := list(islice(store.scan("f", start, None), 500)):
+        found, start = found + len(rows), rows[-1][0] + b"\0"
+    assert found == len(keys)
+    assert time.process_time() - began < 5 * whole
 
 
 def test_the_map_grows_by_itself(tmp_path):

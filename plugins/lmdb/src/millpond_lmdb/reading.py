@@ -7,23 +7,31 @@ from typing import Any
 
 import lmdb
 from millpond.backend.bytestore import StoreReader
+from millpond.backend.key_layout import end_of_prefix
 from millpond.errors import MillpondError
 from typing_extensions import override
 
-from millpond_lmdb.longkeys import PREFIX, restore_order
+from millpond_lmdb.longkeys import PREFIX, LastBucket, restore_order
 
 __all__ = ["LmdbReader", "scan_cursor"]
 
 
 def scan_cursor(
-    cursor: lmdb.Cursor, start: bytes, end: bytes | None
+    cursor: lmdb.Cursor, family: str, start: bytes, end: bytes | None, last: LastBucket
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    """The rows of a cursor's database from ``start`` up to ``end``, with their whole keys."""
-    if not cursor.set_range(start[:PREFIX]):
+    """The rows of a family from ``start`` up to ``end``, with their whole keys."""
+    beyond: bytes | None = start[:PREFIX]
+    if last.holds(family, start):
+        for row in last.rows_from(start):
+            if end is not None and row[0] >= end:
+                return
+            yield row
+        beyond = end_of_prefix(start[:PREFIX])
+    if beyond is None or not cursor.set_range(beyond):
         return
     # The items are bytes: no transaction here hands out buffers.
     entries: Any = iter(cursor)
-    for key, value in restore_order(entries):
+    for key, value in restore_order(entries, family, last):
         if end is not None and key >= end:
             return
         if key >= start:
@@ -50,7 +58,8 @@ class LmdbReader(StoreReader):
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
         try:
-            yield from scan_cursor(self._transaction.cursor(db=self._databases[family]), start, end)
+            cursor = self._transaction.cursor(db=self._databases[family])
+            yield from scan_cursor(cursor, family, start, end, LastBucket())
         except lmdb.Error as error:
             raise self._failure(error) from error
 

@@ -24,7 +24,7 @@ from millpond.errors import (
 from typing_extensions import override
 
 from millpond_lmdb.failures import failure
-from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
+from millpond_lmdb.longkeys import LIMIT, LastBucket, pack, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.reading import LmdbReader, scan_cursor
 
@@ -49,6 +49,7 @@ class LmdbStore(ByteStore):
     def __init__(self, directory: Path, options: LmdbOptions) -> None:
         self._directory = directory
         self._options = options
+        self._last_bucket = LastBucket()
         with named("lmdb", directory):
             directory.mkdir(parents=True, exist_ok=True)
             data = directory / _DATA_FILE
@@ -146,6 +147,7 @@ class LmdbStore(ByteStore):
 
     def _end_reading(self) -> None:
         """End the read transaction before a change: it pins old pages and the map's size."""
+        self._last_bucket = LastBucket()
         if self._reader is not None:
             self._cursors.clear()
             self._reader.abort()
@@ -205,7 +207,7 @@ class LmdbStore(ByteStore):
         transaction = self._begin_reading()
         try:
             cursor = transaction.cursor(db=self._databases[family])
-            yield from scan_cursor(cursor, start, end)
+            yield from scan_cursor(cursor, family, start, end, self._last_bucket)
         except lmdb.Error as error:
             raise self._failure(error) from error
         finally:
