@@ -1,5 +1,7 @@
 """What is refused leaves nothing behind: no half of a change, and no later call sees it."""
 
+from datetime import timedelta
+
 import millpond as mp
 import pytest
 from millpond import errors
@@ -142,6 +144,15 @@ def test_a_key_that_cannot_be_encoded_is_not_chosen(backend):
     with pytest.raises(errors.NoCurrentKeyError):
         state.update(2)
     assert list(backend.keys("total")) == ["k"]
+
+
+def test_a_state_in_use_gets_no_time_to_live(backend):
+    """What differs is named where a state is asked for again with a time to live."""
+    backend.get_partitioned_state(TOTAL)
+    kept = mp.ValueStateDescriptor("total", int)
+    kept.enable_time_to_live(mp.StateTtlConfig(timedelta(seconds=1)))
+    with pytest.raises(errors.StateMigrationError, match="declared is int with a time to live"):
+        backend.get_partitioned_state(kept)
 
 
 def test_state_of_batches_wants_a_key_too():

@@ -196,7 +196,7 @@ class StateRegistry:
         changed = [part for part in parts if getattr(known, part) != getattr(fresh.meta, part)]
         if changed or self._migration(known, fresh) is not None:
             part = next(iter(changed), "value")
-            old, new = str(getattr(known, part)), str(getattr(fresh.meta, part))
+            old, new = _told(known, part), _told(fresh.meta, part)
             raise StateMigrationError(known.name, part.replace("_", " "), old, new, reason=_IN_USE)
 
     def _migrate_restored(self, fresh: RegisteredState) -> None:
@@ -282,3 +282,9 @@ class StateRegistry:
         metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
         metas.update({name: meta for name, (meta, _) in self._timers.items()})
         return [metas[name] for name in sorted(metas)]
+
+
+def _told(meta: StateMeta, part: str) -> str:
+    """The type of a part of a state, in an error's words."""
+    kept = " with a time to live" if part == "value" and meta.ttl else ""
+    return f"{getattr(meta, part)}{kept}"
