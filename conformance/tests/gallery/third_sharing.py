@@ -126,10 +126,9 @@ class LateConfirmation(Wrong):
 
 class _SameSize(ChangelogStrategy):
     def _written_operator_state(self, bundle: Any, blank: Any, before: Any) -> Any:
-        size, seen = self.operator_state_bytes(blank.checkpoint_id), vars(self).get("seen")
+        size, seen = blank.operator_state_bytes, vars(self).get("seen")
         vars(self)["seen"] = size
         if before is not None and before.operator_state and size == seen:
-            self._operator_state.pop(blank.checkpoint_id, None)
             return before.operator_state
         return super()._written_operator_state(bundle, blank, before)
 

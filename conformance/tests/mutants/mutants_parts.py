@@ -45,11 +45,10 @@ def operator_state_by_size(backend: Any) -> None:
     sizes: dict[str, int] = {}
 
     def written(strategy: Any, original: Any, bundle: Any, blank: Any, before: Any) -> Any:
-        size = strategy.operator_state_bytes(blank.checkpoint_id)
+        size = blank.operator_state_bytes
         last, sizes[strategy.name] = sizes.get(strategy.name), size
         if before is None or not before.operator_state or size != last:
             return original(bundle, blank, before)
-        strategy._operator_state.pop(blank.checkpoint_id, None)
         return before.operator_state
 
     def change(strategy: Any) -> None:
