@@ -81,3 +81,37 @@ def test_nothing_is_lost_where_growth_flushes(tmp_path, backend_name):
             assert value.value() == named.get("a") == last
             assert [len(part) for part in blobs.get()][-2:] == [1 << 21, 3]
             assert len(blobs.get()) == 12
+
+
+class Weightless(mp.TypeSerializer[str]):
+    """A type of somebody's own whose values weigh nothing."""
+
+    def check(self, value):
+        return str(value)
+
+    def snapshot(self):
+        return mp.SerializerSnapshot("weightless")
+
+    def serialize(self, value):
+        return value.encode()
+
+    def deserialize(self, data):
+        return data.decode()
+
+    def weight(self, value):
+        return 0
+
+
+@pytest.mark.parametrize("name", ["lmdb", "rocksdb"])
+def test_what_weighs_nothing_is_stored(name, tmp_path):
+    """Values, entries and elements that count as no bytes are flushed as others are."""
+    with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:
+        backend.set_current_key("k")
+        held = backend.get_partitioned_state(mp.ValueStateDescriptor("v", Weightless()))
+        named = backend.get_partitioned_state(mp.MapStateDescriptor("m", str, Weightless()))
+        several = backend.get_partitioned_state(mp.ListStateDescriptor("l", Weightless()))
+        held.update("a")
+        named.put("a", "b")
+        several.add_all(["c", "d"])
+        backend.flush()
+        assert (held.value(), named.get("a"), several.get()) == ("a", "b", ["c", "d"])

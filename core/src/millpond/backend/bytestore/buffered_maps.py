@@ -87,7 +87,8 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
         place = address, key
-        if weight > self._dirty.get(place, 0):
+        # A type of somebody's own may weigh nothing; its entries are changed all the same.
+        if weight > self._dirty.get(place, 0) or place not in self._dirty:
             self._account(place, weight)
         self._map(address)[key] = value
 

@@ -58,10 +58,12 @@ class BlankHandle:
     """A snapshot without files yet: its handle, and the operator state as it was when it was taken.
 
     It belongs to one attempt, for an aborted one may still run when its number is taken again.
+    ``replaced`` is the restored snapshot that it cannot build on and whose files it retires.
     """
 
     handle: KeyedStateHandle
     operator_state: list[FrozenState]
+    replaced: KeyedStateHandle | None
 
     @property
     def is_empty(self) -> bool:
@@ -226,7 +228,7 @@ class SnapshotStrategy(ABC):
             carries=self.inlining.limit > 0,
             storage=storage,
         )
-        return BlankHandle(handle, frozen)
+        return BlankHandle(handle, frozen, self._replaced)
 
     def with_files(
         self,
@@ -258,7 +260,7 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        last = before or self._replaced
+        last = before or blank.replaced
         return bundle.finish(self._with_retired(bundle.carrying_on(made), last))
 
     def _written_operator_state(
