@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,17 @@ from millpond.checkpoint import restore_keyed
 
 from millpond_conformance.opening import open_at
 
-__all__ = ["Held", "Step", "contents", "killed", "restless", "restless_numbers", "versions_of"]
+__all__ = [
+    "CROWD",
+    "Held",
+    "Step",
+    "contents",
+    "killed",
+    "killed_in_a_large_flush",
+    "restless",
+    "restless_numbers",
+    "versions_of",
+]
 
 Held = tuple[int | str | None, list[int], dict[str, int]]
 """What a value, a list and a map hold under one key."""
@@ -28,6 +39,8 @@ _SMALL = mp.Config({"buffer.max-entries": 16})
 _BEFORE = 3
 """So many flushes are whole before the alarm is set."""
 _KEYS = [f"k{number}" for number in range(40)]
+CROWD = [f"k{number}" for number in range(60_000)]
+"""Keys whose values one flush writes."""
 
 
 def _put(backend: Any, number: int, keys: Iterable[str]) -> None:
@@ -138,3 +151,24 @@ def restless_numbers(backend: Any) -> set[int | None]:
             descriptor = mp.ValueStateDescriptor(name, int)
             found.add(backend.get_partitioned_state(descriptor).value())
     return found
+
+
+def killed_in_a_large_flush(backend_name: str, directory: str, share: float) -> None:
+    """In a process of its own: overwrite many values, and be killed while they are written.
+
+    Args:
+        backend_name: an installed backend's name, or ``module:attr``.
+        directory: its working space.
+        share: when to be killed, as a share of the time that the flush before has taken.
+    """
+    backend = open_at(backend_name, Path(directory))
+    total = backend.get_partitioned_state(_TOTAL)
+    total.update_many(CROWD, [1] * len(CROWD))
+    began = time.perf_counter()
+    backend.flush("v1")
+    took = time.perf_counter() - began
+    total.update_many(CROWD, [2] * len(CROWD))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(took * share, 1e-6))
+    backend.flush("v2")
+    signal.pause()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import struct
@@ -122,4 +123,6 @@ class FreshProcesses(Closeable):
 @cache
 def fresh_processes(backend: str) -> FreshProcesses:
     """Those of a backend for all clauses of a run; they end with this process."""
-    return FreshProcesses(backend)
+    processes = FreshProcesses(backend)
+    atexit.register(processes.close)
+    return processes

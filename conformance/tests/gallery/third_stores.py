@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import islice
 from typing import Any, ClassVar
 
 import millpond as mp
@@ -58,36 +59,71 @@ class Group255(Wrong):
 
 
 class _ChunkedWrites(SqliteStore):
+    rows = 1000
+
     def write(self, batch: Any) -> None:
         for family, changes in batch.items():
-            for start in range(0, len(changes), 1000):
-                super().write({family: changes[start : start + 1000]})
+            for start in range(0, len(changes), self.rows):
+                super().write({family: changes[start : start + self.rows]})
+
+
+class _LargeChunks(_ChunkedWrites):
+    rows = 8192
 
 
 class ChunkedWrites(Wrong):
     """A large batch is written in parts: what fails leaves some of them under the old version."""
 
     base = "sqlite"
+    kind: ClassVar[type[_ChunkedWrites]] = _ChunkedWrites
 
     def spoil(self, backend: Any) -> None:
-        stored_by(backend, _ChunkedWrites)
+        stored_by(backend, self.kind)
 
     def show(self, opened: Opener) -> None:
         backend = opened(key_type=int)
         directory = backend.parameters.directory
-        for number in range(4000):
+        keys = range(4 * self.kind.rows)
+        for number in keys:
             at(backend, number, DATA).update(b"old")
         backend.flush("v1")
-        for number in range(4000):
-            at(backend, number, DATA).update(bytes(2000))
+        for number in keys:
+            at(backend, number, DATA).update(bytes((8 << 20) // len(keys)))
         with largest_file(5 << 20), suppress(MillpondError):
             backend.flush("v2")
         assert backend.version != "v2"
         backend.close()
         again = opened(key_type=int, directory=directory, versions={"v1"})
         if again.version == "v1":
-            found = {at(again, number, DATA).value() for number in range(4000)}
+            found = {at(again, number, DATA).value() for number in keys}
             assert found == {b"old"}
+
+
+class LargeChunks(ChunkedWrites):
+    """A batch of more than 8,192 changes of a family is written in parts of so many."""
+
+    kind = _LargeChunks
+
+
+class _ShortScans(SqliteStore):
+    def scan(self, family: str, start: bytes, end: bytes | None) -> Any:
+        yield from islice(super().scan(family, start, end), 100_000)
+
+
+class ShortScans(Wrong):
+    """A scan ends after 100,000 rows."""
+
+    base = "sqlite"
+
+    def spoil(self, backend: Any) -> None:
+        stored_by(backend, _ShortScans)
+
+    def show(self, opened: Opener) -> None:
+        backend = opened(config=mp.Config(FULL))
+        at(backend, "k", MAP).put_all(dict.fromkeys(range(100_001), 0))
+        handle = backend.snapshot(1, mp.checkpoint_storage("memory:short")).result().handle
+        again = opened(restore=[handle])
+        assert len(dict(at(again, "k", MAP).items())) == 100_001
 
 
 class PathCache(Wrong):

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def bound_to_a_process(backend: Any) -> None:
         around(backend, "load_rows", lambda original, name, rows: original(name, ()))
 
 
-@mutant("an empty store is taken for the version that is wanted", "D8 R4 R5 R7 R21")
+@mutant("an empty store is taken for the version that is wanted", "D8 R4 R5 R7 R21 R25")
 def any_version(backend: Any) -> None:
     backend.version = next(iter(backend.parameters.reuse_versions), None)
 
@@ -119,6 +120,11 @@ def clears_a_chunk(backend: Any) -> None:
             around(table, "clear", clear)
 
     on_tables(backend, change)
+
+
+@mutant("an enumeration ends after 100,000 keys", "V29")
+def short_enumerations(backend: Any) -> None:
+    around(backend, "keys", lambda original, *given: islice(original(*given), 100_000))
 
 
 @mutant("a list has 65,535 elements at the most", "V21")

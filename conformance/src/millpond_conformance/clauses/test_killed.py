@@ -6,9 +6,18 @@ these clauses open what was left as the factory finds it, and also as the core d
 
 from pathlib import Path
 
+import millpond as mp
 import pytest
 
-from millpond_conformance.killing import contents, killed, restless, restless_numbers, versions_of
+from millpond_conformance.killing import (
+    CROWD,
+    contents,
+    killed,
+    killed_in_a_large_flush,
+    restless,
+    restless_numbers,
+    versions_of,
+)
 from millpond_conformance.opening import open_as_left, open_at
 from millpond_conformance.processes import fresh_processes
 
@@ -95,3 +104,20 @@ def expect_one_flush(opened, backend_name, place, last):
         (number,) = found
         assert backend.version == (None if number is None else f"v{number}")
         assert number is None or last <= number <= last + 1
+
+
+@pytest.mark.clause("R25")
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
+def test_a_process_killed_amid_a_large_flush(backend_name, tmp_path, share):
+    """However many changes a flush writes, a kill leaves all of them or none, or an empty store.
+
+    So it is where the factory finds the directory as it was left.
+    """
+    with pytest.raises(ChildProcessError):
+        fresh_processes(backend_name).call(
+            killed_in_a_large_flush, backend_name, str(tmp_path), share
+        )
+    with open_as_left(backend_name, tmp_path, ("v1", "v2")) as backend:
+        total = backend.get_partitioned_state(mp.ValueStateDescriptor("total", int))
+        found = set(total.get_many(CROWD).to_pylist())
+        assert found == {{"v1": 1, "v2": 2}.get(backend.version or "")}

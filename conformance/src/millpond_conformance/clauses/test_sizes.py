@@ -12,6 +12,7 @@ import pytest
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 MANY = mp.MapStateDescriptor("many", int, int)
+TOTAL = mp.ValueStateDescriptor("total", int)
 ITEMS = mp.ListStateDescriptor("items", int)
 SIZES = sorted({(1 << power) + near for power in range(8, 25) for near in (-1, 0, 1)})
 
@@ -79,6 +80,29 @@ def test_a_list_of_70_000_elements(open_backend, storage):
     restored = open_backend(restore=[backend.snapshot(1, storage).result().handle])
     restored.set_current_key("k")
     assert restored.get_partitioned_state(ITEMS).get() == [*range(70_000), -1]
+
+
+CROWD = 120_000
+
+
+@pytest.mark.clause("V29")
+def test_a_scan_of_120_000_entries(open_backend, storage):
+    """Of 120,000 keys, and of as many entries of a map, nothing is left out.
+
+    Neither an enumeration nor a snapshot and its restore ends before the last of them.
+    """
+    backend = open_backend()
+    keys = [f"k{number}" for number in range(CROWD)]
+    backend.get_partitioned_state(TOTAL).update_many(keys, range(CROWD))
+    backend.set_current_key("k7")
+    backend.get_partitioned_state(MANY).put_all(dict.fromkeys(range(CROWD), 7))
+    handle = backend.snapshot(1, storage).result().handle
+    for each in (backend, open_backend(restore=[handle])):
+        assert set(each.keys("total")) == set(keys)
+        found = each.get_partitioned_state(TOTAL).get_many(keys)
+        assert found.to_pylist() == list(range(CROWD))
+        each.set_current_key("k7")
+        assert dict(each.get_partitioned_state(MANY).items()) == dict.fromkeys(range(CROWD), 7)
 
 
 SIGNS = [*map(chr, range(0x20, 0x7F)), *(sign * 2 for sign in ":/.-_|#;,")]
