@@ -140,11 +140,7 @@ def run(
             restored_checkpoint_id=start.checkpoint_id,
         )
         with operator.opened():
-            for row in map(as_row, broadcast):
-                check_type(
-                    "function", function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
-                )
-                operator.process_broadcast(row, sent_at(row), output)
+            _process_broadcast(operator, function, broadcast, sent_at, output)
             if second is not None or isinstance(function, KeyedCoProcessFunction):
                 check_type("function", function, KeyedCoProcessFunction)
             if isinstance(operator, VectorizedOperator):
@@ -152,20 +148,13 @@ def run(
                 frames = (frame_of(opened.current, batch, select, times) for batch in given)
                 _process_frames(operator, frames, watermark_delay, output)
             else:
-                timed, two = event_time is not None, isinstance(function, KeyedCoProcessFunction)
-                method = INPUTS[0] if two else "process_element"
-                inputs = [_Input(given, select, event_time_of, method, timed)]
-                if two:
+                timed = event_time is not None
+                inputs = [_Input(given, select, event_time_of, "process_element", timed)]
+                if isinstance(function, KeyedCoProcessFunction):
                     own = select if second_key is None else selector(second_key, "second_key")
-                    time_of = _times(second_event_time, "second_event_time")
-                    timed = second_event_time is not None
-                    inputs.append(_Input(second or (), own, time_of, INPUTS[1], timed))
+                    inputs = _two(inputs[0], second or (), own, second_event_time)
                 _process(operator, inputs, watermark_delay, output)
-            operator.fire_processing_time(output)
-            operator.advance_watermark(MAX_TIMESTAMP, output)
-            if isinstance(function, CheckpointListener):
-                operator.prepare_snapshot(1)
-                operator.notify_checkpoint_complete(1)
+            _end(operator, function, output)
     return output
 
 
@@ -208,6 +197,43 @@ class _Input:
 
 _Keyed = tuple[Any, Any, int | None, str]
 """A row with its key, its event time, and the method that takes it."""
+
+
+def _two(
+    first: _Input,
+    second: Iterable[Any],
+    key: Callable[[Any], Any],
+    event_time: str | Callable[[Any], Any] | None,
+) -> list[_Input]:
+    """The inputs of a function that has two."""
+    time_of = _times(event_time, "second_event_time")
+    return [
+        attrs.evolve(first, method=INPUTS[0]),
+        _Input(second, key, time_of, INPUTS[1], event_time is not None),
+    ]
+
+
+def _process_broadcast(
+    operator: KeyedOperator,
+    function: OperatorFunction[Any],
+    rows: Iterable[Any],
+    event_time: Callable[[Any], Any],
+    output: list[Any],
+) -> None:
+    """Process the rows that each subtask gets."""
+    for row in map(as_row, rows):
+        kinds = KeyedBroadcastProcessFunction | BroadcastProcessFunction
+        check_type("function", function, kinds)
+        operator.process_broadcast(row, event_time(row), output)
+
+
+def _end(operator: KeyedOperator, function: OperatorFunction[Any], output: list[Any]) -> None:
+    """Fire the timers that are left, and tell a function that listens of a snapshot."""
+    operator.fire_processing_time(output)
+    operator.advance_watermark(MAX_TIMESTAMP, output)
+    if isinstance(function, CheckpointListener):
+        operator.prepare_snapshot(1)
+        operator.notify_checkpoint_complete(1)
 
 
 def _merged(inputs: Sequence[_Input], highest: dict[str, int]) -> Iterator[_Keyed]:
