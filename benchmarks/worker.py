@@ -200,8 +200,9 @@ class Case:
         info = SubtaskInfo("totals", at, SUBTASKS, GROUPS)
         with collector_paused(), open_operator_backend() as operator_state:
             runner = runner_of(self.plan)(self.plan, info, backend, operator_state)
-            for _ in runner.run(frames, BatchTime(0, 0)):
-                pass
+            with runner.operator.opened():
+                for _ in runner.run(frames, BatchTime(0, 0)):
+                    pass
             processed = time.process_time_ns()
             backend.snapshot(self.number, self.storage).result()
             backend.notify_checkpoint_complete(self.number)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.cli.main import commands
-from millpond.spark import create_savepoint, key_by
+from millpond.spark import create_savepoint, key_by, subtask_metrics
 from stored import open_stored
 from streaming import output, run
 
@@ -39,6 +39,17 @@ class Buffering(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 
     def snapshot_state(self, context):
         self.state.update(self.waiting)
+
+
+class Releasing(Buffering):
+    """Gives up its buffer, and what a gauge reads, when it is closed."""
+
+    def open(self, context):
+        super().open(context)
+        context.get_metric_group().gauge("waiting", lambda: len(self.waiting))
+
+    def close(self):
+        self.waiting = None
 
 
 class Last(mp.KeyedProcessFunction, mp.ListCheckpointed):
@@ -235,3 +246,16 @@ def test_operator_state_of_a_query(spark, job_conf, files, tmp_path, backend):
     assert sorted(row.map_key for row in reader.load(str(tmp_path / "saved")).collect()) == [
         *"abcde"
     ]
+
+
+@pytest.mark.spark
+def test_a_function_is_open_for_its_snapshot(spark, job_conf, files, tmp_path):
+    """On Spark `close` comes after `snapshot_state` and after the gauges, as in Flink."""
+    job_conf(state_backend="heap", parallelism=1)
+    files.add(("a", 1))
+    files.add(("b", 2), ("c", 3))
+    stream = key_by(files.stream(), "k")
+    run(stream.process(Releasing(), output="k string, n bigint", uid="buffering"), tmp_path)
+    assert sorted(output(spark, tmp_path)) == [("a", 1), ("b", 2), ("c", 3)]
+    (found,) = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    assert found.metrics["user.waiting"] == 0

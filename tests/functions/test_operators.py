@@ -284,3 +284,65 @@ def test_close_is_called_where_open_fails():
     ):
         pass
     assert function.closed == [True]
+
+
+class FailsToClose(mp.KeyedProcessFunction):
+    """Fails at the end."""
+
+    def process_element(self, row, context):
+        return []
+
+    def close(self):
+        raise OSError("too late")
+
+
+def test_a_failing_close_does_not_hide_a_tests_own_error():
+    """What a test fails with within a harness is what it tells; `close` is told beside it."""
+    with (
+        pytest.raises(AssertionError, match="the first") as caught,
+        mp.testing.KeyedOperatorHarness(FailsToClose(), key="k"),
+    ):
+        raise AssertionError("the first")
+    assert any("too late" in note for note in caught.value.__notes__)
+    with (
+        pytest.raises(mp.errors.UserFunctionError, match="too late"),
+        mp.testing.KeyedOperatorHarness(FailsToClose(), key="k"),
+    ):
+        pass
+
+
+class WritesLate(mp.KeyedProcessFunction):
+    """Uses state when it is closed."""
+
+    def __init__(self, use):
+        self.use = use
+
+    def open(self, context):
+        self.context = context
+        self.sum = context.get_state(mp.ValueStateDescriptor("sum", int))
+
+    def process_element(self, row, context):
+        self.sum.update(row.n)
+
+    def close(self):
+        self.use(self)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda function: function.sum.update(7),
+        lambda function: function.sum.value(),
+        lambda function: function.sum.at("a").update(7),
+        lambda function: function.sum.update_many(["a"], [7]),
+        lambda function: function.context.get_state(mp.ValueStateDescriptor("more", int)),
+    ],
+)
+def test_close_has_no_state(backend, use):
+    """It comes after the last snapshot: what it wrote would be lost, or be in one copy alone."""
+    with (
+        pytest.raises(mp.errors.UserFunctionError, match=r"WritesLate\.close.*is closed"),
+        mp.testing.KeyedOperatorHarness(WritesLate(use), key="k", backend=backend) as harness,
+    ):
+        harness.process({"k": "a", "n": 1})

@@ -132,7 +132,8 @@ def test_a_subtask_hands_out_rows_in_their_order(small, count):
         mp.open_operator_backend() as operator_state,
     ):
         runner = SubtaskRunner(plan, SubtaskInfo("seen", 0, 1, 1), backend, operator_state)
-        parts = [map(pa.array, values_of(frame)) for frame in runner.run(frames, None)]
+        with runner.operator.opened():
+            parts = [map(pa.array, values_of(frame)) for frame in runner.run(frames, None)]
     packed = list(map(pa.concat_arrays, zip(*parts, strict=True)))
     found = list(zip(*plan.rows.decode(arriving(plan.rows, packed)), strict=True))
     assert found == sorted(rows, key=lambda row: (nulls_first(row[1]), row[2]))
@@ -192,10 +193,11 @@ with (
     mp.open_operator_backend() as operator_state,
 ):
     runner = SubtaskRunner(plan, SubtaskInfo("number", 0, 1, 1), backend, operator_state)
-    for frame in runner.run(frames(), None):
-        numbers = frame["c0"]
-        in_order &= numbers.is_monotonic_increasing and int(numbers.iloc[0]) >= last
-        rows, last = rows + len(frame), int(numbers.iloc[-1])
+    with runner.operator.opened():
+        for frame in runner.run(frames(), None):
+            numbers = frame["c0"]
+            in_order &= numbers.is_monotonic_increasing and int(numbers.iloc[0]) >= last
+            rows, last = rows + len(frame), int(numbers.iloc[-1])
 assert rows == ROWS
 print(in_order, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """

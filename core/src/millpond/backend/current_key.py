@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from millpond.backend.key_layout import KeyLayout
@@ -166,6 +167,16 @@ class CurrentKey:
         """Refuse everything from now on."""
         self._closed = True
         self.forget()
+
+    @contextmanager
+    def withheld(self) -> Iterator[None]:
+        """Refuse everything for a while, as if the backend were closed."""
+        before = self._closed
+        self.close()
+        try:
+            yield
+        finally:
+            self._closed = before or self.failed
 
     def refusal(self) -> MillpondError:
         """The error that any use of a closed or failed backend raises."""

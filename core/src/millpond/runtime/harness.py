@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from os import PathLike
 from tempfile import TemporaryDirectory
+from types import TracebackType
 from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar, override
@@ -150,6 +151,16 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
             self._resources = resources.pop_all()
         self._entered = True
         return self
+
+    @override
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._entered = False
+        self._resources.__exit__(kind, error, traceback)  # a failing close does not hide the error
 
     @override
     def close(self) -> None:

@@ -43,7 +43,8 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
         last = start.checkpoint_id
         again = bool(info.attempt)
         runner = runner_of(plan)(plan, info, backend, operator_state, last, again=again)
-        yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
+        with runner.operator.opened():
+            yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
 
 
 def _bounded_backend(

@@ -94,27 +94,28 @@ class SubtaskRunner:
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yields carrier frames.
 
+        Whoever calls it opens the function before, and closes it when all is done.
+
         Without a batch's time the input is bounded. Processing-time timers then fire between
         frames and at the end, where the clock has passed their time by then; at the end no
         further row can come, so all event-time timers fire.
         """
-        with self.operator.opened():
-            output: list[Any] = []
-            if self._restored_checkpoint_id is not None:
-                self.operator.notify_checkpoint_complete(self._restored_checkpoint_id)
-            if time is not None:
-                self.operator.advance_watermark(time.watermark, output)
-                self.operator.fire_processing_time(output)
-            if self._plan.broadcast is not None:
-                frames = self._broadcast(self._plan.broadcast, frames, output)
-            for ready in self._steps(frames, output):
-                if time is None:
-                    self.operator.fire_processing_time(output)
-                yield from ready
-                yield from self._packed(output, _OUTPUT_ROWS)
+        output: list[Any] = []
+        if self._restored_checkpoint_id is not None:
+            self.operator.notify_checkpoint_complete(self._restored_checkpoint_id)
+        if time is not None:
+            self.operator.advance_watermark(time.watermark, output)
+            self.operator.fire_processing_time(output)
+        if self._plan.broadcast is not None:
+            frames = self._broadcast(self._plan.broadcast, frames, output)
+        for ready in self._steps(frames, output):
             if time is None:
-                self.operator.advance_watermark(MAX_TIMESTAMP, output)
-            yield from self._packed(output)
+                self.operator.fire_processing_time(output)
+            yield from ready
+            yield from self._packed(output, _OUTPUT_ROWS)
+        if time is None:
+            self.operator.advance_watermark(MAX_TIMESTAMP, output)
+        yield from self._packed(output)
 
     def _steps(
         self, frames: Iterable[pd.DataFrame], output: list[Any]
@@ -126,16 +127,15 @@ class SubtaskRunner:
 
     def run_by_key(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Process frames that are sorted by key; at the end of each key its timers fire."""
-        with self.operator.opened():
-            output: list[Any] = []
-            if self._plan.broadcast is not None:
-                frames = self._broadcast(self._plan.broadcast, frames, output)
-            for mine in self._by_key(self._decoded(frames)):
-                for method, rows in mine:
-                    self.operator.process_all(rows, output, method)
-                self.operator.end_key(output)
-                yield from self._packed(output, _OUTPUT_ROWS)
-            yield from self._packed(output)
+        output: list[Any] = []
+        if self._plan.broadcast is not None:
+            frames = self._broadcast(self._plan.broadcast, frames, output)
+        for mine in self._by_key(self._decoded(frames)):
+            for method, rows in mine:
+                self.operator.process_all(rows, output, method)
+            self.operator.end_key(output)
+            yield from self._packed(output, _OUTPUT_ROWS)
+        yield from self._packed(output)
 
     def _process(self, decoded: _Decoded, output: list[Any]) -> None:
         """Process a frame's rows; those of the first input first where no order was asked for."""

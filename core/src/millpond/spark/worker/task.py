@@ -122,11 +122,13 @@ class _Task:
             runner = runner_of(plan)(
                 plan, self.info, acquired.backend, own, last, again=bool(self.info.attempt)
             )
-            yield from runner.run(frames, time)
-            metrics.lap("process_ms")
-            due = runner.operator.timers.next_due()
-            metrics.add(next_timers=due)
-            self._commit(acquired, runner)
+            # The function is open for its `snapshot_state` and its gauges, too, as in Flink.
+            with runner.operator.opened():
+                yield from runner.run(frames, time)
+                metrics.lap("process_ms")
+                due = runner.operator.timers.next_due()
+                metrics.add(next_timers=due)
+                self._commit(acquired, runner)
             set_timeout(self.state, plan.time_mode, time, due)
             acquired.succeeded = True
 
@@ -163,6 +165,7 @@ class _Task:
         native = config.metrics.native
         metrics = self.metrics.finish(acquired.backend, result, acquired.source, native=native)
         labels = {
+            "query": self.query,
             "operator": self.plan.uid,
             "subtask": str(self.info.index),
             "backend": acquired.backend.name,
