@@ -255,3 +255,58 @@ def test_a_closed_client_is_not_refreshed(tmp_path):
     for ask in (client.refresh, lambda: client.get("q", keys[0])):
         with pytest.raises(errors.BackendClosedError):
             ask()
+
+
+def renamed(tmp_path):
+    """A job of two runs whose second one gives a query name to another state."""
+    storage, restore = mp.checkpoint_storage((tmp_path / "s").as_uri()), []
+    for number, name in ((1, "a"), (2, "b")):
+        with mp.open_keyed_backend("heap", key_type=str, place="q/j", restore=restore) as backend:
+            backend.set_current_key("k")
+            descriptor = mp.ValueStateDescriptor(name, int).set_queryable("totals")
+            backend.get_partitioned_state(descriptor).update(number)
+            restore = [backend.snapshot(number, storage).result().handle]
+    return restore[0]
+
+
+def test_a_query_name_goes_to_the_state_that_takes_it(tmp_path):
+    """A restored state that nobody requests any more is no longer published under it."""
+    handle = renamed(tmp_path)
+    assert {meta.name: meta.query_name for meta in handle.states} == {"a": "", "b": "totals"}
+    with mp.QueryableStateClient(tmp_path / "s") as client:
+        assert client.names() == ["totals"]
+        assert client.get("totals", "k") == 2
+
+
+def test_a_query_name_of_two_stored_states_is_refused(tmp_path, monkeypatch):
+    """A snapshot of an older version may publish two states alike; neither is chosen in silence."""
+    with mp.open_keyed_backend("heap", key_type=str, place="q/j") as backend:
+        backend.set_current_key("k")
+        for name in "ab":
+            state = mp.ValueStateDescriptor(name, int).set_queryable(f"totals-{name}")
+            backend.get_partitioned_state(state).update(1)
+        metas = [attrs.evolve(meta, query_name="totals") for meta in backend.states.metas()]
+        monkeypatch.setattr(backend.states, "metas", lambda: metas)
+        backend.snapshot(1, mp.checkpoint_storage((tmp_path / "s").as_uri())).result()
+    with mp.QueryableStateClient(tmp_path / "s") as client:
+        assert client.names() == ["totals"]
+        with pytest.raises(errors.StateNameError, match="'a', 'b' are all published under it"):
+            client.get("totals", "k")
+
+
+@BACKENDS
+@pytest.mark.parametrize("strategy", ["full", "changelog"])
+def test_replaced_replicas_are_deleted(job, tmp_path, backend, strategy):
+    """However often a client opens a subtask anew, its directory holds the one in use, then none."""
+    job = job(config=mp.Config({"state.snapshot.strategy": strategy}))
+    replica = tmp_path / "replica"
+    job.state(PROFILE, "ann").update(Profile("Ann", 0))
+    job.commit()
+    with mp.QueryableStateClient(job.snapshots, backend=backend, directory=replica) as client:
+        for visits in range(1, 5):
+            job.state(PROFILE, "ann").update(Profile("Ann", visits))
+            job.commit()
+            client.refresh()
+            assert client.get("profiles", "ann") == {"name": "Ann", "visits": visits}
+            assert len(list(replica.iterdir())) == 1
+    assert list(replica.iterdir()) == []

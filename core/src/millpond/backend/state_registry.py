@@ -278,8 +278,15 @@ class StateRegistry:
         return name in self._timers or name in self.restored
 
     def metas(self) -> list[StateMeta]:
-        """All states that a snapshot holds: registered, and restored but not yet requested."""
-        metas = {**self.restored, **{name: r.meta for name, r in self._registered.items()}}
+        """All states that a snapshot holds: registered, and restored but not yet requested.
+
+        One that nobody requests loses its query name to a state that has taken it.
+        """
+        metas = {name: registered.meta for name, registered in self._registered.items()}
+        taken = {meta.query_name for meta in metas.values()} - {""}
+        for name, meta in self.restored.items():
+            given_up = meta.query_name in taken
+            metas.setdefault(name, attrs.evolve(meta, query_name="") if given_up else meta)
         metas.update({name: meta for name, (meta, _) in self._timers.items()})
         return [metas[name] for name in sorted(metas)]
 

@@ -7,6 +7,7 @@ states are of one version; a refresh applies the deltas that were committed sinc
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable
@@ -47,10 +48,16 @@ __all__ = ["QueryableStateClient"]
 
 @attrs.define
 class _Replica:
-    """One subtask's snapshot in a backend."""
+    """One subtask's snapshot in a backend, which alone uses a directory."""
 
     handle: KeyedStateHandle
     backend: KeyedStateBackend
+    directory: Path
+
+    def close(self) -> None:
+        """Close the backend, and delete its files: nobody opens them again."""
+        self.backend.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def follow(self, handle: KeyedStateHandle) -> bool:
         """Advance to a later snapshot by its deltas; False where that is not possible."""
@@ -192,28 +199,30 @@ class QueryableStateClient(Closeable):
         if replica is not None and replica.follow(handle):
             return known.pop(handle.key_group_range)
         self._opened += 1
+        directory = self._folder / str(self._opened)
         opened = open_keyed_backend(
             self._backend_name,
             key_type=codec_from_snapshot(handle.key),
             max_parallelism=handle.max_parallelism,
             key_group_range=handle.key_group_range,
-            directory=self._folder / str(self._opened),
+            directory=directory,
             restore=[handle],
             config=self._config,
             place="queryable state",
         )
+        made = _Replica(handle, opened, directory)
         try:
             opened.flush(handle.version)
         except BaseException:
-            opened.close()
+            made.close()
             raise
-        return _Replica(handle, opened)
+        return made
 
     # ---------------------------------------------------------------- queries
 
     def names(self) -> list[str]:
         """The query names of all states that are published."""
-        return sorted(meta.query_name for meta in self._operator.states if meta.query_name)
+        return sorted({meta.query_name for meta in self._operator.states if meta.query_name})
 
     def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
         """What a key holds in a state, as plain Python values.
@@ -230,7 +239,7 @@ class QueryableStateClient(Closeable):
             None, ``[]`` or ``{}`` where the key holds nothing.
 
         Raises:
-            StateNameError: no state is published under that name.
+            StateNameError: no state is published under that name, or several are.
             StateTypeError: the key or namespace is not of the state's type.
         """
         check_type("query_name", query_name, str)
@@ -247,9 +256,12 @@ class QueryableStateClient(Closeable):
         return None
 
     def _published(self, query_name: str) -> StateMeta:
-        for meta in self._operator.states:
-            if meta.query_name == query_name != "":
-                return meta
+        found = self._operator.published(query_name)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(repr(meta.name) for meta in found)
+            raise StateNameError(query_name, f"the states {names} are all published under it")
         known = ", ".join(self.names()) or "none"
         raise StateNameError(query_name, f"no state is published under it; there are: {known}")
 
@@ -267,4 +279,4 @@ class QueryableStateClient(Closeable):
 
 def _close(replicas: Iterable[_Replica]) -> None:
     for replica in replicas:
-        replica.backend.close()
+        replica.close()

@@ -118,7 +118,7 @@ class StoredOperator:
             meta.scope: meta for meta in self.operator_metas() if meta.name == name
         }
         if keyed is None and (not found or scope == "keyed"):
-            keyed = self._published(name)
+            keyed = self._of_query_name(name)
         if keyed is not None:
             found["keyed"] = keyed
         if scope in found:
@@ -136,7 +136,7 @@ class StoredOperator:
         Raises:
             RestoreError: no state has that name, or several have that query name.
         """
-        meta = self._named(name) or self._published(name)
+        meta = self._named(name) or self._of_query_name(name)
         if meta is None:
             raise self._unknown(name)
         return meta
@@ -144,9 +144,12 @@ class StoredOperator:
     def _named(self, name: str) -> StateMeta | None:
         return next((meta for meta in self.states if meta.name == name), None)
 
-    def _published(self, name: str) -> StateMeta | None:
-        """The keyed state of a query name, which is empty where a state is not queryable."""
-        found = [meta for meta in self.states if name and meta.query_name == name]
+    def published(self, name: str) -> list[StateMeta]:
+        """The keyed states of a query name, which is empty where a state is not queryable."""
+        return [meta for meta in self.states if name and meta.query_name == name]
+
+    def _of_query_name(self, name: str) -> StateMeta | None:
+        found = self.published(name)
         if len(found) > 1:
             names = ", ".join(repr(meta.name) for meta in found)
             cause = f"the states {names} are all published as {name!r}; give a state's own name"
