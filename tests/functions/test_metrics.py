@@ -11,6 +11,9 @@ from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text
 from millpond.reporters.prometheus import write_text_file
 from millpond.spark import MetricsListener, key_by
+from millpond.spark.metrics.batch_metrics import SubtaskMetrics
+from millpond.spark.metrics.listener import sum_metrics
+from millpond.spark.metrics.worker_metrics import BatchMetrics
 from millpond_conformance.faults import Fault, FaultySerializer
 from streaming import RUNNING, Running, run
 
@@ -334,3 +337,59 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
     assert second.metrics["native_live_bytes"] >= 0
     assert 'groups="0-63"' in first.prometheus()
+
+
+def test_sums_of_a_functions_metrics():
+    """Counters are summed whatever they are called; a distribution keeps its least and greatest."""
+
+    def reported(groups, n):
+        counts = {"user.waited_ms": n, "user.max": n, "user.a.min": n}
+        spread = {"user.d.count": 1, "user.d.sum": n, "user.d.min": n, "user.d.max": n}
+        return SubtaskMetrics("u", groups, groups, 1, {**counts, **spread, "open_ms": n})
+
+    (found,) = sum_metrics([reported(0, 100), reported(1, 200)], 0)
+    assert found.metrics == {
+        "user.waited_ms": 300,
+        "user.max": 300,
+        "user.a.min": 300,
+        "user.d.count": 2,
+        "user.d.sum": 300,
+        "user.d.min": 100,
+        "user.d.max": 200,
+        "open_ms": 200,
+    }
+
+
+def test_a_state_that_is_called_user(opened):
+    """Its metrics do not take the place of those of a function's own."""
+    backend = opened("heap", EVERY)
+    batch = BatchMetrics()
+    batch.begin(backend)
+    backend.get_partitioned_state(mp.ValueStateDescriptor("user", str)).update("ann")
+    batch.add(**{"user.update": 7})
+    result = backend.snapshot(1, mp.checkpoint_storage("memory:called-user")).result()
+    found = batch.finish(backend, result, "new", native=False)
+    assert (found["user.update"], found["state.user.update"]) == (7, 1)
+    assert found["state.user.update_bytes.max"] == 3
+
+
+@pytest.mark.spark
+def test_a_listener_that_comes_late(spark, job_conf, files, tmp_path):
+    """It is told of the batches of a query that was started before it was added."""
+    job_conf(state_backend="heap", parallelism=1)
+    files.add(("a", 1))
+    seen = []
+    listener = MetricsListener(spark, seen.append)
+    stream = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="metered")
+    writer = stream.writeStream.format("memory").queryName("late")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        spark.streams.addListener(listener)
+        files.add(("a", 1), ("b", 1))
+        query.processAllAvailable()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        query.stop()
+        spark.streams.removeListener(listener)
+    assert [each.metrics["rows_in"] for each in seen if each.batch_id == 1] == [2]

@@ -16,15 +16,20 @@ __all__ = ["prometheus_text", "write_text_file"]
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _QUANTILE = re.compile(r"(?P<name>.+)\.(?P<quantile>p\d+|max)")
 
+_RESTORED = "restored_bytes."
+
 Sample = tuple[Mapping[str, float], Mapping[str, str]]
 """Metrics by name, and the labels they have in common."""
 
 
 def _parts(name: str, labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A metric's name and labels: states, operations and quantiles become labels."""
+    """A metric's name and labels: states, quantiles and places become labels."""
     if name.startswith("user."):
         return "millpond_" + _UNFIT.sub("_", name), dict(labels)
     found = dict(labels)
+    if name.startswith(_RESTORED):
+        found["place"] = name.removeprefix(_RESTORED)
+        return "millpond_restored_bytes", found
     match = _QUANTILE.fullmatch(name)
     if match:
         name, found["quantile"] = match["name"], match["quantile"]

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millpond.arguments import INT64, check_text, check_type, check_within
 from millpond.checkpoint.inspection.spark_checkpoint import parse_query_id
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.spark.driver.pointer import POINTER_SCHEMA, Pointer
 from millpond.spark.metrics.state_place import query_metadata, state_place
 from millpond.spark.schemas import brief_reason
@@ -76,8 +76,12 @@ def reading(checkpoint: str) -> Iterator[None]:
 def id_of_query(spark: SparkSession, checkpoint: str) -> str:
     """The id of the query whose ``checkpointLocation`` this is."""
     with reading(checkpoint):
-        (line,) = query_metadata(spark, checkpoint).collect()
-    return parse_query_id(line.value)
+        lines = query_metadata(spark, checkpoint).collect()
+    try:
+        return parse_query_id("\n".join(line.value for line in lines))
+    except CorruptSnapshotError as error:
+        reason = f"its file {error.file!r}: {error.reason}"
+        raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
 
 
 def _states(

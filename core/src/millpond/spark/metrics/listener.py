@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import attrs
@@ -68,21 +68,22 @@ def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[Opera
             by_operator.setdefault(each.operator_uid, []).append(each)
     found = []
     for uid, mine in sorted(by_operator.items()):
-        metrics: dict[str, float] = {}
+        samples: dict[str, list[float]] = {}
         for each in mine:
             for name, value in numbers_of(dict(each.metrics)).items():
-                metrics[name] = _joined(name, metrics.get(name), value)
+                samples.setdefault(name, []).append(value)
+        metrics = {name: _joining(name, samples)(found) for name, found in samples.items()}
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine)))
     return found
 
 
-def _joined(name: str, known: float | None, value: float) -> float:
-    """A metric of two subtasks."""
-    if known is None:
-        return value
-    if name.startswith("user.") and name.endswith(".min"):
-        return min(known, value)
-    return max(known, value) if name.endswith(_NOT_SUMMED) else known + value
+def _joining(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
+    """What joins a metric of several subtasks."""
+    if not name.startswith("user."):
+        return max if name.endswith(_NOT_SUMMED) else sum
+    of, _, part = name.rpartition(".")
+    is_distribution = f"{of}.count" in metrics and f"{of}.sum" in metrics
+    return {"min": min, "max": max}.get(part, sum) if is_distribution else sum
 
 
 class MetricsListener(StreamingQueryListener):
@@ -108,15 +109,22 @@ class MetricsListener(StreamingQueryListener):
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
-        running: Any = self._spark._jsparkSession.streams().get(str(event.id))  # noqa: SLF001
-        self._checkpoints[str(event.id)] = running.streamingQuery().resolvedCheckpointRoot()
+        self._checkpoints[str(event.id)] = self._checkpoint_of(str(event.id))
+
+    def _checkpoint_of(self, query_id: str) -> str:
+        """The checkpoint of a running query."""
+        running: Any = self._spark._jsparkSession.streams().get(query_id)  # noqa: SLF001
+        return str(running.streamingQuery().resolvedCheckpointRoot())
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Read and report; what goes wrong is logged, the query goes on."""
         try:
             progress = event.progress
-            checkpoint = self._checkpoints[str(progress.id)]
+            query_id = str(progress.id)
+            if query_id not in self._checkpoints:  # it was started before the listener was added
+                self._checkpoints[query_id] = self._checkpoint_of(query_id)
+            checkpoint = self._checkpoints[query_id]
             subtasks = committed_metrics(self._spark, checkpoint, progress.batchId)
             for metrics in sum_metrics(subtasks, progress.batchId):
                 self._report(metrics)

@@ -55,11 +55,10 @@ class BatchMetrics:
         if reads and "store_reads" in counts:
             counts["cache_hits"] = max(0, reads - counts["store_reads"])
         gauges = backend.native_metrics() if native else {}
+        figures = {**counts, **backend.restored_bytes.figures(), **backend.metrics.quantiles()}
         return {
             **self.values,
-            **counts,
-            **backend.restored_bytes.figures(),
-            **backend.metrics.quantiles(),
+            **{_apart(name): value for name, value in figures.items()},
             **{f"native_{name}": value for name, value in gauges.items()},
             "bytes_written": result.bytes_written,
             "rows_written": result.rows_written,
@@ -68,6 +67,11 @@ class BatchMetrics:
             "executor": executor_name(),
             "pid": os.getpid(),
         }
+
+
+def _apart(name: str) -> str:
+    """What a backend's metric is called beside those of the function, which are ``user.…``."""
+    return f"state.{name}" if name.startswith("user.") else name
 
 
 def _counts(backend: KeyedStateBackend) -> dict[str, int]:
