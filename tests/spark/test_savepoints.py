@@ -152,6 +152,8 @@ def test_the_data_source(spark, job_conf, files, tmp_path):
     assert {row.key: row.value for row in df.collect()} == {**dict.fromkeys(KEYS, 5), KEYS[0]: 10}
     before = reader.option("batchId", 0).load(checkpoint)
     assert {row.value for row in before.collect()} == {5}
+    with pytest.raises(AnalysisException, match="there is no batch 2; there are 0 to 1"):
+        reader.option("batchId", 2).load(checkpoint)
     create_savepoint(spark, checkpoint, tmp_path / "saved")
     saved = spark.read.format("millpond").option("state", "count").load(str(tmp_path / "saved"))
     assert saved.where("value = 2").select("key").first()[0] == KEYS[0]
@@ -172,6 +174,12 @@ def test_wrong_options_of_the_data_source_are_named(spark, job_conf, files, tmp_
         reader.option("state", "cuont").load(folder)
     with pytest.raises(AnalysisException, match="is not an option"):
         spark.read.format("millpond").option("stat", "count").load(folder)
+    for batch, told in ((1000, "there is no batch 1000; there are 0 to 0"), ("abc", "a batch's")):
+        with pytest.raises(AnalysisException, match=told):
+            reader.option("state", "count").option("batchId", batch).load(folder)
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    with pytest.raises(AnalysisException, match="a savepoint holds one batch"):
+        reader.option("batchId", 0).load(str(tmp_path / "saved"))
 
 
 def test_the_scope_of_a_name_that_stands_for_two_states(spark, tmp_path):

@@ -19,15 +19,19 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from millpond.backend.operator_state import OperatorStateMeta
+from millpond.checkpoint import SavepointHandle
+from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.config import Config, S3Config
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, brief
 from millpond.plugins import get_registry
 from millpond.state.names import Scope
 
 __all__ = ["MillpondDataSource"]
 
+_PLACE = 'format("millpond")'
 _RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
 _S3 = tuple(f"checkpoint.s3.{name.replace('_', '-')}" for name in attrs.fields_dict(S3Config))
 _OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULES, *_S3)
@@ -54,22 +58,25 @@ class MillpondDataSource(DataSource):
         unknown = sorted(set(options) - {name.lower() for name in _OPTIONS})
         if unknown:
             reason = f"is not an option; there are: {', '.join(_OPTIONS)}"
-            raise ConfigError(unknown[0], reason, 'format("millpond")')
+            raise ConfigError(unknown[0], reason, _PLACE)
         path = options.get("path")
         if path is None:
             reason = "give a savepoint or a checkpoint to load(...)"
-            raise ConfigError("path", reason, 'format("millpond")')
+            raise ConfigError("path", reason, _PLACE)
         given = {key: options[key] for key in (*_RULES, *_S3) if key in options}
-        config = Config(given, place='format("millpond")')
+        config = Config(given, place=_PLACE)
         registry = get_registry(config.plugins)
-        batch = options.get("batchid")
+        batch = _batch(options.get("batchid"))
+        where = registry.savepoint(options.get("snapshots", path), config)
         query = None
         if "snapshots" in options:
             checkpoint = registry.savepoint(path, config).storage
-            query = query_id(checkpoint)
-            batch = str(last_batch(checkpoint)) if batch is None else batch
-        where = registry.savepoint(options.get("snapshots", path), config)
-        found = open_stored(where, registry, None if batch is None else int(batch) + 1)
+            query, last = query_id(checkpoint), last_batch(checkpoint)
+            _check_within(batch, range(last + 1))
+            batch = last if batch is None else batch
+        elif batch is not None:
+            _check_within(batch, _stored_batches(where))
+        found = open_stored(where, registry, None if batch is None else batch + 1)
         mine = [each for each in found if query is None or each.operator.query == query]
         return pick_operator(mine, options.get("operator"), path)
 
@@ -77,11 +84,11 @@ class MillpondDataSource(DataSource):
         options = {name.lower(): value for name, value in self.options.items()}
         if "state" not in options:
             names = ", ".join(operator.state_names())
-            raise ConfigError("state", f"name one of: {names}", 'format("millpond")')
+            raise ConfigError("state", f"name one of: {names}", _PLACE)
         scope = options.get("scope")
         if scope not in (None, *get_args(Scope)):
             reason = f"expected one of {', '.join(get_args(Scope))}, got {scope!r}"
-            raise ConfigError("scope", reason, 'format("millpond")')
+            raise ConfigError("scope", reason, _PLACE)
         return options["state"], cast("Scope | None", scope)
 
     @override
@@ -96,6 +103,29 @@ class MillpondDataSource(DataSource):
         """A reader of one partition for each stored part."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
+
+
+def _batch(given: str | None) -> int | None:
+    """The option as a number."""
+    if given is None or given.isdecimal():
+        return None if given is None else int(given)
+    raise ConfigError("batchId", f"expected a batch's number, got {brief(given)}", _PLACE)
+
+
+def _stored_batches(where: SavepointHandle) -> range:
+    """From the first batch to the last of which a checkpoint directory has snapshots."""
+    if METADATA_FILE in where.storage.list(""):
+        raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
+    subtasks = read_catalog(where.storage).subtasks
+    ids = {handle.checkpoint_id for subtask in subtasks for handle in subtask.handles}
+    return range(min(ids) - 1, max(ids)) if ids else range(0)
+
+
+def _check_within(batch: int | None, known: range) -> None:
+    """Refuse a batch that is not there; a range that is empty is told of by what reads it."""
+    if batch is not None and known and batch not in known:
+        reason = f"there is no batch {batch}; there are {known[0]} to {known[-1]}"
+        raise ConfigError("batchId", reason, _PLACE)
 
 
 class _Part(InputPartition):
