@@ -3,11 +3,13 @@
 import itertools
 import sys
 import types
+from pathlib import Path
 
 import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.cli import run as run_command
 from millpond.cli.jobfile import JobFile, JobSection, SinkSection, SourceSection
 from millpond.plugins.discovery import effective_rules
 from millpond.runtime.opening import configured_backend
@@ -313,3 +315,49 @@ def test_places_of_a_job_file(tmp_path):
     job = JobFile.read(tmp_path / "job.toml")
     assert job.uri("a:b") == str(tmp_path / "a:b")
     assert job.uri("s3a://bucket/a") == "s3a://bucket/a"
+
+
+def test_options_of_a_job_file_reach_spark(tmp_path):
+    """Dotted names, lists and booleans are texts, as Spark's sources and sinks take options."""
+    path = tmp_path / "job.toml"
+    options = '[sink.options]\nkafka.bootstrap.servers = "h:9092"\nlist = ["a", 2]\nheader = true\n'
+    path.write_text(JOB + options)
+    found = {"kafka.bootstrap.servers": "h:9092", "list": "a,2", "header": "true"}
+    assert JobFile.read(path).sink.options == found
+    path.write_text(JOB + '[sink.options]\nlist = ["a,b"]\n')
+    with pytest.raises(errors.ConfigError, match=r"line 14: sink\.options\.list: .* has a comma"):
+        JobFile.read(path)
+
+
+def test_the_home_in_a_job_file(tmp_path, monkeypatch):
+    """A path that begins with ~ is below the home of who runs the job."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "job.toml").write_text(JOB)
+    job = JobFile.read(tmp_path / "job.toml")
+    assert job.uri("~/snapshots") == str(tmp_path / "home" / "snapshots")
+    assert job.uri("~other") == str(tmp_path / "~other")
+
+
+@pytest.mark.spark
+def test_spark_settings_of_a_job_file_win(spark, tmp_path):
+    """What [spark] says stands, also where Millpond recommends something else."""
+    path = tmp_path / "job.toml"
+    path.write_text(JOB + "[spark]\nsql.shuffle.partitions = 16\n")
+    key = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(key)
+    try:
+        assert run_command._session(JobFile.read(path), None).conf.get(key) == "16"
+    finally:
+        spark.conf.set(key, before)
+
+
+def test_the_job_file_of_the_docs(tmp_path):
+    """The page's job can be read, and each key of its sections stands in it."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "job-file.md"
+    text = page.read_text().partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "job.toml").write_text(text)
+    job = JobFile.read(tmp_path / "job.toml")
+    assert job.config.checkpoint.dir == "snapshots"
+    assert job.spark == {"spark.sql.session.timeZone": "UTC", "spark.master": "local[4]"}
+    named = {line.partition(" = ")[0].replace("-", "_") for line in text.splitlines()}
+    assert {name for cls in SECTIONS.values() for name in attrs.fields_dict(cls)} <= named

@@ -334,3 +334,18 @@ def test_a_query_name_of_several_states_is_refused(tmp_path):
     assert done.exit_code == 1
     assert "'a', 'b' are all published as 'q'; give a state's own name" in done.stderr
     assert millpond("state", "dump", tmp_path / "parted", "a").exit_code == 0
+
+
+def test_an_empty_operator_is_none_of_those_there(tmp_path):
+    """An empty uid, as of a variable that is not set, does not stand for the first operator."""
+    writer = mp.SavepointWriter.new_savepoint()
+    for uid in ("a", "b"):
+        rows = [{"k": "x", "s": 1}]
+        writer.with_operator(uid, rows, mp.ValueStateDescriptor("s", int), key="k")
+    writer.write(tmp_path / "saved")
+    for verb, *names in (("remove-state", "s"), ("rename-state", "s", "t")):
+        call = ("savepoint", verb, tmp_path / "saved", *names, tmp_path / "new", "--operator", "")
+        result = CliRunner().invoke(commands, list(map(str, call)))
+        assert result.exit_code == 1
+        assert "no operator" in result.stderr
+    assert not (tmp_path / "new").exists()

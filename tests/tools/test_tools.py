@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import millpond as mp
 import pandas as pd
 import pyarrow as pa
@@ -14,7 +15,9 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.cli.boundary import CommandGroup
 from millpond.cli.main import commands
+from millpond.cli.places import spark_path
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.layout import Layout, write_layout
 
@@ -270,7 +273,7 @@ def test_a_place_that_no_storage_knows(tmp_path, monkeypatch, call):
     """It is told as it was given, not as a setting that the call does not have."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "query" / "offsets").mkdir(parents=True)
-    (tmp_path / "query" / "metadata").write_text("{}")
+    (tmp_path / "query" / "metadata").write_text('{"id": "q"}')
     said = refused(*call, "nowhere://there")
     assert "nowhere://there: expected one of the schemes" in said
     assert "checkpoint.dir" not in said
@@ -441,3 +444,51 @@ def test_an_empty_path_is_a_wrong_call(call):
 def test_a_long_key_is_told_shortly(directory):
     """A key that holds nothing is named by its beginning."""
     assert len(refused("state", "get", directory, "total", "x" * 5000)) < 600
+
+
+@pytest.mark.parametrize("text", ["", "{}", "a\nb", "[1]", '"id"'])
+def test_a_query_without_an_id(tmp_path, directory, text):
+    """A damaged `metadata` of a query is told with the directory, and no traceback is shown."""
+    query = tmp_path / "query"
+    query.mkdir()
+    (query / "metadata").write_text(text)
+    told = refused("rescale", query, "--parallelism", 2, "--snapshots", directory)
+    assert f"millpond: {query}: " in " ".join(told.split())
+    assert "does not hold the id of a Spark query" in " ".join(told.split())
+
+
+def test_a_place_as_spark_takes_it(tmp_path):
+    """Spark decodes no URI, so it is given a local directory's plain path."""
+    place = tmp_path / "a b%20c"
+    with click.Context(commands):
+        assert spark_path(place.as_uri()) == spark_path(str(place)) == str(place)
+        assert spark_path("memory:a%20b") == "memory:a%20b"
+
+
+class Ending(click.Command):
+    """A command of another distribution, which ends its process with a text."""
+
+    def invoke(self, context):
+        sys.exit("there is no such table")
+
+
+def test_a_text_at_the_end_is_a_failure():
+    """What a command gives `sys.exit` as a text is said, and the status is 1."""
+    group = CommandGroup("other", commands={"end": Ending("end")})
+    result = CliRunner().invoke(group, ["end"])
+    assert (result.exit_code, result.stderr) == (1, "millpond: there is no such table\n")
+
+
+def test_nothing_is_done_where_nothing_can_be_told(directory):
+    """With standard output closed a command is refused before it deletes anything."""
+    before = sorted(path for path in directory.rglob("*"))
+    call = [Path(sys.executable).parent / "millpond", "checkpoint", "gc", directory]
+    told = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *map(str, call)],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert "standard output: it is closed" in told.stderr
+    assert sorted(path for path in directory.rglob("*")) == before

@@ -36,6 +36,7 @@ class CommandGroup(click.Group):
 
 def _status(run: Callable[[], Any]) -> int:
     try:
+        flush_output()  # where nothing can be printed, nothing is begun
         code = _returned(run)
         flush_output()
     except click.ClickException as error:
@@ -55,6 +56,9 @@ def _returned(run: Callable[[], Any]) -> int:
         result = run()
     except SystemExit as done:
         result = done.code
+        if isinstance(result, str):
+            complain(result)
+            return 1
     return result if isinstance(result, int) else 0
 
 

@@ -87,9 +87,9 @@ class JobFile:
                 raise ConfigError(unknown[0], "is not a known section")
             millpond = file.table("millpond")
             return cls(
-                source=_section(SourceSection, file, "source"),
+                source=_with_options(_section(SourceSection, file, "source"), "source"),
                 job=_section(JobSection, file, "job"),
-                sink=_section(SinkSection, file, "sink"),
+                sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
                 config=Config(millpond, place=file.origins("millpond")),
                 settings=flatten(millpond, "spark.millpond"),
                 spark=flatten(file.table("spark"), "spark"),
@@ -117,8 +117,14 @@ class JobFile:
             raise
 
     def uri(self, path: str) -> str:
-        """A path of the file as Spark takes it: with a scheme as it is, else absolute."""
-        return path if _SCHEME.match(path) else str(self.folder / path)
+        """A path of the file as Spark takes it: with a scheme as it is, else absolute.
+
+        ``~`` is the home of who runs the job.
+        """
+        if _SCHEME.match(path):
+            return path
+        home = path == "~" or path.startswith("~/")
+        return str(Path(path).expanduser() if home else self.folder / path)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
@@ -129,8 +135,13 @@ def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
         if isinstance(value, Mapping):
             flat.update(flatten(value, name))
         else:
-            flat[name] = _joined(name, value) if isinstance(value, list) else str(value)
+            flat[name] = _joined(name, value) if isinstance(value, list) else _text(value)
     return flat
+
+
+def _text(value: Any) -> str:
+    """A value as Spark's options have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined(key: str, items: list[Any]) -> str:
@@ -141,7 +152,15 @@ def _joined(key: str, items: list[Any]) -> str:
         if "," in str(item):
             reason = "has a comma, which separates items in Spark's configuration; rename it"
             raise ConfigError(key, f"{brief(item)} {reason}")
-    return ",".join(map(str, items))
+    return ",".join(map(_text, items))
+
+
+def _with_options(section: Any, name: str) -> Any:
+    """A section whose options are texts by dotted names: TOML makes tables of ``a.b = 1``."""
+    prefix = f"{name}.options"
+    flat = flatten(section.options, prefix)
+    options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}
+    return attrs.evolve(section, options=options)
 
 
 def _section(cls: type[Any], file: TomlFile, name: str) -> Any:

@@ -53,6 +53,7 @@ __all__ = [
     "scope_option",
     "snapshots_option",
     "source",
+    "spark_path",
     "stored_operators",
 ]
 
@@ -199,7 +200,8 @@ def committed_handles(
         spark = local_session()
         try:
             with about(checkpoint):
-                return query_handles(spark, checkpoint, source(snapshots).storage, batch)
+                storage = source(snapshots).storage
+                return query_handles(spark, spark_path(checkpoint), storage, batch)
         finally:
             spark.stop()
 
@@ -255,7 +257,15 @@ def query_checkpoint(path: str) -> SavepointHandle:
             "it is not the checkpointLocation of a Spark query, which has a file named metadata"
         )
         raise PlaceError(path, reason)
+    with about(path):
+        query_id(handle.storage)
     return handle
+
+
+def spark_path(path: str) -> str:
+    """A directory as Spark takes it: a local one by its plain path, for Spark decodes no URI."""
+    storage = located(path).storage
+    return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
 
 def new_place(path: str, *sources: str) -> SavepointHandle:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from millpond.cli.output import as_json_option, show
-from millpond.cli.places import about, place_text, query_checkpoint, snapshots_option, source
+from millpond.cli.places import (
+    about,
+    place_text,
+    query_checkpoint,
+    snapshots_option,
+    source,
+    spark_path,
+)
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -38,7 +45,7 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
         spark = local_session()
         try:
             with about(checkpoint):
-                layouts = rescale_operators(spark, checkpoint, parallelism, storage)
+                layouts = rescale_operators(spark, spark_path(checkpoint), parallelism, storage)
         finally:
             spark.stop()
     rows = [

@@ -211,9 +211,13 @@ def rename_state(
 def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
     """The operator that is named, or the only one there is."""
     known = writer.operators
-    if operator is not None or len(known) == 1:
-        return operator or known[0]
-    there = ", ".join(known) or "none"
+    if operator is not None:
+        return operator
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise PlaceError(path, "there is no operator in it")
+    there = ", ".join(known)
     raise PlaceError(path, f"several operators match; name one with --operator: {there}")
 
 

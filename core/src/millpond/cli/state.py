@@ -296,7 +296,11 @@ def check(
     *,
     as_json: bool,
 ) -> None:
-    """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot."""
+    """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot.
+
+    The states are those that the function's open asks for; what it asks for elsewhere shows as
+    unused.
+    """
     stored = _picked(path, operator, checkpoint_id, snapshots)
     findings = _findings(load_function(against, Path.cwd()), stored, against)
     show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")

@@ -41,8 +41,11 @@ def query_id(checkpoint: CheckpointStorage) -> str:
 
 
 def parse_query_id(metadata: str | bytes) -> str:
-    """The id of the query in the content of its metadata."""
-    return str(json.loads(metadata)["id"])
+    """The id of the query in the content of its metadata; CorruptSnapshotError without one."""
+    try:
+        return str(json.loads(metadata)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptSnapshotError(METADATA, "it does not hold the id of a Spark query") from error
 
 
 def has_query_metadata(checkpoint: CheckpointStorage) -> bool:
