@@ -1,22 +1,27 @@
 """RocksDB's compactions over the short lives of a store that is opened for each micro-batch."""
 
+import itertools
 import os
-from pathlib import Path
 
+import millpond as mp
+import pytest
+from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
 from millpond_rocksdb.store import RocksDBStore
 
 ENTRIES = 60_000
 TRIGGER = 4
+BYTES = mp.ValueStateDescriptor("v", bytes)
 
 
-def written(directory: Path, style: str, entries: range) -> int:
+def written(directory, style, entries):
     """Open, write and close a store, as a micro-batch does; the number of files it had."""
     options = RocksDBOptions(compaction_style=style, compaction_trigger=TRIGGER)
     store = RocksDBStore(directory, options)
     store.create_family("f")
     files = len(list(directory.glob("*.sst")))
     store.write({"f": [(b"%08d" % entry, os.urandom(600)) for entry in entries]})
+    store.await_compactions()
     store.close()
     return files
 
@@ -36,3 +41,76 @@ def test_either_style_takes_the_others_files(tmp_path):
     store = RocksDBStore(tmp_path, RocksDBOptions())
     assert sum(1 for _ in store.scan("f", b"", None)) == 3000
     store.close()
+
+
+def compacting(directory):
+    """A backend that merges large files just now, and the files of just before."""
+    settings = {"compaction-style": "level", "compaction-trigger": 2, "write-buffer-size": 32 << 20}
+    config = mp.Config({f"backend.rocksdb.{name}": given for name, given in settings.items()})
+    backend = mp.open_keyed_backend("rocksdb", key_type=int, directory=directory, config=config)
+    state = backend.get_partitioned_state(BYTES)
+    files, keys = set(), itertools.count()
+    while not backend.native_metrics()["running_compactions"]:
+        files = set(directory.rglob("*.sst"))
+        backend.set_current_key(next(keys))
+        state.update(os.urandom(1 << 20))
+        backend.flush("done")
+    return backend, files
+
+
+def test_a_backend_waits_for_its_compaction(tmp_path):
+    """When it is closed the large files have been merged, and are gone."""
+    backend, files = compacting(tmp_path)
+    backend.close()
+    assert files - set(tmp_path.rglob("*.sst"))
+
+
+class Interrupted(BaseException):
+    """As a KeyboardInterrupt, which would end the tests."""
+
+
+@pytest.fixture
+def waiting(tmp_path, monkeypatch):
+    """A flushed backend; a Ctrl-C comes as soon as it waits."""
+
+    def interrupted(store):
+        raise Interrupted
+
+    backend = open_at("rocksdb", tmp_path)
+    backend.flush("done")
+    with monkeypatch.context() as patch:
+        patch.setattr(RocksDBStore, "await_compactions", interrupted)
+        yield backend
+
+
+@pytest.mark.parametrize(
+    "before", [lambda backend: backend.distrust(), lambda backend: backend.flush(None)]
+)
+def test_a_copy_that_nobody_opens_is_not_waited_for(waiting, before):
+    """That of a task that has failed, or one at no version, is closed at once."""
+    before(waiting)
+    waiting.close()
+
+
+def test_an_interrupted_wait_leaves_nothing_open(waiting, tmp_path):
+    """The next backend opens in the same process, and does without the unsealed copy."""
+    with pytest.raises(Interrupted):
+        waiting.close()
+    with open_at("rocksdb", tmp_path, ["done"]) as again:
+        assert "has no sound seal" in again.discarded
+
+
+def test_a_store_that_is_only_read_is_not_compacted(tmp_path):
+    """The files that a restore reads row by row, and then deletes, stay as they are."""
+    for number in range(TRIGGER):
+        store = RocksDBStore(tmp_path, RocksDBOptions(compaction_trigger=100))
+        store.create_family("f")
+        store.write({"f": [(b"k", b"%d" % number)]})
+        store.close()
+    files = set(tmp_path.glob("*.sst"))
+    assert len(files) >= TRIGGER
+    store = RocksDBStore(tmp_path, RocksDBOptions(compaction_trigger=2), compacts=False)
+    assert [*store.scan("f", b"", None)] == [(b"k", b"%d" % (TRIGGER - 1))]
+    store.await_compactions()
+    store.close()
+    assert set(tmp_path.glob("*.sst")) == files

@@ -34,6 +34,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
         budget = parameters.memory_budget
         shared = {} if budget is None else {"memory": str(budget)}
         self._options = RocksDBOptions.from_mapping({**shared, **parameters.options})
+        self._leaves_copy = True
         super().__init__(parameters)
 
     @property
@@ -84,3 +85,17 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     @override
     def destroy_store(self, directory: Path) -> None:
         shutil.rmtree(directory / _FOLDER, ignore_errors=True)
+
+    @override
+    def distrust(self) -> None:
+        self._leaves_copy = False
+        super().distrust()
+
+    @override
+    def _close(self) -> None:
+        """Close the store; wait for its compactions where the next task can open what is left."""
+        try:
+            if self._leaves_copy and self.version is not None and not self.store.damaged:
+                self._rocksdb.await_compactions()
+        finally:
+            super()._close()

@@ -84,7 +84,7 @@ def _opened(handle: KeyedStateHandle) -> Iterator[RocksDBStore]:
     options = RocksDBOptions()
     with tempfile.TemporaryDirectory(prefix="millpond-") as directory:
         fetch_files(handle, Path(directory), options.transfer_threads)
-        store = RocksDBStore(Path(directory), options)
+        store = RocksDBStore(Path(directory), options, compacts=False)
         try:
             yield store
         finally:
