@@ -13,7 +13,7 @@ from millpond.backend.bytestore import ByteStore
 from millpond.backend.bytestore.buffered_tables import BufferedCellTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond_heap.backend import HeapKeyedStateBackend
-from millpond_lmdb.longkeys import LIMIT, PREFIX, LastBucket, restore_order
+from millpond_lmdb.longkeys import LIMIT, PREFIX, restore_order
 from millpond_lmdb.store import LmdbStore
 from millpond_sqlite.backend import SqliteStore, _table
 from wrong_tools import at, stored_by, tables, works
@@ -101,7 +101,7 @@ class _ScansFromThePrefix(LmdbStore):
             cursor: Any = transaction.cursor(db=self._databases[family])
             if not cursor.set_range(start[:PREFIX]):
                 return
-            for key, data in restore_order(iter(cursor), family, LastBucket()):
+            for key, data in restore_order(iter(cursor)):
                 if end is not None and key >= end:
                     return
                 yield key, data

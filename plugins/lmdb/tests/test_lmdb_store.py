@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from contextlib import closing
 from itertools import islice
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millpond import errors
-from millpond_lmdb.longkeys import LIMIT, LastBucket, pack, restore_order, store_key, unpack
+from millpond_lmdb.longkeys import LIMIT, pack, restore_order, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
 from millpond_lmdb.store import LmdbStore
 
@@ -25,9 +26,7 @@ def test_long_keys_keep_order(keys):
     """Keys of any length come back whole, in their own order, from what LMDB would hold."""
     stored = sorted(pack(key, key[:3]) for key in keys)
     assert all(len(key) <= LIMIT for key, _ in stored)
-    assert list(restore_order(iter(stored), "f", LastBucket())) == [
-        (key, key[:3]) for key in sorted(keys)
-    ]
+    assert list(restore_order(iter(stored))) == [(key, key[:3]) for key in sorted(keys)]
     for key in keys:
         assert unpack(*pack(key, b"v")) == (key, b"v")
         assert store_key(key) == pack(key, b"")[0]
@@ -94,6 +93,22 @@ def test_a_scan_in_slices_takes_no_longer_than_one(store):
         found, start = found + len(rows), rows[-1][0] + b"\0"
     assert found == len(keys)
     assert time.process_time() - began < 5 * whole
+
+
+def test_a_scan_in_slices_keeps_no_values(store):
+    """Between two slices what the keys do not share is kept of them, and after the last one nothing."""
+    store.create_family("f")
+    prefix = b"k" * 600
+    rows = [(prefix + number.to_bytes(4, "big"), bytes(10_000)) for number in range(2000)]
+    store.write({"f": rows})
+    tracemalloc.start()
+    try:
+        assert list(islice(store.scan("f", prefix, None), 1)) == rows[:1]
+        assert 100_000 < tracemalloc.get_traced_memory()[0] < 1_000_000
+        assert sum(1 for _ in store.scan("f", prefix, None)) == len(rows)
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_map_grows_by_itself(tmp_path):

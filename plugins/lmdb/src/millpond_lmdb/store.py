@@ -24,9 +24,9 @@ from millpond.errors import (
 from typing_extensions import override
 
 from millpond_lmdb.failures import failure
-from millpond_lmdb.longkeys import LIMIT, LastBucket, pack, store_key, unpack
+from millpond_lmdb.longkeys import LIMIT, pack, store_key, unpack
 from millpond_lmdb.options import LmdbOptions
-from millpond_lmdb.reading import LmdbReader, scan_cursor
+from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
 
 __all__ = ["LmdbStore"]
 
