@@ -1,4 +1,4 @@
-"""Savepoints that cannot be written or sealed leave everything as it was."""
+"""Savepoints that cannot be written or sealed leave everything else as it was."""
 
 import millpond as mp
 import pyarrow as pa
@@ -6,8 +6,16 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.savepoint.reservation import reserved
+from millpond.checkpoint.savepoint.savepoint_file import (
+    Savepoint,
+    SavepointHandle,
+    write_savepoint,
+)
 from millpond.checkpoint.savepoint.table_writer import _row_groups
 from millpond.cli.main import commands
+from millpond.storage.memory import MemoryStorage
+from typing_extensions import override
 
 
 @pytest.fixture
@@ -70,3 +78,63 @@ def test_a_table_of_very_many_rows():
     """Row groups are cut one after the other, however many there are."""
     rows = pa.table({"value": pa.nulls(70_000_000)})
     assert sum(part.num_rows for part in _row_groups(rows)) == rows.num_rows
+
+
+def begun(handle):
+    """A reserved place with a table in it."""
+    reservation = reserved(handle)
+    handle.storage.write(handle.path("operator/state/kg-0-0.parquet"), [b"x"])
+    return reservation
+
+
+def test_a_failed_savepoint_leaves_its_neighbours():
+    """Savepoints in folders below it, complete or begun, stay, and so does a file of the user's."""
+    storage = MemoryStorage.private()
+    ours = begun(SavepointHandle(1, "", storage))
+    own = set(storage.list(""))
+    for mine in ("notes/of-mine.txt", "sub/mine.parquet"):
+        storage.write(mine, [b"x"])
+    begun(SavepointHandle(2, "sub/begun", storage))
+    with begun(SavepointHandle(3, "sub/complete", storage)) as other:
+        write_savepoint(other.handle, Savepoint(3, ()))
+    others = set(storage.list("")) - own
+    with pytest.raises(ZeroDivisionError), ours:
+        1 / 0  # noqa: B018 - what fails
+    assert len(others) == 6
+    assert set(storage.list("")) == others
+
+
+def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
+    """What is written below it while its rows are read is there when it is complete."""
+
+    def rows():
+        with begun(SavepointHandle(2, "sub", mp.checkpoint_storage(str(tmp_path)))) as other:
+            write_savepoint(other.handle, Savepoint(2, ()))
+        (tmp_path / "mine.txt").write_text("x")
+        yield {"k": "u", "n": 1}
+
+    counts = mp.ValueStateDescriptor("n", int)
+    writer = mp.SavepointWriter.new_savepoint()
+    writer.with_operator("counts", rows(), counts, key="k", key_type=str).write(tmp_path)
+    kept = {path.relative_to(tmp_path).as_posix() for path in files(tmp_path)}
+    expected = {"mine.txt", "sub/savepoint.json", "sub/operator/state/kg-0-0.parquet"}
+    assert expected | {"savepoint.json"} <= kept
+
+
+class Stubborn(MemoryStorage):
+    """Deletes no table."""
+
+    @override
+    def delete(self, path):
+        if path.endswith(".parquet"):
+            raise PermissionError(f"{path} stays")
+        super().delete(path)
+
+
+def test_what_cannot_be_deleted_does_not_hide_the_error(caplog):
+    """The savepoint's own error is raised, the log tells of the storage's, and the marker goes."""
+    storage = Stubborn.private()
+    with pytest.raises(ZeroDivisionError), begun(SavepointHandle(1, "new", storage)):
+        1 / 0  # noqa: B018 - what fails
+    assert "kg-0-0.parquet stays" in caplog.text
+    assert storage.list("") == ["new/operator/state/kg-0-0.parquet"]

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from millpond.arguments import check_text, check_type, checked, nearest
 from millpond.checkpoint import SavepointHandle
-from millpond.checkpoint.savepoint.reservation import reserved
+from millpond.checkpoint.savepoint.reservation import reserved, written_files
 from millpond.checkpoint.savepoint.rewriting import KeptOperator
 from millpond.checkpoint.savepoint.savepoint_file import (
-    MARKER_ENDING,
     SavedOperator,
     Savepoint,
     read_savepoint,
@@ -314,8 +313,7 @@ def _keyed(
 
 def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
     """Delete what no operator names: what lost attempts of tasks have left."""
-    root = target.path("x")[:-1]
-    named = {root + file.path for operator in saved for file in operator.files}
-    for path in target.storage.list(target.folder):
-        if path not in named and not path.endswith(MARKER_ENDING):
+    named = {target.path(file.path) for operator in saved for file in operator.files}
+    for path in written_files(target):
+        if path not in named:
             target.storage.delete(path)

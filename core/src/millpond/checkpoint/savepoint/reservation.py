@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
+from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Self
 
@@ -10,13 +12,16 @@ import attrs
 
 from millpond.checkpoint.savepoint.savepoint_file import (
     MARKER_ENDING,
+    METADATA_FILE,
     SavepointHandle,
     unfinished,
 )
 from millpond.errors import DirectoryNotEmptyError
 from millpond.storage.checkpoint_storage import public_uri
 
-__all__ = ["Reservation", "reserved"]
+__all__ = ["Reservation", "reserved", "written_files"]
+
+_LOG = logging.getLogger("millpond.checkpoint")
 
 
 @attrs.frozen
@@ -36,16 +41,23 @@ class Reservation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Delete all files where there was an error, then see ``release``."""
-        if error is not None:
-            self._discard()
-        self.release()
+        """See ``release``; where there was an error, delete the savepoint's files first.
+
+        If that fails, too, the log says so, and the first error is raised.
+        """
+        if error is None:
+            self.release()
+            return
+        for step in (self._discard, self.release):
+            try:
+                step()
+            except Exception as failed:  # noqa: BLE001 - any storage's; the first error counts
+                place = _place(self.handle)
+                _LOG.warning("%s: what a failed savepoint has left stays: %s", place, failed)
 
     def _discard(self) -> None:
-        storage = self.handle.storage
-        for path in storage.list(self.handle.folder):
-            if not path.endswith(MARKER_ENDING):
-                storage.delete(path)
+        for path in written_files(self.handle):
+            self.handle.storage.delete(path)
 
     def release(self) -> None:
         """Take the marker away; may be called twice."""
@@ -72,5 +84,27 @@ def reserved(handle: SavepointHandle) -> Reservation:
         storage.delete(handle.path(marker))
     held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004
-    place = "/".join(filter(None, (public_uri(storage.uri), handle.folder)))
-    raise DirectoryNotEmptyError(place, shown, unfinished(handle))
+    raise DirectoryNotEmptyError(_place(handle), shown, unfinished(handle))
+
+
+def written_files(handle: SavepointHandle) -> list[str]:
+    """What has been written of the savepoint in a reserved place: tables, and its metadata.
+
+    Nobody keeps others from writing into folders below it meanwhile, so a savepoint there, complete
+    or begun, is left out, and so is what is no table in a state's folder.
+    """
+    root = PurePosixPath(handle.folder)
+    paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]
+    marked = (path for path in paths if path.name == METADATA_FILE or path.suffix == MARKER_ENDING)
+    others = {path.parent for path in marked} - {root}
+    ours = (path for path in paths if path == root / METADATA_FILE or _is_table(path, root))
+    return [str(path) for path in ours if others.isdisjoint(path.parents)]
+
+
+def _is_table(path: PurePosixPath, root: PurePosixPath) -> bool:
+    """Whether it is named as tables are: operator, state and file."""
+    return path.suffix == ".parquet" and path.parents[2:3] == (root,)
+
+
+def _place(handle: SavepointHandle) -> str:
+    return "/".join(filter(None, (public_uri(handle.storage.uri), handle.folder)))
