@@ -207,3 +207,33 @@ def test_what_is_kept_serves_its_own_run(get, backend):
     assert source != "worker"
     source, _ = get(backend, handle, 4, run="another", declared=wider)
     assert source in {"worker", "local"}
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+def test_files_of_older_keys_are_deleted(tmp_path, storage, monkeypatch, backend):
+    """Of plain tuples that have become rows with names nothing is left after the retained batches."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "local"))
+    query = f"query-{tmp_path.name}"
+    with mp.open_keyed_backend("heap", key_type=tuple[str, int], place=f"{query}/op") as before:
+        before.set_current_key(("k", 1))
+        before.get_partitioned_state(TOTAL).update(1)
+        handle = before.snapshot(1, storage).result().handle
+    old = set(storage.list(""))
+    schema = StructType().add("k", StringType()).add("n", LongType())
+    config = mp.Config({"checkpoint.dir": storage.uri, "checkpoint.retained": 2})
+    plan = attrs.evolve(
+        plan_of("op", Nothing(), schema, config, backend),
+        key_positions=(0, 1),
+        key_fields=(StringType(), LongType()),
+    )
+    assert handle.key != plan.key_codec().snapshot()
+    for number in range(2, 6):
+        with acquire_backend(plan, query, "run", WHOLE, CommittedState(0, handle), 0) as acquired:
+            state = acquired.backend.get_partitioned_state(TOTAL)
+            acquired.backend.set_current_key(("k", 1))
+            assert state.value() == number - 1
+            state.update(number)
+            handle = acquired.backend.snapshot(number, storage).result().handle
+            acquired.succeeded = True
+    assert old
+    assert not old & set(storage.list(""))

@@ -13,7 +13,7 @@ from millpond.errors import MaxParallelismError, RestoreError
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
 
-__all__ = ["adopt_metadata", "load_adopted"]
+__all__ = ["adopt_metadata", "has_keys_of", "load_adopted"]
 
 
 def adopt_metadata(
@@ -51,6 +51,14 @@ def adopt_metadata(
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
     return rewrite
+
+
+def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
+    """Whether the backend's keys are as a snapshot has them.
+
+    If not, its rows were rewritten when they were restored, and nothing can build on it.
+    """
+    return key == backend.key_codec.snapshot()
 
 
 def load_adopted(

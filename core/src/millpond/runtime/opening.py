@@ -21,6 +21,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle, restore_keyed
+from millpond.checkpoint.adoption import has_keys_of
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_snapshot import (
     read_operator_state,
@@ -250,7 +251,7 @@ def restorable(
 def _claimed(
     backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
 ) -> KeyedStateHandle | None:
-    """The snapshot that is taken over: later ones build on it and delete it when subsumed.
+    """The snapshot that is taken over: later ones build on it or replace it, and delete it.
 
     Without a claim, which is the default, a restored snapshot belongs to its writer: later
     snapshots neither refer to its files nor delete them.
@@ -260,9 +261,8 @@ def _claimed(
     (handle,) = handles
     if isinstance(handle, SavepointHandle) or handle.key_group_range != backend.key_group_range:
         return None
-    if handle.key != backend.key_codec.snapshot():
-        return None  # its rows have been rewritten: nothing can build on it
-    backend.flush(handle.version)
+    if has_keys_of(backend, handle.key):
+        backend.flush(handle.version)
     return handle
 
 

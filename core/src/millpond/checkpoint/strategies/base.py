@@ -16,6 +16,7 @@ from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import StateView
+from millpond.checkpoint.adoption import has_keys_of
 from millpond.checkpoint.bundle import Bundle, Inlining, PartStream
 from millpond.checkpoint.handles import (
     PORTABLE,
@@ -124,12 +125,18 @@ class SnapshotStrategy(ABC):
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
-        """Begin at the confirmed snapshot of exactly the backend's state; None if there is none."""
-        builds = restored is not None and self.builds_on(restored)
+        """Begin at the confirmed snapshot of exactly the backend's state; None if there is none.
+
+        One of another strategy's format, or of keys that have been rewritten, is replaced.
+        """
+        builds = restored is not None and self._continues(restored)
         self.confirmed, self._replaced = (restored, None) if builds else (None, restored)
         self._running.clear()
         self._overtaken.clear()
         self._drop_outdated()
+
+    def _continues(self, restored: KeyedStateHandle) -> bool:
+        return has_keys_of(self._backend, restored.key) and self.builds_on(restored)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A snapshot is confirmed: later ones may build on it, and older ones are subsumed."""

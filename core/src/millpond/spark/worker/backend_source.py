@@ -23,6 +23,7 @@ from millpond.backend import (
     StateBackend,
 )
 from millpond.checkpoint import KeyedStateHandle, catch_up, restore_keyed
+from millpond.checkpoint.adoption import has_keys_of
 from millpond.clock import ManualClock
 from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
@@ -230,20 +231,14 @@ class _Source:
             raise RestoreError(self.operator.label, causes) from error
         if own is None:
             return "rescaled"
-        backend.flush(own.version if _same_keys(backend, own) else None)
+        backend.flush(own.version if has_keys_of(backend, own.key) else None)
         return "snapshot"
 
     def _start(self, backend: KeyedStateBackend) -> None:
-        strategy, handle = self.plan.config.state.snapshot.strategy, self.committed.handle
-        builds_on = handle if handle is not None and _same_keys(backend, handle) else None
-        backend.strategy(strategy).start(builds_on)
+        strategy = self.plan.config.state.snapshot.strategy
+        backend.strategy(strategy).start(self.committed.handle)
 
 
 def _size_of_files(directory: Path) -> int:
     """The bytes of all files below a directory, which nobody is writing to."""
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
-def _same_keys(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
-    """Whether a snapshot's keys are as the backend has them; if not, nothing can build on it."""
-    return handle.key == backend.key_codec.snapshot()
