@@ -51,7 +51,10 @@ PREDEFINED: dict[str, dict[str, Any]] = {
     },
     "flash-ssd-optimized": {"max_background_jobs": 4},
 }
-"""Sets of options under Flink's names; an option configured by itself overrides the set."""
+"""Sets of options under Flink's names; an option configured by itself overrides the set.
+
+Those for disks are of ``level`` as in Flink; ``flash-ssd-optimized`` keeps the default style.
+"""
 
 
 def _one_of(known: tuple[str, ...]) -> Callable[[Any, Any, str], None]:
@@ -80,7 +83,7 @@ class ColumnOptions:
             room while it merges.
         max_size_level_base: ``level``: bytes of all files of level 1; each further level takes ten
             times more.
-        dynamic_level_bytes: whether the level sizes follow the size of the data.
+        dynamic_level_bytes: ``level``: whether the level sizes follow the size of the data.
     """
 
     write_buffer_size: ByteSize = ByteSize(64 << 20)
