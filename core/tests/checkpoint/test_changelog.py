@@ -149,6 +149,18 @@ def test_an_overtaken_snapshot_is_deleted_when_it_is_aborted(subject, storage):
     assert first.all_paths.isdisjoint(storage.list(""))
 
 
+def test_the_first_of_very_many_overtaken_snapshots_are_forgotten(subject, storage):
+    """The last hundred are known by their age, not by their ids: the youngest can be aborted."""
+    subject.change("a", 1)
+    for number in range(500, 390, -1):
+        youngest = subject.take(number)
+    subject.take(600)
+    subject.confirm(600)
+    assert youngest.all_paths <= set(storage.list(""))
+    subject.abort(youngest.checkpoint_id)
+    assert youngest.all_paths.isdisjoint(storage.list(""))
+
+
 def test_a_new_base_is_written_when_deltas_are_many(tmp_path, storage):
     """After max-deltas of them; the delta is written too, for copies that are a little behind."""
     settings = {**MANY, "state.snapshot.max-deltas": 2}

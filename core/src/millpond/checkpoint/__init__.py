@@ -11,10 +11,11 @@ from millpond.checkpoint.savepoint import (
     rekey_savepoint,
     seal_savepoint,
 )
-from millpond.checkpoint.strategies.base import SnapshotStrategy
+from millpond.checkpoint.strategies.base import BlankHandle, SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 
 __all__ = [
+    "BlankHandle",
     "CheckpointStorage",
     "CheckpointStreamFactory",
     "KeyedStateHandle",

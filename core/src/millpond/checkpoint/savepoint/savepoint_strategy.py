@@ -60,6 +60,8 @@ class SavepointStrategy(SnapshotStrategy):
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
         uid = backend.parameters.operator.uid or "operator"
+        # Nothing builds on a savepoint, so once it is written there is nothing to confirm or abort.
+        self._running = {n: each for n, each in self._running.items() if not each.task.done()}
         view = backend.freeze()
 
         def work(task: SnapshotTask) -> SnapshotResult:

@@ -59,12 +59,12 @@ class BlankHandle:
     """A snapshot without files yet: its handle, and the operator state as it was when it was taken.
 
     It belongs to one attempt, for an aborted one may still run when its number is taken again.
-    ``replaced`` is the restored snapshot that it cannot build on and whose files it retires.
+    ``last`` is the snapshot before it, whose files it retires where it does without them.
     """
 
     handle: KeyedStateHandle
     operator_state: list[FrozenState]
-    replaced: KeyedStateHandle | None
+    last: KeyedStateHandle | None
 
     @property
     def is_empty(self) -> bool:
@@ -135,6 +135,11 @@ class SnapshotStrategy(ABC):
         self._overtaken.clear()
         self._drop_outdated()
 
+    @property
+    def _last(self) -> KeyedStateHandle | None:
+        """The confirmed snapshot, or the restored one that nothing builds on."""
+        return self.confirmed or self._replaced
+
     def _continues(self, restored: KeyedStateHandle) -> bool:
         return has_keys_of(self._backend, restored.key) and self.builds_on(restored)
 
@@ -145,13 +150,14 @@ class SnapshotStrategy(ABC):
             return
         result = running.task.result()
         later = taken_after(checkpoint_id, self._running)
-        before = self._running.keys() - later.keys() - {checkpoint_id}
-        self._overtaken |= {number: self._running[number] for number in before}
+        for number, overtaken in self._running.items():
+            if number != checkpoint_id and number not in later:
+                note_taken(number, overtaken, self._overtaken)
         for number in list(self._overtaken)[:-_OVERTAKEN]:
             del self._overtaken[number]
         self._running = later
         if result.handle is not None:
-            self.confirmed = self._with_retired(result.handle, self.confirmed or self._replaced)
+            self.confirmed = self._with_retired(result.handle, self._last)
             self._replaced = None
             self._drop_outdated()
 
@@ -235,7 +241,7 @@ class SnapshotStrategy(ABC):
             carries=self.inlining.limit > 0,
             storage=storage,
         )
-        return BlankHandle(handle, frozen, self._replaced)
+        return BlankHandle(handle, frozen, self._last)
 
     def with_files(
         self,
@@ -248,8 +254,8 @@ class SnapshotStrategy(ABC):
     ) -> KeyedStateHandle:
         """The complete handle, written or carrying its parts.
 
-        What ``before``, its base, or the snapshot that it replaces has beyond its files is retired;
-        what the base carries goes into the bundle.
+        What the snapshot before it has beyond its files is retired; what ``before``, its base,
+        carries goes into the bundle.
         """
         operator_state = self._written_operator_state(bundle, blank, before)
         made = attrs.evolve(
@@ -267,8 +273,7 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        last = before or blank.replaced
-        return bundle.finish(self._with_retired(bundle.carrying_on(made), last))
+        return bundle.finish(self._with_retired(bundle.carrying_on(made), blank.last))
 
     def _written_operator_state(
         self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None
