@@ -2,6 +2,7 @@
 
 import random
 from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 
 import millpond as mp
@@ -318,15 +319,49 @@ def echoed(first, then):
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [(None, 5), ([], [1]), (1.5, 2), ([1.5], [2]), ("a", None)]
+    ("first", "then"),
+    [
+        (None, 5),
+        ([], [1]),
+        (1.5, 2),
+        ([1.5], [2]),
+        ("a", None),
+        ({"x": 1, "y": None}, {"y": "a", "x": 2}),
+        ({"x": 1.5}, {"x": 2}),
+        ([{"x": []}], [{"x": [1]}]),
+        (Decimal("1.5"), Decimal("12.25")),
+        (Decimal("12.25"), Decimal(4)),
+        ([Decimal("1e-3")], [Decimal("9" * 38)]),
+    ],
 )
 def test_a_later_frame_has_the_columns_type(first, then):
-    """A null or an empty list leaves a column's type open, and a float's takes whole numbers."""
+    """What was null leaves a type open; floats take whole numbers, decimals take more digits."""
     assert echoed(first, then) == [first, then]
 
 
+def test_a_struct_that_lacks_a_field_has_a_null_there():
+    """So it is within a frame, too."""
+    assert echoed({"x": 1, "y": 2}, {"y": 3}) == [{"x": 1, "y": 2}, {"x": None, "y": 3}]
+
+
 @pytest.mark.parametrize(
-    ("first", "then"), [(1, 2.5), (1, 2.0), ([1], [2.5]), (1, "2"), ("1", 2), (1.5, 2**60 + 1)]
+    ("first", "then"),
+    [
+        (1, 2.5),
+        (1, 2.0),
+        ([1], [2.5]),
+        (1, "2"),
+        ("1", 2),
+        (1.5, 2**60 + 1),
+        ({"x": 1}, {"x": 1, "y": 2}),
+        ({"x": 1}, {"y": 2}),
+        ([{"x": 1}], [{"x": 1, "y": 2}]),
+        ({"x": 1}, {"x": 2.0, "y": 0}),
+        ({"x": 1, "y": 0}, {"x": 2.0}),
+        ({"x": 1, "y": None}, {"x": "a", "y": None}),
+        ({}, {"x": 1}),
+        (Decimal(1), Decimal("2e-76")),
+    ],
 )
 def test_a_later_frame_loses_nothing(first, then):
     """A value that does not fit the type that its column had before is refused."""

@@ -22,6 +22,9 @@ __all__ = ["FRAME_ROWS", "each_row", "frame_of", "record_batches"]
 FRAME_ROWS = 10_000
 """How many rows of a local run make a frame, unless another number is given."""
 
+_DIGITS = 38
+"""So many digits has a decimal128 at most."""
+
 
 def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch]:
     """Rows of a caller's as batches of at most so many.
@@ -29,7 +32,8 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     Args:
         rows: a RecordBatch, a Table or a DataFrame; or dicts, named tuples, attrs or dataclass
             instances, all with the same names. Arrow then finds out the columns' types; later
-            batches have those of the first, but where all of a column was null until then.
+            batches have those of the first, but for what was null in all rows until then, and for
+            decimals, which get more digits where they need them.
         size: the most rows of a batch.
 
     Raises:
@@ -67,27 +71,48 @@ def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBat
 
 def _as_before(column: pa.Array[Any], field: pa.Field) -> pa.Array[Any]:
     """A column with the type that it had in the batches before, which loses nothing."""
-    if _is_open(field.type):
-        return column
-    if not _becomes(column.type, field.type):
+    try:
+        kind = _shared(field.type, column.type)
+    except ValueError:
         kinds = f"{field.type} in rows before, {column.type} now"
-        raise ValueError(f"{field.name}: {kinds}; a Table names its columns' types")
-    return column.cast(field.type)
+        raise ValueError(f"{field.name}: {kinds}; a Table names its columns' types") from None
+    return column.cast(kind)
 
 
-def _is_open(kind: pa.DataType) -> bool:
-    """Whether a type is not known yet, for there were only nulls or empty lists."""
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return bool(pa.types.is_null(kind)) or any(_is_open(kind.field(at).type) for at in inner)
+def _shared(before: pa.DataType, now: pa.DataType) -> pa.DataType:
+    """The type that values have from now on; a float is never made a whole number.
+
+    Raises:
+        ValueError: what comes now does not fit the type before.
+    """
+    if pa.types.is_null(before) or pa.types.is_null(now):
+        return before if pa.types.is_null(now) else now
+    if pa.types.is_struct(before) and pa.types.is_struct(now):
+        return _shared_struct(before, now)
+    if pa.types.is_list(before) and pa.types.is_list(now):
+        return pa.list_(_shared(before.value_type, now.value_type))
+    if pa.types.is_decimal(before) and pa.types.is_decimal(now):
+        return _shared_decimal(before, now)
+    widened = pa.types.is_integer(now) and pa.types.is_floating(before)
+    if pa.types.is_nested(before) or not (before.id == now.id or widened):
+        raise ValueError(f"{now} is not {before}")
+    return before
 
 
-def _becomes(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type may be made another's; a float is never made a whole number."""
-    if pa.types.is_nested(kind) and kind.id == wanted.id and kind.num_fields == wanted.num_fields:
-        inner = range(kind.num_fields)
-        return all(_becomes(kind.field(at).type, wanted.field(at).type) for at in inner)
-    widened = pa.types.is_integer(kind) and pa.types.is_floating(wanted)
-    return bool(pa.types.is_null(kind) or kind.id == wanted.id or widened)
+def _shared_struct(before: Any, now: Any) -> pa.DataType:
+    """A struct has the fields of its first rows: a cast would drop any other in silence."""
+    kinds = {field.name: field.type for field in now}
+    fields = [(each.name, _shared(each.type, kinds.pop(each.name, pa.null()))) for each in before]
+    if kinds:
+        raise ValueError(f"{before} has no field {', '.join(kinds)}")
+    return pa.struct(fields)
+
+
+def _shared_decimal(before: Any, now: Any) -> pa.DataType:
+    """Digits enough for both: Arrow finds as many as the values of a batch have."""
+    scale = max(before.scale, now.scale)
+    digits = max(before.precision - before.scale, now.precision - now.scale) + scale
+    return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.decimal256(digits, scale)
 
 
 def each_row(rows: Any) -> Iterable[Any]:
