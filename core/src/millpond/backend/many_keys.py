@@ -17,7 +17,7 @@ from millpond.state.descriptors import (
 )
 from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_numbers
 from millpond.state.many_keys import Columns, ManyKeys
-from millpond.types.listed import arrow_column, arrow_type_of, listed, serializer_type
+from millpond.types.listed import arrow_column, arrow_type_of, has_nulls, listed, serializer_type
 
 __all__ = ["StateKeys"]
 
@@ -172,9 +172,9 @@ _OUTSIDE = "positions are indices of the {:,} keys, from 0"
 
 def _numbers(column: Any) -> Any:
     """A column without nulls as an array of NumPy's, if it is one of numbers."""
-    to_numpy = getattr(column, "to_numpy", None)
-    if getattr(column, "null_count", 0):
+    if has_nulls(column):
         return None
+    to_numpy = getattr(column, "to_numpy", None)
     if to_numpy is not None:
         arrow = hasattr(column, "null_count") and not hasattr(column, "num_chunks")
         column = to_numpy(zero_copy_only=False) if arrow else to_numpy()

@@ -13,7 +13,7 @@ from millpond.errors import ArgumentTypeError, brief
 from millpond.types.base import TypeSerializer
 from millpond.types.scalars import SCALARS
 
-__all__ = ["arrow_column", "arrow_type_of", "listed", "serializer_type"]
+__all__ = ["arrow_column", "arrow_type_of", "has_nulls", "listed", "serializer_type"]
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {
@@ -67,11 +67,11 @@ def listed(given: Any, name: str) -> list[Any]:
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given)
-    library = type(given).__module__.partition(".")[0]
-    if library == "pandas" and not _is_plain(given):
-        return _plain(pa.Array.from_pandas(given))
+    library = _library(given)
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
+        if library == "pandas" and not _is_plain(given):
+            return _plain(pa.Array.from_pandas(given))
         return _plain(pa.array(given)) if given.dtype.kind == "M" else list(given.tolist())
     check_type(name, given, Iterable)
     if isinstance(given, (str, bytes, Mapping)):
@@ -79,15 +79,27 @@ def listed(given: Any, name: str) -> list[Any]:
     return list(given)
 
 
+def has_nulls(column: Any) -> bool:
+    """Whether a column of Arrow or pandas has nulls; NaN in an array of NumPy's is a value."""
+    if _library(column) == "pandas" and not _is_plain(column):
+        return bool(getattr(column, "hasnans", True))
+    return bool(getattr(column, "null_count", 0))
+
+
+def _library(column: Any) -> str:
+    return type(column).__module__.partition(".")[0]
+
+
 def _is_plain(series: Any) -> bool:
     """Whether a Series holds NumPy's numbers or text, and so no null."""
-    kind = series.dtype
+    kind: Any = getattr(series, "dtype", None)  # a DataFrame has none
     return type(kind).__module__.startswith("numpy") and kind.kind in "biufSU"
 
 
 def _check_flat(given: Any, name: str) -> None:
-    if given.ndim != 1:
-        raise ArgumentTypeError(name, "an array of one dimension", f"one of {given.ndim}")
+    dimensions = getattr(given, "ndim", 0)  # a scalar of pandas has none
+    if dimensions != 1:
+        raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
 
 
 def _plain(array: Any) -> list[Any]:

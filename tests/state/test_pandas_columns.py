@@ -1,0 +1,51 @@
+"""Bulk calls with what pandas gives: nullable types, and objects that are no columns."""
+
+import millpond as mp
+import numpy as np
+import pandas as pd
+import pytest
+from millpond import errors
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Int64", "double[pyarrow]"])
+def test_a_null_of_pandas_is_no_element(kind):
+    """It is refused as it is without positions, where it once became NaN for good."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        for positions in (None, [0, 0], np.array([0, 0])):
+            keys = ["a"] if positions is not None else ["a", "b"]
+            with pytest.raises(errors.NullValueError):
+                state.add_many(keys, pd.Series([1, None], dtype=kind), positions)
+
+
+@pytest.mark.parametrize("kind", ["Float64", "double[pyarrow]", "float64"])
+def test_numbers_of_pandas_are_elements(kind):
+    """A column without nulls is reduced whatever its type; NaN in NumPy's floats is a value."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        state.add_many(["a", "b"], pd.Series([1, 2, 4], dtype=kind), np.array([0, 1, 0]))
+        assert state.get_many(["a", "b"]).to_pylist() == [5.0, 2.0]
+        state.add_many(["a"], pd.Series([1, None], dtype="float64"), np.array([0, 0]))
+        assert np.isnan(state.get_many(["a"]).to_pylist()[0])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [pd.DataFrame({"v": [1]}), pd.NA, pd.NaT, pd.Timestamp(0), np.int64(1), np.zeros((1, 1))],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_is_no_column_is_refused(given):
+    """A table, or a single value, is told apart from a column by the documented error."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        total = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, int)
+        )
+        with pytest.raises(errors.ArgumentTypeError, match="an array of one dimension"):
+            state.update_many(["a"], given)
+        with pytest.raises(errors.ArgumentTypeError, match="an array of one dimension"):
+            total.add_many(["a"], given, np.array([0]))
