@@ -118,3 +118,31 @@ def test_the_limit_in_bytes_counts_what_small_entries_take(tmp_path):
             backend.set_current_key(key)
             state.update(key)
         assert len(STORES[-1].rows["v"]) >= 100
+
+
+@pytest.mark.parametrize("most", [200_000, 500], ids=["one flush", "early flushes"])
+def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
+    """At most twice, where flushes come in between; no round begins at what has been removed."""
+    count = 20_000
+    with open_memory(tmp_path, settings={"buffer.max-entries": most}) as backend:
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+        for key in "ak":
+            backend.set_current_key(key)
+            state.put_all(dict.fromkeys(range(count if key == "k" else 1), 1))
+        backend.flush()
+        read, scan = [], STORES[-1].scan
+
+        def counted(*bounds):
+            for row in scan(*bounds):
+                read.append(row)
+                yield row
+
+        monkeypatch.setattr(STORES[-1], "scan", counted)
+        state.put(count, 2)
+        state.clear()
+        assert count <= len(read) <= 2 * count
+        assert state.is_empty()
+        backend.flush()
+        assert state.is_empty()
+        backend.set_current_key("a")
+        assert dict(state.items()) == {0: 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from typing_extensions import override
@@ -155,9 +154,8 @@ class BufferedMapTable(BufferedTable, MapTable):
     @override
     def clear(self, namespace: Any) -> None:
         address = self._address(namespace)
-        while batch := [key for key, _ in islice(self._merged(address), 4096)]:
-            for key in batch:
-                self.remove(namespace, key)
+        for key, _ in self._merged(address):
+            self.remove_at(address, key)
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
