@@ -146,3 +146,22 @@ def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
         assert state.is_empty()
         backend.set_current_key("a")
         assert dict(state.items()) == {0: 1}
+
+
+def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
+    """What small values replace counts no more, and no more than once where a key comes twice."""
+    large, small, writes = bytes(600 << 10), b"", []
+    with open_memory(tmp_path, settings={"buffer.max-bytes": 1 << 20}) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", bytes))
+        store = STORES[-1]
+        write = store.write
+        monkeypatch.setattr(store, "write", lambda batch: (writes.append(batch), write(batch)))
+        for value in (large, small, large, small):
+            state.update_many(["a", "b"], [value, small])
+        state.update_many(["a"], [large])
+        state.update_many(["a", "a"], [small, small])
+        state.update_many(["b"], [large])
+        assert not writes
+        state.update_many(["c"], [large])
+        assert len(writes) == 1
+        assert state.get_many(["a", "b", "c"]).to_pylist() == [small, large, large]

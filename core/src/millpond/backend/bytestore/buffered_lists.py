@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import BufferedTable
+from millpond.backend.bytestore.buffered_tables import UNREAD, BufferedTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.list_pieces import ListPieces, cells_of
 from millpond.backend.bytestore.write_buffer import WriteBuffer
@@ -21,15 +21,12 @@ from millpond.types import KeyCodec
 
 __all__ = ["BufferedListTable"]
 
-_UNREAD: Any = object()
-"""The value of a list that was not read from the store."""
-
 
 class _Entry:
     """A list that the bundle has touched.
 
     Attributes:
-        value: the list as reads see it, None where there is none, or ``_UNREAD``.
+        value: the list as reads see it, None where there is none, or ``UNREAD``.
         replaced: whether the bundle has put or removed it, so that the stored one is of no use.
         appended: what the bundle has appended to the stored one; empty where it is replaced.
         weight: the bytes that the buffer accounts for its elements.
@@ -38,7 +35,7 @@ class _Entry:
     __slots__ = ("appended", "replaced", "value", "weight")
 
     def __init__(self) -> None:
-        self.value: Any = _UNREAD
+        self.value: Any = UNREAD
         self.replaced = False
         self.appended: list[Any] = []
         self.weight = 0
@@ -89,7 +86,7 @@ class BufferedListTable(BufferedTable, CellTable):
     def get(self, namespace: Any) -> Any:
         address = self._address(namespace)
         value = self._entry(address).value
-        if value is _UNREAD:
+        if value is UNREAD:
             data = self._whole(address)
             value = self._joined(address, data, self._entry(address).appended)
             self._grown(address, len(data or b"")).value = value
@@ -139,7 +136,7 @@ class BufferedListTable(BufferedTable, CellTable):
             entry.appended += values
         if entry.value is None:
             entry.value = values
-        elif entry.value is not _UNREAD:
+        elif entry.value is not UNREAD:
             entry.value += values
 
     @override
@@ -194,8 +191,8 @@ class BufferedListTable(BufferedTable, CellTable):
         Written once more, an append would be there twice, but a whole list only once.
         """
         for address, entry in self._entries.items():
-            before = self._heads.get(address, _UNREAD)
-            if entry.appended and before is not _UNREAD:
+            before = self._heads.get(address, UNREAD)
+            if entry.appended and before is not UNREAD:
                 data = self._whole(address)
                 if self._heads[address] != before:
                     self._replace(entry, self._joined(address, data, []))

@@ -25,12 +25,12 @@ from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
 
-__all__ = ["SMALL", "BufferedCellTable", "BufferedTable"]
+__all__ = ["SMALL", "UNREAD", "BufferedCellTable", "BufferedTable"]
 
 SMALL = 64
 """The weight in bytes of an almost empty entry."""
 
-_UNREAD: Any = object()
+UNREAD: Any = object()
 """The value of an entry that was not read from the store."""
 
 _VALUE, _CHANGED, _WEIGHT = 0, 1, 2
@@ -94,7 +94,7 @@ class BufferedTable:
 class BufferedCellTable(BufferedTable, CellTable):
     """Cells over a byte store.
 
-    Each touched address has an entry: a list of its value (``_UNREAD`` before anyone has asked),
+    Each touched address has an entry: a list of its value (``UNREAD`` before anyone has asked),
     whether the bundle has changed it, and the bytes that the buffer accounts for it. The entry of
     the last access is held: rows come sorted by key, so most accesses find theirs by two
     comparisons (0.1 µs, a look-up by address takes 0.3). No prefix object serves two keys, so it
@@ -134,7 +134,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         if self._current.address is not self._prefix or namespace is not self._within:
             self._turn(namespace)
         value = self._entry[_VALUE]
-        return self._read() if value is _UNREAD else value
+        return self._read() if value is UNREAD else value
 
     @override
     def put(self, namespace: Any, value: Any) -> None:
@@ -162,8 +162,8 @@ class BufferedCellTable(BufferedTable, CellTable):
             if not any(cells):
                 found += self._read_many(addresses)
                 continue
-            values = [_UNREAD if cell is None else cell[_VALUE] for cell in cells]
-            unread = [at for at, value in enumerate(values) if value is _UNREAD]
+            values = [UNREAD if cell is None else cell[_VALUE] for cell in cells]
+            unread = [at for at, value in enumerate(values) if value is UNREAD]
             read = self._read_many([addresses[at] for at in unread])
             for at, value in zip(unread, read, strict=True):
                 values[at] = value
@@ -200,12 +200,16 @@ class BufferedCellTable(BufferedTable, CellTable):
                 start += len(part)
 
     def _needed(self, addresses: list[bytes], weights: list[int] | None) -> int:
-        """The bytes that the buffer does not account for yet; no weights where none is large."""
-        known = map(self._entries.get, addresses)
+        """By how many bytes the buffer grows; it shrinks where values become small.
+
+        There are no weights where no value is large.
+        """
         if weights is None:
-            return list(known).count(None) * self._cost
-        accounted = (0 if entry is None else entry[_WEIGHT] for entry in known)
-        return sum(max(0, need - has) for need, has in zip(weights, accounted, strict=True))
+            return list(map(self._entries.get, addresses)).count(None) * self._cost
+        needs = dict(zip(addresses, weights, strict=True))  # of a key that comes twice, the last
+        replaced = filter(None, map(self._entries.get, needs))
+        freed: int = sum(entry[_WEIGHT] for entry in replaced)
+        return sum(needs.values()) - freed
 
     def _insert(
         self, addresses: list[bytes], values: list[Any], weights: list[int] | None, *, changed: bool
@@ -275,7 +279,7 @@ class BufferedCellTable(BufferedTable, CellTable):
             buffer.room -= cost  # nearly as make_room does: a call less
             if buffer.room < 0:
                 buffer.flush()
-            entry = self._entries[address] = [_UNREAD, False, cost]
+            entry = self._entries[address] = [UNREAD, False, cost]
         self._prefix, self._within = prefix, namespace
         self._held, self._entry = address, entry
 
@@ -308,7 +312,7 @@ class BufferedCellTable(BufferedTable, CellTable):
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
         loaded = None if value is None else self._serializer.deserialize(value)
-        self._entries.setdefault(key, [_UNREAD, False, self._cost])[:2] = loaded, True
+        self._entries.setdefault(key, [UNREAD, False, self._cost])[:2] = loaded, True
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:
