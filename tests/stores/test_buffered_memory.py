@@ -2,7 +2,9 @@
 
 import tracemalloc
 from datetime import timedelta
+from typing import NamedTuple
 
+import attrs
 import millpond as mp
 import pytest
 
@@ -39,22 +41,27 @@ def grown(backend):
     }
 
 
+def held_after(backend, change):
+    """The bytes that are held after a change to each of many keys."""
+    backend.flush()
+    tracemalloc.start()
+    try:
+        for key in range(KEYS):
+            backend.set_current_key(key)
+            change(key)
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
 def test_the_limit_holds_for_what_grows(tmp_path, backend_name):
     """Twelve buffers' worth of values that were small at first, or not the last, are not held."""
     with mp.open_keyed_backend(
-        backend_name, key_type=str, directory=tmp_path / "store", config=CONFIG
+        backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG
     ) as backend:
         for name, change in grown(backend).items():
-            backend.flush()
-            tracemalloc.start()
-            try:
-                for number in range(KEYS):
-                    backend.set_current_key(f"k{number}")
-                    change(f"k{number}")
-                held = tracemalloc.get_traced_memory()[0]
-            finally:
-                tracemalloc.stop()
+            held = held_after(backend, change)
             assert held < 2 * LIMIT, f"{name}: {held >> 10} KiB"
 
 
@@ -115,3 +122,66 @@ def test_what_weighs_nothing_is_stored(name, tmp_path):
         several.add_all(["c", "d"])
         backend.flush()
         assert (held.value(), named.get("a"), several.get()) == ("a", "b", ["c", "d"])
+
+
+@attrs.frozen
+class Inner:
+    """A blob in a class of its own."""
+
+    data: bytes
+    note: str | None = None
+
+
+@attrs.define
+class Outer:
+    """A class that holds another."""
+
+    number: int
+    inner: Inner
+
+
+class Pair(NamedTuple):
+    """A named tuple with a blob."""
+
+    name: str
+    data: bytes | int
+
+
+PARTS = {
+    "class": (Inner, lambda: Inner(blob())),
+    "text": (Inner, lambda: Inner(b"", "a" * SIZE)),
+    "class in a class": (Outer, lambda: Outer(1, Inner(blob()))),
+    "tuple": (tuple[str, bytes], lambda: ("a", blob())),
+    "many alike": (tuple[bytes, ...], lambda: (blob(),)),
+    "named tuple": (Pair, lambda: Pair("a", blob())),
+    "list": (list[bytes], lambda: [blob()]),
+    "set": (set[bytes], lambda: {blob()}),
+    "dict": (dict[str, Inner], lambda: {"a": Inner(blob())}),
+    "dict's key": (dict[bytes, int], lambda: {blob(): 1}),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_the_limit_holds_for_parts(tmp_path, kind):
+    """Texts and bytes inside of structured values are weighed, on each way into the buffer."""
+    declared, make = PARTS[kind]
+    with mp.open_keyed_backend("lmdb", key_type=int, directory=tmp_path, config=CONFIG) as backend:
+        value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", declared))
+        several = backend.get_partitioned_state(mp.ListStateDescriptor("list", declared))
+        named = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, declared))
+        changes = (
+            lambda _: value.update(make()),
+            lambda key: value.update_many([key], [make()]),
+            lambda _: several.add(make()),
+            lambda _: named.put(1, make()),
+        )
+        for change in changes:
+            assert held_after(backend, change) < 2 * LIMIT
+
+
+def test_the_limit_holds_for_map_keys(tmp_path):
+    """A map whose keys are large is flushed as one whose values are."""
+    with mp.open_keyed_backend("lmdb", key_type=int, directory=tmp_path, config=CONFIG) as backend:
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("map", bytes, int))
+        assert held_after(backend, lambda key: state.put(bytes([key]) * SIZE, 1)) < 2 * LIMIT
+        assert held_after(backend, lambda key: state.remove(bytes([key]) * SIZE)) < 2 * LIMIT

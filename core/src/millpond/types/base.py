@@ -178,7 +178,10 @@ class TypeSerializer(ABC, Generic[T]):
         return value if self.immutable else self.deserialize(self.serialize(value))
 
     def weight(self, value: T) -> int:
-        """Roughly how many bytes a buffered value occupies; it bounds the write-back buffer."""
+        """Roughly how many bytes a buffered value occupies; it bounds the write-back buffer.
+
+        Override it where values may be large: what weighs too little is held beyond the limit.
+        """
         return 64
 
 

@@ -8,6 +8,7 @@ import inspect
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
 from millpond.types.rows import Row
+from millpond.types.weights import parts_weight
 
 __all__ = [
     "ClassError",
@@ -116,6 +118,7 @@ def struct_node(declared: type, nodes: Mapping[str, Node]) -> Node:
         and _compares_fields(declared)
         and all(node.hashable for node in nodes.values()),
         field_names=frozenset(nodes),
+        weight=parts_weight((attrgetter(name), node.weight) for name, node in nodes.items()),
     )
 
 
@@ -279,6 +282,7 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         frozenset({"list"}),
         None if immutable else lambda value: unpack(pack(value)),
         hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
+        weight=parts_weight((itemgetter(at), node.weight) for at, node in enumerate(nodes)),
     )
 
 

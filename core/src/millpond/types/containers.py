@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.node import Node, entries_of, is_custom, mapping_of
+from millpond.types.weights import (
+    Weight,
+    choice_weight,
+    entries_weight,
+    items_weight,
+    parts_weight,
+)
 
 __all__ = ["UnionError", "dict_node", "list_node", "set_node", "tuple_node", "union_node"]
 
@@ -40,7 +48,16 @@ def list_node(element: Node) -> Node:
     if copy_item is not None:
         copy = lambda value: [copy_item(item) for item in value]  # noqa: E731 - a def is no shorter
     shapes = frozenset({"list"})
-    return Node({"list": [element.description]}, list, pack, unpack, shapes, copy, hashable=False)
+    return Node(
+        {"list": [element.description]},
+        list,
+        pack,
+        unpack,
+        shapes,
+        copy,
+        hashable=False,
+        weight=items_weight(element.weight),
+    )
 
 
 def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:
@@ -57,7 +74,16 @@ def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:
     frozen = kind is frozenset
     description = {kind.__name__: [element.description]}
     copy = None if frozen else kind.copy
-    return Node(description, kind, pack, unpack, frozenset({"list"}), copy, hashable=frozen)
+    return Node(
+        description,
+        kind,
+        pack,
+        unpack,
+        frozenset({"list"}),
+        copy,
+        hashable=frozen,
+        weight=items_weight(element.weight),
+    )
 
 
 def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
@@ -85,6 +111,10 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
 
     immutable = all(part.copy is None for part in parts)
     described = [part.description for part in parts] + ["..."] * repeated
+    if repeated:
+        weight: Weight = items_weight(parts[0].weight)
+    else:
+        weight = parts_weight((itemgetter(at), part.weight) for at, part in enumerate(parts))
     return Node(
         {"tuple": described},
         tuple,
@@ -93,6 +123,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         frozenset({"list"}),
         None if immutable else copy,
         hashable=all(part.hashable for part in parts),
+        weight=weight,
     )
 
 
@@ -120,7 +151,16 @@ def dict_node(key: Node, item: Node) -> Node:
     if copy_item is not None:
         copy = lambda value: {name: copy_item(entry) for name, entry in value.items()}  # noqa: E731
     description = {"dict": [key.description, item.description]}
-    return Node(description, dict, pack, unpack, frozenset(shapes), copy, hashable=False)
+    return Node(
+        description,
+        dict,
+        pack,
+        unpack,
+        frozenset(shapes),
+        copy,
+        hashable=False,
+        weight=entries_weight(key.weight, item.weight),
+    )
 
 
 class UnionError(Exception):
@@ -183,6 +223,7 @@ def union_node(parts: Sequence[Node]) -> Node:
         frozenset().union(*(part.shapes for part in parts)),
         None if all(part.copy is None for part in parts) else copy,
         hashable=all(part.hashable for part in parts),
+        weight=choice_weight({part.python_type: part.weight for part in parts}),
     )
 
 

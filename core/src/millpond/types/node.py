@@ -32,6 +32,7 @@ from millpond.types.exact_values import (
     timedelta_from_micros,
 )
 from millpond.types.scalars import SCALARS
+from millpond.types.weights import SMALL, Weight, serializer_weight
 
 __all__ = [
     "NONE_NODE",
@@ -66,6 +67,7 @@ class Node:
         copy: of a packable value, sharing nothing mutable; None where values are immutable.
         hashable: whether values may be a dictionary's keys or a set's elements.
         field_names: of a class, by which plain maps are told apart in a union.
+        weight: of a packable value, for the write-back buffer.
     """
 
     description: Any
@@ -76,6 +78,7 @@ class Node:
     copy: Callable[[Any], Any] | None = None
     hashable: bool = True
     field_names: frozenset[str] | None = None
+    weight: Weight = SMALL
 
 
 def pack_int(value: Any) -> Any:
@@ -128,7 +131,14 @@ def _scalar(
 ) -> Node:
     serializer = SCALARS[kind]
     found = frozenset(shapes.split())
-    return Node(serializer.type_name, kind, pack or serializer.check, unpack, found)
+    return Node(
+        serializer.type_name,
+        kind,
+        pack or serializer.check,
+        unpack,
+        found,
+        weight=serializer_weight(serializer),
+    )
 
 
 def _packed_with(kind: type, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -207,6 +217,7 @@ def custom_node(kind: type, serializer: TypeSerializer[Any]) -> Node:
         frozenset({"custom"}),
         None if serializer.immutable else serializer.copy,
         hashable=serializer.immutable and kind.__hash__ is not None,
+        weight=serializer_weight(serializer),
     )
 
 

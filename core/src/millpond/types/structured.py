@@ -31,6 +31,8 @@ __all__ = ["StructuredSerializer"]
 
 _DECODE = msgspec.msgpack.Decoder().decode
 _ENCODE = msgspec.msgpack.Encoder().encode
+_LARGE = 1000
+"""Values that all weigh less need not be weighed; see ``TypeSerializer.sized``."""
 
 
 class StructuredSerializer(TypeSerializer[Any]):
@@ -46,6 +48,8 @@ class StructuredSerializer(TypeSerializer[Any]):
         if get_origin(declared) is not None:
             self.type_name = str(declared)
         self.immutable = node.copy is None
+        self._weight = node.weight
+        self.sized = callable(node.weight) or node.weight >= _LARGE
 
     @override
     def check(self, value: Any) -> Any:
@@ -115,7 +119,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def weight(self, value: Any) -> int:
-        return 64 + 64 * len(value) if hasattr(value, "__len__") else 256
+        return self._weight(value) if callable(self._weight) else self._weight
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import SMALL, BufferedTable
+from millpond.backend.bytestore.buffered_tables import BufferedTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.write_buffer import WriteBuffer
 from millpond.backend.changes import Change
 from millpond.backend.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
+from millpond.types.weights import SMALL
 
 __all__ = ["BufferedMapTable"]
 
@@ -62,7 +63,7 @@ class BufferedMapTable(BufferedTable, MapTable):
             value = ABSENT if data is None else self._serializer.deserialize(data)
         except Exception as error:
             raise self._unreadable(address + key, error) from error
-        self._buffer.make_room(SMALL if data is None else len(data) + SMALL)
+        self._buffer.make_room(len(key) + SMALL + (0 if data is None else len(data)))
         self._map(address)[key] = value
         return value
 
@@ -86,6 +87,7 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     def _note(self, address: bytes, key: bytes, value: Any, weight: int) -> None:
         place = address, key
+        weight += len(key)
         # A type of somebody's own may weigh nothing; its entries are changed all the same.
         if weight > self._dirty.get(place, 0) or place not in self._dirty:
             self._account(place, weight)

@@ -25,10 +25,7 @@ from millpond.backend.tables import CellTable
 from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec
 
-__all__ = ["SMALL", "UNREAD", "BufferedCellTable", "BufferedTable"]
-
-SMALL = 64
-"""The weight in bytes of an almost empty entry."""
+__all__ = ["UNREAD", "BufferedCellTable", "BufferedTable"]
 
 UNREAD: Any = object()
 """The value of an entry that was not read from the store."""
