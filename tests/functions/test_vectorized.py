@@ -1,7 +1,7 @@
 """Vectorized functions: the same as row by row, on all backends; and wrong input."""
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
@@ -361,6 +361,8 @@ def test_a_struct_that_lacks_a_field_has_a_null_there():
         ({"x": 1, "y": None}, {"x": "a", "y": None}),
         ({}, {"x": 1}),
         (Decimal(1), Decimal("2e-76")),
+        (datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC)),
+        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1)),
     ],
 )
 def test_a_later_frame_loses_nothing(first, then):

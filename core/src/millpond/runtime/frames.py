@@ -94,9 +94,15 @@ def _shared(before: pa.DataType, now: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(before) and pa.types.is_decimal(now):
         return _shared_decimal(before, now)
     widened = pa.types.is_integer(now) and pa.types.is_floating(before)
-    if pa.types.is_nested(before) or not (before.id == now.id or widened):
+    same = before.id == now.id and _is_zoned(before) == _is_zoned(now)
+    if pa.types.is_nested(before) or not (same or widened):
         raise ValueError(f"{now} is not {before}")
     return before
+
+
+def _is_zoned(kind: Any) -> bool:
+    """Whether a type is of moments; a cast would take a time of day in no zone as UTC's."""
+    return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _shared_struct(before: Any, now: Any) -> pa.DataType:
