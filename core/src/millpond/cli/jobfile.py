@@ -150,7 +150,7 @@ def _joined(key: str, items: list[Any]) -> str:
         if isinstance(item, (list, Mapping)):
             raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
         if "," in str(item):
-            reason = "has a comma, which separates items in Spark's configuration; rename it"
+            reason = "has a comma, which separates items for Spark: name it without one"
             raise ConfigError(key, f"{brief(item)} {reason}")
     return ",".join(map(_text, items))
 
