@@ -234,13 +234,16 @@ def test_native_gauges(opened):
 
 
 def test_prometheus_text():
-    """States, operations and quantiles become labels; values that need it are escaped."""
+    """States, quantiles and places become labels; values that need it are escaped."""
     figures = {"rows_in": 3, "spent.value_ns.p99": 1200.0}
     assert prometheus_text([(figures, {"operator": 'a"b'})]) == (
         "# TYPE millpond_rows_in gauge\n"
         'millpond_rows_in{operator="a\\"b"} 3\n'
         "# TYPE millpond_state_value_ns gauge\n"
         'millpond_state_value_ns{operator="a\\"b",quantile="p99",state="spent"} 1200.0\n'
+    )
+    assert prometheus_text([({"restored_bytes.local": 7}, {})]) == (
+        '# TYPE millpond_restored_bytes gauge\nmillpond_restored_bytes{place="local"} 7\n'
     )
     assert prometheus_text([]) == ""
 
@@ -310,8 +313,13 @@ def test_opentelemetry():
 
 @pytest.mark.spark
 def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_path):
-    """Rows, reads and samples of all subtasks come to the driver, batch by batch."""
+    """Rows, reads and samples of all subtasks come to the driver, batch by batch.
+
+    A reporter has a file for each subtask, called after its labels.
+    """
     job_conf(
+        metrics_reporters="prometheus",
+        metrics_directory=tmp_path / "texts",
         state_backend="rocksdb",
         parallelism=2,
         metrics_native="true",
@@ -324,7 +332,7 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     spark.streams.addListener(listener)
     try:
         stream = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="metered")
-        run(stream, tmp_path)
+        query = run(stream, tmp_path)
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         spark.streams.removeListener(listener)
@@ -337,6 +345,9 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
     assert second.metrics["native_live_bytes"] >= 0
     assert 'groups="0-63"' in first.prometheus()
+    labels = "rocksdb-metered-" + str(query.id).replace("-", "%2D")
+    names = sorted(path.name for path in (tmp_path / "texts").iterdir())
+    assert names == [f"millpond-{labels}-{subtask}.prom" for subtask in (0, 1)]
 
 
 def test_sums_of_a_functions_metrics():

@@ -331,7 +331,7 @@ class KeyedOperator:
         return failure_of(self._function, method, self._info, error, key=key, row=row)
 
     def close(self) -> None:
-        """Call the function's ``close``, which has no state: what it wrote were in no snapshot."""
+        """Call the function's ``close``, without keyed state: what it wrote were in no snapshot."""
         try:
             with self._backend.current.withheld():
                 check_ran(self._function.close())
