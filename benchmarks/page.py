@@ -183,9 +183,16 @@ def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def windows(report: dict[str, dict[str, float]]) -> list[str]:
-    """Seconds of whole queries."""
-    cases = ("spark", *BACKENDS)
-    return [line(kind, (f"{each[case]:.1f}" for case in cases)) for kind, each in report.items()]
+    """Seconds of whole queries, and how many times Spark's."""
+    spark = ("spark-default", "spark")
+    lines = []
+    for kind, each in report.items():
+        ours = (
+            f"{each[b]:.1f} (" + ", ".join(f"×{each[b] / each[case]:.2f}" for case in spark) + ")"
+            for b in BACKENDS
+        )
+        lines.append(line(kind, (*(f"{each[case]:.1f}" for case in spark), *ours)))
+    return lines
 
 
 def wrappers(report: dict[str, Any]) -> list[str]:

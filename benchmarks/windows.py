@@ -1,6 +1,6 @@
 """Windows beside Spark's own aggregation on the retail data: equal results, time side by side.
 
-Usage: windows.py FOLDER [--files 40] [--rounds 2] [--output out/bench]   (FOLDER: the CSV files)
+Usage: windows.py FOLDER [--days 20] [--rounds 4] [--output out/bench]   (FOLDER: the CSV files)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from cases import DEFAULT_FILES
 from millpond import windows
 from millpond.spark import configure, key_by
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +41,11 @@ KINDS: dict[str, tuple[Any, Callable[[], Column]]] = {
         lambda: F.session_window("t", "30 minutes"),
     ),
 }
-CASES = ("spark", "heap", "rocksdb", "lmdb")
+BACKENDS = ("heap", "rocksdb", "lmdb")
+SPARK = {"spark-default": DEFAULT_FILES, "spark": {}}
+"""Spark's own: with its own choice of files, and in the session as ``configure`` has set it up."""
+
+CASES = (*SPARK, *BACKENDS)
 
 
 def add(a: int, b: int) -> int:
@@ -60,7 +65,7 @@ def lines_of(spark: SparkSession, source: Path, days: int) -> DataFrame:
 def job(case: str, kind: str, lines: DataFrame) -> DataFrame:
     """The aggregation, by Millpond on a backend or by Spark."""
     assigner, column = KINDS[kind]
-    if case != "spark":
+    if case in BACKENDS:
         windowed = key_by(lines, "customer").window(assigner)
         return windowed.reduce(add, int, "n", output=SUMS, uid="windows")
     grouped = lines.groupBy("customer", column().alias("w")).agg(F.sum("n").alias("pieces"))
@@ -77,13 +82,18 @@ def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> t
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         spark.conf.set("spark.millpond.checkpoint.dir", (root / "snapshots").as_uri())
-        spark.conf.set("spark.millpond.state.backend", "heap" if case == "spark" else case)
+        spark.conf.set("spark.millpond.state.backend", case if case in BACKENDS else "heap")
+        chosen = {name: spark.conf.get(name) or "" for name in DEFAULT_FILES}
+        for name, value in {**chosen, **SPARK.get(case, {})}.items():
+            spark.conf.set(name, value)
         out = job(case, kind, lines_of(spark, source, days))
         writer = out.writeStream.trigger(availableNow=True).format("parquet")
         writer = writer.option("checkpointLocation", str(root / "checkpoint"))
         started = time.perf_counter()
         writer.option("path", str(root / "out")).start().awaitTermination()
         seconds = time.perf_counter() - started
+        for name, value in chosen.items():
+            spark.conf.set(name, value)
         return seconds, sorted(map(tuple, spark.read.parquet(str(root / "out")).collect()))
 
 
@@ -91,9 +101,9 @@ def plot(medians: dict[str, dict[str, float]], path: Path) -> None:
     """Seconds of each kind of window by case."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
     for at, case in enumerate(CASES):
-        positions = [number + at * 0.2 for number in range(len(KINDS))]
-        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.2, label=case)
-    axis.set_xticks([number + 0.3 for number in range(len(KINDS))], list(KINDS))
+        positions = [number + at * 0.16 for number in range(len(KINDS))]
+        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.16, label=case)
+    axis.set_xticks([number + 0.32 for number in range(len(KINDS))], list(KINDS))
     axis.set_ylabel("seconds of the query")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(CASES))
     figure.tight_layout()
@@ -105,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--days", type=int, default=20, help="files a micro-batch")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)

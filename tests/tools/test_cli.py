@@ -53,6 +53,7 @@ def millpond(*arguments):
 INTERRUPTED = """
 import signal, sys
 from importlib.metadata import entry_points
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:
