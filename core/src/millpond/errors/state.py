@@ -12,6 +12,7 @@ __all__ = [
     "BackendFailedError",
     "BulkCallError",
     "KeyGroupRangeError",
+    "LateChangeError",
     "MaxParallelismError",
     "NoCurrentKeyError",
     "NullKeyError",
@@ -162,6 +163,20 @@ class BackendClosedError(MillpondError):
     @override
     def sentence(self) -> str:
         return f"The backend {self.backend!r} is closed. Open it again to go on."
+
+
+@attrs.define(eq=False, slots=False)
+class LateChangeError(MillpondError):
+    """Operator state was to be changed in ``close``, after the last snapshot."""
+
+    state: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Operator state {self.state!r} cannot be changed in close: it comes after the last "
+            "snapshot, so the change would be lost. Change it in snapshot_state, or before."
+        )
 
 
 @attrs.define(eq=False, slots=False)

@@ -331,9 +331,9 @@ class KeyedOperator:
         return failure_of(self._function, method, self._info, error, key=key, row=row)
 
     def close(self) -> None:
-        """Call the function's ``close``, without keyed state: what it wrote were in no snapshot."""
+        """Call the function's ``close``, which changes no state: it would be in no snapshot."""
         try:
-            with self._backend.current.withheld():
+            with self._backend.current.withheld(), self._operator_state.withheld():
                 check_ran(self._function.close())
         except self._failures as error:
             raise self._failure("close", error) from error

@@ -6,6 +6,7 @@ Values are stored as objects and copied on their way in and out, as keyed state 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, overload
 
 from typing_extensions import TypeVar, override
@@ -21,12 +22,15 @@ from millpond.errors import (
 from millpond.state.interfaces import ListState, MapState
 from millpond.types import KeyCodec, TypeSerializer
 
-__all__ = ["BroadcastState", "OperatorListState"]
+__all__ = ["BroadcastState", "MayChange", "OperatorListState"]
 
 K = TypeVar("K", default=Any)
 V = TypeVar("V", default=Any)
 T = TypeVar("T", default=Any)
 D = TypeVar("D")
+
+MayChange = Callable[[str], None]
+"""Raises where a state of a name cannot be changed now."""
 
 
 def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
@@ -40,7 +44,10 @@ def _checked(check: Callable[[Any], T], value: object, place: str) -> T:
 class OperatorListState(ListState[T]):
     """A list of the subtask."""
 
-    def __init__(self, name: str, serializer: TypeSerializer[T], values: list[T]) -> None:
+    def __init__(
+        self, name: str, serializer: TypeSerializer[T], values: list[T], may_change: MayChange
+    ) -> None:
+        self._may_change = partial(may_change, name)
         self._place = f"operator state {name!r}"
         self._serializer = serializer
         self._values = values
@@ -52,18 +59,22 @@ class OperatorListState(ListState[T]):
 
     @override
     def add(self, value: T) -> None:
+        self._may_change()
         self._values.append(self._check(value))
 
     @override
     def add_all(self, values: Iterable[T]) -> None:
+        self._may_change()
         self._values += self._check_all(values)
 
     @override
     def update(self, values: Iterable[T]) -> None:
+        self._may_change()
         self._values[:] = self._check_all(values)
 
     @override
     def clear(self) -> None:
+        self._may_change()
         self._values.clear()
 
     def frozen(self) -> tuple[bytes, ...]:
@@ -103,7 +114,9 @@ class BroadcastState(MapState[K, V]):
         key_codec: KeyCodec,
         serializer: TypeSerializer[V],
         entries: dict[bytes, V],
+        may_change: MayChange,
     ) -> None:
+        self._may_change = partial(may_change, name)
         self._place = f"broadcast state {name!r}"
         self._keys = key_codec
         self._serializer = serializer
@@ -127,11 +140,13 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def put(self, key: K, value: V) -> None:
+        self._may_change()
         encoded = self._encoded(key)
         self._entries[encoded] = _checked(self._serializer.check, value, self._place)
 
     @override
     def put_all(self, entries: Mapping[K, V]) -> None:
+        self._may_change()
         if entries is None:
             raise NullValueError("the map of entries", self._place)
         check_type("entries", entries, Mapping)
@@ -141,6 +156,7 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def remove(self, key: K) -> None:
+        self._may_change()
         self._entries.pop(self._encoded(key), None)
 
     @override
@@ -156,6 +172,7 @@ class BroadcastState(MapState[K, V]):
 
     @override
     def clear(self) -> None:
+        self._may_change()
         self._entries.clear()
 
     def frozen(self) -> tuple[bytes, ...]:

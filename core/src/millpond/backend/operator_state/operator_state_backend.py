@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from typing_extensions import TypeVar, override
@@ -24,6 +25,7 @@ from millpond.closing import Closeable
 from millpond.errors import (
     BackendClosedError,
     ConfigError,
+    LateChangeError,
     StateConflictError,
 )
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
@@ -79,6 +81,7 @@ class OperatorStateBackend(Closeable):
         self._write = write
         self._states: dict[StateId, tuple[OperatorStateMeta, Any]] = {}
         self._closed = False
+        self._withheld = False
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """The split list of a descriptor: a new parallelism divides its elements anew.
@@ -122,7 +125,9 @@ class OperatorStateBackend(Closeable):
                     key = data[4:end] if change is None else change.recode(data[:end], 4)[0]
                     codec.decode(key, 0)
                     entries[key] = serializer.deserialize(convert(data[end:]))
-            return BroadcastState(descriptor.name, codec, serializer, entries)
+            return BroadcastState(
+                descriptor.name, codec, serializer, entries, self._require_changes
+            )
 
         state: BroadcastState[K, V] = self._get(meta, serializer, make)
         return state
@@ -139,7 +144,7 @@ class OperatorStateBackend(Closeable):
         ) -> OperatorListState[T]:
             with decoding("operator state", _undecodable(descriptor.name)):
                 values = [serializer.deserialize(convert(data)) for data in partitions]
-            return OperatorListState(descriptor.name, serializer, values)
+            return OperatorListState(descriptor.name, serializer, values, self._require_changes)
 
         state: ListState[T] = self._get(meta, serializer, make)
         return state
@@ -192,6 +197,21 @@ class OperatorStateBackend(Closeable):
             raise BackendClosedError("operator state")
         frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
         return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.id)
+
+    def _require_changes(self, name: str) -> None:
+        if self._closed:
+            raise BackendClosedError("operator state")
+        if self._withheld:
+            raise LateChangeError(name)
+
+    @contextmanager
+    def withheld(self) -> Iterator[None]:
+        """Refuse changes for a while: no snapshot would hold them. What there is can be read."""
+        self._withheld = True
+        try:
+            yield
+        finally:
+            self._withheld = False
 
     @override
     def close(self) -> None:
