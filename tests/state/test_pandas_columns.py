@@ -1,8 +1,9 @@
-"""Bulk calls with what pandas gives: nullable types, and objects that are no columns."""
+"""Bulk calls with what pandas gives: nullable types, objects, and what is no column."""
 
 import millpond as mp
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from millpond import errors
 
@@ -49,3 +50,38 @@ def test_what_is_no_column_is_refused(given):
             state.update_many(["a"], given)
         with pytest.raises(errors.ArgumentTypeError, match="an array of one dimension"):
             total.add_many(["a"], given, np.array([0]))
+
+
+ENCODED = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([1.0, None]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.ma.masked_array([1.0, 99.0], [False, True]),
+        ENCODED,
+        pd.Series(pd.arrays.ArrowExtensionArray(ENCODED)),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2]), pa.array([1.0, None])),
+    ],
+    ids=["masked", "dictionary", "dictionary in pandas", "runs"],
+)
+def test_a_null_that_is_not_counted_is_no_element(column):
+    """What a mask hides was added, and an encoded null became NaN, where positions are an array."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        for positions in ([0, 0], np.array([0, 0])):
+            with pytest.raises(errors.NullValueError):
+                state.add_many(["a"], column, positions)
+
+
+def test_masked_positions_are_refused():
+    """A position that is hidden is none, in an array as in a list."""
+    positions = np.ma.masked_array([0, 0], [False, True])
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        with pytest.raises(errors.BulkCallError, match="one is NoneType"):
+            state.add_many(["a"], np.array([1.0, 2.0]), positions)

@@ -80,10 +80,18 @@ def listed(given: Any, name: str) -> list[Any]:
 
 
 def has_nulls(column: Any) -> bool:
-    """Whether a column of Arrow or pandas has nulls; NaN in an array of NumPy's is a value."""
-    if _library(column) == "pandas" and not _is_plain(column):
-        return bool(getattr(column, "hasnans", True))
-    return bool(getattr(column, "null_count", 0))
+    """Whether a column may have nulls; NaN in a plain array of NumPy's is a value.
+
+    Of columns that are no numbers, or whose nulls only a look at each value tells, it is true.
+    """
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return bool(column.null_count) or not pa.types.is_primitive(column.type)
+    library = _library(column)
+    if library == "pandas" and not _is_plain(column):
+        kind = getattr(getattr(column, "dtype", None), "kind", "O")
+        return kind not in "iuf" or bool(getattr(column, "hasnans", True))
+    masked = library == "numpy" and hasattr(column, "mask")
+    return masked or bool(getattr(column, "null_count", 0))
 
 
 def _library(column: Any) -> str:
