@@ -1,5 +1,7 @@
 """Bulk calls with what pandas gives: nullable types, objects, and what is no column."""
 
+from datetime import UTC, date, datetime
+
 import millpond as mp
 import numpy as np
 import pandas as pd
@@ -85,3 +87,37 @@ def test_masked_positions_are_refused():
         )
         with pytest.raises(errors.BulkCallError, match="one is NoneType"):
             state.add_many(["a"], np.array([1.0, 2.0]), positions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (date, [date(2026, 1, 1), datetime(2026, 1, 1, 12)]),
+        (bytes, [b"a", "b"]),
+        (float, [1.5, True]),
+        (float, [1.5, "a"]),
+        (float, [1.5, object()]),
+    ],
+)
+def test_objects_of_pandas_are_checked_as_a_list_is(kind, values):
+    """No value is changed to fit the others, and what does not fit is told with its key."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+        for column in (values, pd.Series(values, dtype=object)):
+            with pytest.raises(errors.StateTypeError, match="state 'v', key str 'b'"):
+                state.update_many(["a", "b"], column)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (int, [1, None, 2**70]),
+        (datetime, [datetime(2026, 1, 1), None, datetime(2026, 1, 1, tzinfo=UTC)]),
+    ],
+)
+def test_objects_of_pandas_are_stored_as_they_are(kind, values):
+    """Whole numbers of any size, and datetimes with and without a zone; its nulls are nulls."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+        state.update_many(["a", "b", "c"], pd.Series(values, dtype=object))
+        assert [state.at(key).value() for key in "abc"] == values

@@ -16,6 +16,7 @@ from millpond.runtime.named_rows import as_row, names_of
 from millpond.runtime.vectorized_operator import RowFrame, rows_of_table, table_of
 from millpond.types.key_columns import key_column
 from millpond.types.listed import arrow_column
+from millpond.types.mixtures import mixture
 
 __all__ = ["FRAME_ROWS", "each_row", "frame_of", "record_batches"]
 
@@ -60,6 +61,7 @@ def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBat
             raise ArgumentTypeError("rows", f"rows of the columns {', '.join(names)}", brief(row))
     try:
         found = pa.RecordBatch.from_pylist(rows).select(names)
+        _check_alike(rows, found)
         if schema is None or found.schema == schema:
             return found
         columns = [_as_before(*each) for each in zip(found.columns, schema, strict=True)]
@@ -67,6 +69,13 @@ def _batch(rows: list[dict[str, Any]], schema: pa.Schema | None) -> pa.RecordBat
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         reason = f"rows whose values make columns of one type each ({error})"
         raise ArgumentTypeError("rows", reason, brief(rows[0])) from None
+
+
+def _check_alike(rows: list[dict[str, Any]], found: pa.RecordBatch) -> None:
+    for field in found.schema:
+        mixed = mixture((row[field.name] for row in rows), field.type)
+        if mixed:
+            raise ValueError(f"{field.name}: {mixed}")
 
 
 def _as_before(column: pa.Array[Any], field: pa.Field) -> pa.Array[Any]:

@@ -10,11 +10,12 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.chosen_keys import Frame
-from millpond.errors import FunctionResultError, brief
+from millpond.errors import ArgumentTypeError, FunctionResultError, brief
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.user_code import place_of_method
 from millpond.runtime.vectorized import VectorizedContext, VectorizedProcessFunction
 from millpond.types.listed import listed
+from millpond.types.mixtures import mixture
 from millpond.types.rows import row_maker, row_type
 
 __all__ = ["RowFrame", "VectorizedOperator", "rows_of_table", "table_of"]
@@ -97,8 +98,19 @@ def table_of(value: Any) -> pa.Table | None:
         return pa.Table.from_batches([value])
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame):
-        return pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata()
+        table = pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata()
+        _check_objects(value, table.schema)
+        return table
     return None
+
+
+def _check_objects(frame: Any, schema: pa.Schema) -> None:
+    """Refuse a DataFrame with a column of objects some of which Arrow has changed."""
+    for at, field in enumerate(schema):
+        column = frame.iloc[:, at]
+        mixed = mixture(column, field.type) if column.dtype == object else ""
+        if mixed:
+            raise ArgumentTypeError(f"column {field.name!r}", "values of one kind", mixed)
 
 
 def _refused(method: Any, value: Any) -> FunctionResultError:

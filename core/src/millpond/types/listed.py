@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, brief
 from millpond.types.base import TypeSerializer
+from millpond.types.mixtures import mixture
 from millpond.types.scalars import SCALARS
 
 __all__ = ["arrow_column", "arrow_type_of", "has_nulls", "listed", "serializer_type"]
@@ -71,12 +72,24 @@ def listed(given: Any, name: str) -> list[Any]:
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
-            return _plain(pa.Array.from_pandas(given))
+            return _of_pandas(given)
         return _plain(pa.array(given)) if given.dtype.kind == "M" else list(given.tolist())
     check_type(name, given, Iterable)
     if isinstance(given, (str, bytes, Mapping)):
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
+
+
+def _of_pandas(given: Any) -> list[Any]:
+    """By Arrow, which knows pandas' types; objects that it cannot hold or would change stay."""
+    try:
+        array = pa.Array.from_pandas(given)
+        if given.dtype != object or not mixture(given, array.type):
+            return _plain(array)
+    except (OverflowError, pa.ArrowException):
+        pass
+    values = zip(given.tolist(), given.isna(), strict=True)
+    return [None if is_null else value for value, is_null in values]
 
 
 def has_nulls(column: Any) -> bool:

@@ -1,0 +1,51 @@
+"""Unlike values of which Arrow makes a column in silence, though that changes some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["mixture"]
+
+
+def _is_zoned(value: Any) -> bool | None:
+    """Whether a datetime has a zone; None for a null, which pandas' NaT is: it equals nothing."""
+    if not isinstance(value, datetime) or value != value:  # noqa: PLR0124 - as NaN does not
+        return None
+    return value.tzinfo is not None
+
+
+_MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | None], str], ...] = (
+    (pa.types.is_timestamp, _is_zoned, "datetimes with and without time zone"),
+    (pa.types.is_date, lambda value: isinstance(value, datetime), "dates and datetimes"),
+    (pa.types.is_binary, lambda value: isinstance(value, str), "texts and bytes"),
+    (pa.types.is_floating, lambda value: isinstance(value, bool), "floats and bools"),
+)
+"""By the type that Arrow finds: what tells two kinds of values apart, and both in words."""
+
+
+def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
+    """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
+
+    A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
+    a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float.
+
+    Args:
+        values: those of the column.
+        kind: the type that Arrow has found for them.
+    """
+    if pa.types.is_struct(kind):
+        held = [value for value in values if isinstance(value, dict)]
+        fields = (mixture((value.get(each.name) for value in held), each.type) for each in kind)
+        return next(filter(None, fields), "")
+    if pa.types.is_list(kind):
+        lists = (value for value in values if isinstance(value, Iterable))
+        return mixture(chain.from_iterable(lists), kind.value_type)
+    for is_such, tell, words in _MIXTURES:
+        if is_such(kind):
+            return words if {True, False} <= set(map(tell, values)) else ""
+    return ""

@@ -1,0 +1,83 @@
+"""Unlike values of one column, of which Arrow would change some, in rows and in DataFrames."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import millpond as mp
+import pandas as pd
+import pytest
+
+NAIVE = datetime(2026, 1, 1, 12)
+AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
+
+MIXED = {
+    "datetimes with and without time zone": (NAIVE, AWARE),
+    "dates and datetimes": (date(2026, 1, 1), NAIVE),
+    "texts and bytes": ("a", b"b"),
+    "floats and bools": (1.5, True),
+}
+ALIKE = [
+    (NAIVE, NAIVE),
+    (AWARE, datetime(2026, 1, 1, tzinfo=UTC)),
+    (date(2026, 1, 1), date(2026, 1, 2)),
+    (b"a", b"b"),
+    (1.5, 2),
+    ({"x": 1.5, "y": NAIVE}, {"x": 2, "y": None}),
+    ([b"a", None], []),
+]
+
+
+class Echo(mp.VectorizedProcessFunction):
+    """Gives back its rows."""
+
+    def process_batch(self, rows, context):
+        return rows
+
+
+class Frame(mp.VectorizedProcessFunction):
+    """Returns a DataFrame of two values for any rows."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def process_batch(self, rows, context):
+        return pd.DataFrame({"v": pd.Series(self.values, dtype=object)})
+
+
+def echoed(values):
+    """A column's values as they come out of a single frame."""
+    rows = [{"k": "a", "v": value} for value in values]
+    return [row.v for row in mp.local.run(Echo(), rows, key="k")]
+
+
+@pytest.mark.parametrize("words", MIXED)
+@pytest.mark.parametrize("order", [1, -1])
+def test_no_value_of_a_frame_is_changed(words, order):
+    """A column of values that Arrow makes one type of by changing some is refused, nested too."""
+    values = MIXED[words][::order]
+    for each in (values, [[v] for v in values], [{"x": [v]} for v in values], [None, *values]):
+        with pytest.raises(mp.errors.ArgumentTypeError, match="columns of one type each"):
+            echoed(each)
+
+
+@pytest.mark.parametrize("values", ALIKE)
+def test_values_that_keep_what_they_say_are_taken(values):
+    """Nulls beside others, whole numbers beside floats, moments in several zones."""
+    assert echoed(values) == list(values)
+
+
+@pytest.mark.parametrize("words", MIXED)
+def test_no_value_of_a_data_frame_is_changed(words):
+    """Given as rows or returned by a function, a column of mixed objects is refused by its name."""
+    frame = pd.DataFrame({"k": ["a", "a"], "v": pd.Series(MIXED[words], dtype=object)})
+    with pytest.raises(mp.errors.ArgumentTypeError, match=f"column 'v': .*got {words}"):
+        mp.local.run(Echo(), frame, key="k")
+    with pytest.raises(mp.errors.UserFunctionError, match=f"column 'v': .*got {words}"):
+        mp.local.run(Frame(MIXED[words]), [{"k": "a"}], key="k")
+
+
+def test_nulls_of_pandas_are_no_other_kind():
+    """None, NaN and NaT beside a datetime with a zone are nulls of its column."""
+    frame = pd.DataFrame(
+        {"k": list("abcd"), "v": pd.Series([AWARE, None, float("nan"), pd.NaT], dtype=object)}
+    )
+    assert [row.v for row in mp.local.run(Echo(), frame, key="k")] == [AWARE, None, None, None]
