@@ -185,3 +185,38 @@ def test_the_limit_holds_for_map_keys(tmp_path):
         state = backend.get_partitioned_state(mp.MapStateDescriptor("map", bytes, int))
         assert held_after(backend, lambda key: state.put(bytes([key]) * SIZE, 1)) < 2 * LIMIT
         assert held_after(backend, lambda key: state.remove(bytes([key]) * SIZE)) < 2 * LIMIT
+
+
+SMALL_PARTS = {
+    "numbers": (list[int], lambda: list(range(1000, 5000))),
+    "pairs": (list[tuple[int, int]], lambda: [(number, 1) for number in range(1000)]),
+    "texts": (list[str], lambda: [str(number) for number in range(2000)]),
+    "entries": (dict[int, int], lambda: dict.fromkeys(range(2000), 1)),
+}
+
+
+@pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
+@pytest.mark.parametrize("kind", SMALL_PARTS)
+def test_the_limit_holds_for_what_is_read(tmp_path, kind, backend_name):
+    """Values of many small parts are weighed when they are read, too: they outgrow their bytes."""
+    declared, make = SMALL_PARTS[kind]
+    with mp.open_keyed_backend(
+        backend_name, key_type=int, directory=tmp_path, config=CONFIG
+    ) as backend:
+        value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", declared))
+        several = backend.get_partitioned_state(mp.ListStateDescriptor("list", declared))
+        named = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, declared))
+        keys = range(100)
+        for key in keys:
+            backend.set_current_key(key)
+            value.update(make())
+            several.update([make()])
+            named.put(1, make())
+        for read in (value.value, several.get, lambda: named.get(1)):
+            backend.flush()
+            tracemalloc.start()
+            for key in keys:
+                backend.set_current_key(key)
+                read()
+            assert tracemalloc.get_traced_memory()[1] < 2 * LIMIT
+            tracemalloc.stop()

@@ -88,9 +88,17 @@ class BufferedListTable(BufferedTable, CellTable):
         value = self._entry(address).value
         if value is UNREAD:
             data = self._whole(address)
-            value = self._joined(address, data, self._entry(address).appended)
-            self._grown(address, len(data or b"")).value = value
+            appended = self._entry(address).appended
+            value = self._joined(address, data, appended)
+            self._grown(address, self._weight_read(data, value, appended)).value = value
         return value
+
+    def _weight_read(self, data: bytes | None, value: Any, appended: list[Any]) -> int:
+        """The weight of the stored part of a list; what was appended is accounted for."""
+        if not data:
+            return 0
+        weigh = self._serializer.elements_weight
+        return max(len(data), weigh(value) - (weigh(appended) if appended else 0))
 
     def _whole(self, address: bytes) -> bytes | None:
         """The stored list's bytes."""

@@ -63,7 +63,8 @@ class BufferedMapTable(BufferedTable, MapTable):
             value = ABSENT if data is None else self._serializer.deserialize(data)
         except Exception as error:
             raise self._unreadable(address + key, error) from error
-        self._buffer.make_room(len(key) + SMALL + (0 if data is None else len(data)))
+        weight = SMALL if data is None else max(len(data) + SMALL, self._weight(value))
+        self._buffer.make_room(len(key) + weight)
         self._map(address)[key] = value
         return value
 

@@ -32,6 +32,9 @@ UNREAD: Any = object()
 
 _VALUE, _CHANGED, _WEIGHT = 0, 1, 2
 _NOWHERE: Any = object()
+_PART = 64
+"""Parts take at most so many times their stored bytes: the smallest has one byte. A read of a few
+bytes is not weighed (0.15 µs less), for its entry's cost covers them."""
 _SLICE = 4096
 """So many entries of a bulk call are read or changed before the buffer is asked for room."""
 
@@ -113,6 +116,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         self._serializer = serializer
         self._sized = serializer.sized
         self._cost = buffer.entry_cost
+        self._little = self._cost // _PART
         self._within: Any = None
         self._habit = ReadingHabit()
         # Which namespaces a key's rows lead to, windows for one, nobody knows beforehand.
@@ -241,7 +245,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         rows = self._buffer.store.get_many(self._family, addresses)
         self._buffer.reads += len(addresses)
         values = self._decoded(addresses, rows)
-        weights = [len(data or b"") for data in rows] if self._sized else None
+        weights = list(map(self._weight_read, values, rows)) if self._sized else None
         self._habit.saw(max(weights or (), default=0))
         self._insert(addresses, values, weights, changed=False)
         return values
@@ -291,11 +295,18 @@ class BufferedCellTable(BufferedTable, CellTable):
             return None
         value = self._deserialized(address, data)
         if self._sized:
-            self._habit.saw(len(data))
-            if len(data) > self._entry[_WEIGHT]:
-                self._weigh(len(data))
+            weight = len(data)
+            if weight > self._little:
+                weight = self._weight_read(value, data)
+            self._habit.saw(weight)
+            if weight > self._entry[_WEIGHT]:
+                self._weigh(weight)
         self._entry[_VALUE] = value
         return value
+
+    def _weight_read(self, value: Any, data: bytes | None) -> int:
+        """Of a value that may be large: its small parts take many times their bytes."""
+        return 0 if data is None else max(len(data), self._serializer.weight(value))
 
     def _weigh(self, weight: int) -> None:
         """Account for a held entry that grows, and is another one where that leads to a flush."""
