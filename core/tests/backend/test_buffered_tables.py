@@ -148,6 +148,20 @@ def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
         assert dict(state.items()) == {0: 1}
 
 
+def test_a_key_that_comes_twice_takes_room_once(tmp_path, monkeypatch):
+    """A bulk put of numbers under one key again and again does not fill the buffer."""
+    writes = []
+    with open_memory(tmp_path, settings={"buffer.max-entries": 100}) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        store = STORES[-1]
+        write = store.write
+        monkeypatch.setattr(store, "write", lambda batch: (writes.append(batch), write(batch)))
+        state.update_many(["a"] * 99, range(99))
+        state.update_many(["b"] * 99, range(99))
+        assert not writes
+        assert state.get_many(["a", "b"]).to_pylist() == [98, 98]
+
+
 def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
     """What small values replace counts no more, and no more than once where a key comes twice."""
     large, small, writes = bytes(600 << 10), b"", []

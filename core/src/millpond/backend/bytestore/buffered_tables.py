@@ -206,7 +206,7 @@ class BufferedCellTable(BufferedTable, CellTable):
         There are no weights where no value is large.
         """
         if weights is None:
-            return list(map(self._entries.get, addresses)).count(None) * self._cost
+            return len(set(addresses).difference(self._entries)) * self._cost
         needs = dict(zip(addresses, weights, strict=True))  # of a key that comes twice, the last
         replaced = filter(None, map(self._entries.get, needs))
         freed: int = sum(entry[_WEIGHT] for entry in replaced)
