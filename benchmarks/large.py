@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -36,6 +38,15 @@ def run_step(backend: str, folder: Path, *conf: str, **options: int | str) -> di
     return run_in_own_process("large_case.py", arguments, options, show_errors=True)
 
 
+def forget_copies(folder: Path, copies: str) -> None:
+    """Remove a step's local copies, and wait until the disk has nothing left to write.
+
+    Else the system is still writing the copies of one step while the next one is timed.
+    """
+    shutil.rmtree(folder / f"local-{copies}")
+    os.sync()
+
+
 def subtask_seconds(report: dict[str, Any], phase: str) -> float:
     """What a phase took all subtasks of the last batch together."""
     return sum(float(each[phase]) for each in report["subtasks"]) / 1000
@@ -53,8 +64,11 @@ def with_keys(backend: str, keys: int, batches: int, warm_up: int) -> dict[str, 
         many = run_step(backend, root, keys=keys, **steady)
         full = "spark.millpond.state.snapshot.strategy=full"
         snapshot = run_step(backend, root, keys=keys, conf=full)
+        forget_copies(root, "a")
         restored = run_step(backend, root, keys=keys, copies="b")
+        forget_copies(root, "b")
         three = run_step(backend, root, keys=keys, copies="c", parallelism=3)
+        forget_copies(root, "c")
         two = run_step(backend, root, keys=keys, copies="d", parallelism=2)
     restore = subtask_seconds(restored, "open_ms")
     return {
