@@ -120,6 +120,19 @@ def test_the_limit_in_bytes_counts_what_small_entries_take(tmp_path):
         assert len(STORES[-1].rows["v"]) >= 100
 
 
+def counted_rows(monkeypatch):
+    """A list that grows by each row which the latest store is made to read by a scan."""
+    read, scan = [], STORES[-1].scan
+
+    def counted(*bounds):
+        for row in scan(*bounds):
+            read.append(row)
+            yield row
+
+    monkeypatch.setattr(STORES[-1], "scan", counted)
+    return read
+
+
 @pytest.mark.parametrize("most", [200_000, 500], ids=["one flush", "early flushes"])
 def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
     """At most twice, where flushes come in between; no round begins at what has been removed."""
@@ -130,14 +143,7 @@ def test_clearing_a_large_map_reads_its_rows_once(tmp_path, monkeypatch, most):
             backend.set_current_key(key)
             state.put_all(dict.fromkeys(range(count if key == "k" else 1), 1))
         backend.flush()
-        read, scan = [], STORES[-1].scan
-
-        def counted(*bounds):
-            for row in scan(*bounds):
-                read.append(row)
-                yield row
-
-        monkeypatch.setattr(STORES[-1], "scan", counted)
+        read = counted_rows(monkeypatch)
         state.put(count, 2)
         state.clear()
         assert count <= len(read) <= 2 * count
@@ -179,3 +185,23 @@ def test_bulk_puts_give_room_back(tmp_path, monkeypatch):
         state.update_many(["c"], [large])
         assert len(writes) == 1
         assert state.get_many(["a", "b", "c"]).to_pylist() == [small, large, large]
+
+
+def test_taking_entries_out_one_by_one_passes_what_is_gone_once(tmp_path, monkeypatch):
+    """A map that serves as a queue reads so many rows an entry, however many were taken before."""
+    count = 2_000
+    with open_memory(tmp_path) as backend:
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+        state.put_all({key: key for key in range(count)})
+        backend.flush()
+        read = counted_rows(monkeypatch)
+        taken = []
+        while not state.is_empty():
+            first = next(iter(state.keys()))
+            taken.append(first)
+            state.remove(first)
+            if first == count // 2 and taken.count(first) == 1:
+                state.put(first, first)  # it comes again, though what is stored about it is passed
+        assert sorted(taken) == sorted([*range(count), count // 2])
+        assert len(read) <= 40 * count

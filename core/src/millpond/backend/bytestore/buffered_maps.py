@@ -19,7 +19,11 @@ __all__ = ["BufferedMapTable"]
 
 
 class BufferedMapTable(BufferedTable, MapTable):
-    """Map entries over a byte store, buffered by map and encoded map key."""
+    """Map entries over a byte store, buffered by map and encoded map key.
+
+    A map may be taken apart from its beginning, as a queue is: ``_drained`` has, by map, the
+    physical key up to which the buffer has removed whatever is stored, lest it be passed again.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._maps: dict[bytes, dict[bytes, Any]] = {}
         self._sized = serializer.sized
         self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
+        self._drained: dict[bytes, bytes] = {}
 
     @override
     def prepare_key(self, key: Any) -> Any:
@@ -115,7 +120,8 @@ class BufferedMapTable(BufferedTable, MapTable):
         """
         buffered = dict.fromkeys(self._maps.get(address, ()))
         deserialize = self._serializer.deserialize
-        for chunk in self._buffer.chunks(self._family, address):
+        untouched = True  # the caller has had no entry, so has changed nothing
+        for chunk in self._buffer.chunks(self._family, address, self._drained.get(address, b"")):
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
@@ -129,7 +135,10 @@ class BufferedMapTable(BufferedTable, MapTable):
                     except Exception as error:
                         raise self._unreadable(full, error) from error
                 if value is not ABSENT:
+                    untouched = False
                     yield key, value
+                elif untouched:
+                    self._drained[address] = full
         for key in buffered:
             entries = self._map(address)
             value = entries[key] if key in entries else self._read(address, key)
@@ -189,3 +198,4 @@ class BufferedMapTable(BufferedTable, MapTable):
         """Empty the buffer: the changes are stored."""
         self._maps = {}
         self._dirty = {}
+        self._drained = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice, repeat
 
 from millpond.backend.bytestore.store import ByteStore
 from millpond.backend.current_key import CurrentKey
@@ -15,7 +15,9 @@ from millpond.untrusted import unreadable
 
 __all__ = ["WriteBuffer"]
 
-_CHUNK = 1024
+_CHUNKS = (16, 64, 256, 1024)
+"""So many rows a scan reads at once, the last number again and again: few where the caller wants
+only the first entry of a map."""
 _ENTRY_BYTES = 300
 """What an entry takes besides a value of any size: the key's bytes, objects, a place in a
 dictionary, and what the flush makes of them (measured: 330 with keys of 20 bytes)."""
@@ -78,16 +80,18 @@ class WriteBuffer:
         for chunk in self.chunks(family, prefix):
             yield from chunk
 
-    def chunks(self, family: str, prefix: bytes) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Scan a prefix in lists, each read at once."""
-        start, end = prefix, end_of_prefix(prefix)
-        while True:
+    def chunks(
+        self, family: str, prefix: bytes, start: bytes = b""
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Scan a prefix, or what is left of it from ``start`` on, in lists, each read at once."""
+        start, end = start or prefix, end_of_prefix(prefix)
+        for most in chain(_CHUNKS, repeat(_CHUNKS[-1])):
             self._current.require_open()
             with closing(self.store.scan(family, start, end)) as scan:
-                rows = list(islice(scan, _CHUNK))
+                rows = list(islice(scan, most))
             if rows:
                 yield rows
-            if len(rows) < _CHUNK:
+            if len(rows) < most:
                 return
             start = rows[-1][0] + b"\0"
 
