@@ -2,7 +2,8 @@
 
 100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write, and their
 share of the flush at the end, beside the same on a bare dictionary, a bare LMDB in one transaction
-and a bare rocksdict. Each case has a process of its own; all take turns, pass by pass. Medians of
+and a bare rocksdict; and the value state's steps by themselves, which are what passes with a step
+more take longer. Each case has a process of its own; all take turns, pass by pass. Medians of
 processor time, in µs an access.
 
 Usage: by_hand.py [--passes 12] [--warm-up 3] [--kinds value,map,…] [--output out/bench]
@@ -29,13 +30,15 @@ import millpond as mp
 import numpy as np
 from rocksdict import Options, Rdict, WriteOptions
 from typing_extensions import override
-from worker import in_turns
+from worker import in_turns, medians
 
 ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
 BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}
 KINDS = ("value", "map", "list", "reducing", "aggregating", "folding")
 ALLOWED = {"heap": 5.0, "lmdb": 2.5, "rocksdb": 1.5}
 _KEY, _NUMBER = struct.Struct(">Q"), struct.Struct("<d")
+
+STEPS = "steps"
 
 Pass = Callable[[list[int]], None]
 
@@ -79,11 +82,53 @@ DESCRIPTORS: dict[str, Callable[[], Any]] = {
 }
 
 
-def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
-    """A pass over keys through a backend."""
+def opened(backend: str, kind: str, folder: Path, stack: ExitStack) -> tuple[Any, Any]:
+    """A backend, and a state of it."""
     made = mp.open_keyed_backend(backend, key_type=int, directory=folder, clock=mp.ManualClock(0))
     stack.callback(made.close)
-    state: Any = made.get_partitioned_state(DESCRIPTORS[kind]())
+    return made, made.get_partitioned_state(DESCRIPTORS[kind]())
+
+
+def took(run: Callable[..., None], *given: Any) -> float:
+    """The processor time of a pass, in µs an access."""
+    started = time.process_time_ns()
+    run(*given)
+    return (time.process_time_ns() - started) / 1000 / ACCESSES
+
+
+def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]], dict[str, float]]:
+    """What each step of a read-modify-write of a value takes."""
+    made, state = opened(backend, "value", folder, stack)
+    select = made.set_current_key
+
+    def choose(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+
+    def read(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            state.value()
+
+    def change(keys: list[int]) -> None:
+        for key in keys:
+            select(key)
+            state.update((state.value() or 0.0) + 1.0)
+
+    def run(keys: list[int]) -> dict[str, float]:
+        chosen, reads = took(choose, keys), took(read, keys)
+        made.flush()  # what was read is forgotten
+        changes = took(change, keys)
+        flush = took(made.flush)
+        parts = (chosen, reads - chosen, changes - reads, flush)
+        return dict(zip(("set_current_key", "value", "update", "flush"), parts, strict=True))
+
+    return run
+
+
+def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
+    """A pass over keys through a backend."""
+    made, state = opened(backend, kind, folder, stack)
     select = made.set_current_key
 
     def value(keys: list[int]) -> None:
@@ -163,8 +208,17 @@ def bare_rocksdict(folder: Path, stack: ExitStack) -> Pass:
 BARE_PASSES = {"heap": bare_dict, "lmdb": bare_lmdb, "rocksdb": bare_rocksdict}
 
 
+def measured(backend: str, kind: str, folder: Path, stack: ExitStack) -> Callable[..., Any]:
+    """What measures a pass over keys: ``bare`` and ``steps`` are kinds, too."""
+    if kind == STEPS:
+        return steps(backend, folder, stack)
+    if kind == "bare":
+        return partial(took, BARE_PASSES[backend](folder, stack))
+    return partial(took, by_hand(backend, kind, folder, stack))
+
+
 def serve(backend: str, kind: str, wire: Connection) -> None:
-    """Run passes of one case as they are asked for; ``bare`` is a kind."""
+    """Run passes of one case as they are asked for."""
     random = np.random.default_rng(7)
     chosen = random.choice(KEYS, size=TOUCHED, replace=False)
     extra = random.choice(chosen, size=ACCESSES - TOUCHED)
@@ -173,14 +227,10 @@ def serve(backend: str, kind: str, wire: Connection) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
         folder = folder / "store"
         folder.mkdir()
-        bare = kind == "bare"
-        make = BARE_PASSES[backend] if bare else partial(by_hand, backend, kind)
-        run = make(folder, stack)
+        run = measured(backend, kind, folder, stack)
         wire.send(None)
         while wire.recv():
-            started = time.process_time_ns()
-            run(keys)
-            wire.send((time.process_time_ns() - started) / 1000 / ACCESSES)
+            wire.send(run(keys))
 
 
 def main() -> None:
@@ -192,15 +242,19 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     kinds = ["bare", *given.kinds.split(",")]
-    cases = list(itertools.product(BARE, kinds))
+    cases = list(itertools.product(BARE, [*kinds, STEPS]))
     samples = in_turns({case: partial(serve, *case) for case in cases}, given.passes, given.warm_up)
     report: dict[str, dict[str, float]] = {}
     for backend, store in BARE.items():
         found = report[backend] = {k: statistics.median(samples[backend, k]) for k in kinds}
         told = "  ".join(f"{k} {found[k]:.2f} (x{found[k] / found['bare']:.1f})" for k in kinds[1:])
         print(f"{backend:8} {store} {found['bare']:.2f} µs  {told}")
+    parts = {backend: medians(samples[backend, STEPS]) for backend in BARE}
+    for backend, each in parts.items():
+        print(f"{backend:8} " + "  ".join(f"{name} {found:.2f}" for name, found in each.items()))
     given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "by_hand.json").write_text(json.dumps(report, indent=1))
+    (given.output / "by_hand_steps.json").write_text(json.dumps(parts, indent=1))
 
 
 if __name__ == "__main__":

@@ -182,6 +182,16 @@ def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
+def by_hand_steps(report: dict[str, dict[str, float]]) -> list[str]:
+    """The steps of a value's read-modify-write."""
+    names = list(next(iter(report.values())))
+    lines = [line("backend", [*names, "sum"]), "|---|" + "---:|" * (len(names) + 1)]
+    for backend, found in report.items():
+        cells = (*found.values(), sum(found.values()))
+        lines.append(line(backend, (f"{took:.2f}" for took in cells)))
+    return lines
+
+
 def windows(report: dict[str, dict[str, float]]) -> list[str]:
     """Seconds of whole queries, and how many times Spark's."""
     spark = ("spark-default", "spark")
@@ -234,6 +244,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "breakdown": ("breakdown", breakdown),
     "worker": ("worker", worker),
     "by_hand": ("by_hand", by_hand),
+    "by_hand_steps": ("by_hand_steps", by_hand_steps),
     "windows": ("windows", windows),
     "wrappers": ("wrappers", wrappers),
     "ttl": (

@@ -259,7 +259,7 @@ def rotated(names: list[Any], number: int) -> Iterator[Any]:
 
 def medians(samples: list[dict[str, float]]) -> dict[str, float]:
     """The median of each part."""
-    parts = set(itertools.chain.from_iterable(samples))
+    parts = dict.fromkeys(itertools.chain.from_iterable(samples))
     return {part: statistics.median(each.get(part, 0.0) for each in samples) for part in parts}
 
 
