@@ -1,10 +1,10 @@
 """Where the time of a steady batch goes, by part, in wall and in processor time.
 
 A bare pass through Python, our mechanism with plain output (one group a subtask, whose state is one
-small row), Spark's aggregation in the JVM and Millpond on each backend, with batches of three
-sizes. Each case runs in a process of its own; they take turns, round by round. A part is the median
-over the measured batches of all rounds. Prints two tables a size, writes breakdown.json and
-breakdown.png.
+small row), Spark's aggregation in the JVM and Millpond on each backend, row by row and vectorized,
+with batches of three sizes. Each case runs in a process of its own; they take turns, round by
+round. A part is the median over the measured batches of all rounds. Prints two tables a size,
+writes breakdown.json and breakdown.png.
 
 Usage: breakdown.py [--rounds 2] [--batches 12] [--sizes 100,10000,100000] [--output out/bench]
 """
@@ -33,6 +33,9 @@ CASES = (
     "millpond-heap",
     "millpond-rocksdb",
     "millpond-lmdb",
+    "vectorized-heap",
+    "vectorized-rocksdb",
+    "vectorized-lmdb",
 )
 WALL = (
     "source",
@@ -50,6 +53,9 @@ WALL = (
     "store commit",
     "JVM and Arrow",
 )
+OWN = ("open", "decode", "function", "flush", "snapshot", "encode")
+"""The parts of a state task that are Millpond's and the function's; all others are Spark's."""
+
 PROCESSOR = (
     "JVM: input tasks",
     "JVM: state tasks",

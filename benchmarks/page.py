@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from breakdown import OWN
 from large import OF_KEYS, OF_ROWS
 from throughput import AGGREGATIONS, ratio
 
@@ -163,6 +164,20 @@ def breakdown(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> lis
     return lines[1:]
 
 
+def spark_alone(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> list[str]:
+    """What of a batch is Spark's, beside the aggregation: no backend or function goes below it."""
+    lines = []
+    for rows, found in results.items():
+        aggregation = sum(found["spark-jvm-agg"]["wall"].values())
+        for case, parts in found.items():
+            whole = sum(parts["wall"].values())
+            own = sum(parts["wall"][name] for name in OWN)
+            cells = (case, f"{whole:,.0f}", f"{own:,.0f}", f"{whole - own:,.0f}")
+            times = (f"{whole / aggregation:.2f}", f"{(whole - own) / aggregation:.2f}")
+            lines.append(line(f"{int(rows):,}", (*cells, *times)))
+    return lines
+
+
 def worker(report: dict[str, dict[str, float]]) -> list[str]:
     """A row's way by part, in microseconds."""
     return [
@@ -241,6 +256,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "speed": ("checkpoints", checkpoint_speed),
     "many_keys": ("large", many_keys),
     "many_rows": ("large", many_rows),
+    "spark_alone": ("breakdown", spark_alone),
     "breakdown": ("breakdown", breakdown),
     "worker": ("worker", worker),
     "by_hand": ("by_hand", by_hand),
