@@ -8,12 +8,15 @@ import pytest
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
+FINE = pd.Timestamp("2026-01-01 12:00:00.000000001")
+WHOLE = pd.Timestamp("2026-01-01 12:00:00.000001")
 
 MIXED = {
     "datetimes with and without time zone": (NAIVE, AWARE),
     "dates and datetimes": (date(2026, 1, 1), NAIVE),
     "texts and bytes": ("a", b"b"),
     "floats and bools": (1.5, True),
+    "moments with nanoseconds": (FINE, WHOLE),
 }
 ALIKE = [
     (NAIVE, NAIVE),
@@ -23,6 +26,7 @@ ALIKE = [
     (1.5, 2),
     ({"x": 1.5, "y": NAIVE}, {"x": 2, "y": None}),
     ([b"a", None], []),
+    (WHOLE, None),
 ]
 
 
@@ -81,3 +85,20 @@ def test_nulls_of_pandas_are_no_other_kind():
         {"k": list("abcd"), "v": pd.Series([AWARE, None, float("nan"), pd.NaT], dtype=object)}
     )
     assert [row.v for row in mp.local.run(Echo(), frame, key="k")] == [AWARE, None, None, None]
+
+
+class EachRow(mp.KeyedProcessFunction):
+    """Gives back each row."""
+
+    def process_element(self, row, context):
+        yield row.v
+
+
+@pytest.mark.parametrize("function", [Echo(), EachRow()], ids=["vectorized", "row by row"])
+def test_moments_finer_than_microseconds_are_refused_by_their_column(function):
+    """A column of pandas' own moments or of Arrow's loses no nanoseconds; whole ones are taken."""
+    for column in (pd.Series([FINE]), pd.Series([FINE]).dt.tz_localize("UTC")):
+        with pytest.raises(mp.errors.MillpondError, match="column 'v': .*whole microseconds"):
+            mp.local.run(function, pd.DataFrame({"k": ["a"], "v": column}), key="k")
+    whole = pd.DataFrame({"k": ["a"], "v": pd.Series([WHOLE])})
+    assert len(mp.local.run(function, whole, key="k")) == 1

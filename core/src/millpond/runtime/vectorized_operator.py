@@ -121,6 +121,10 @@ def _refused(method: Any, value: Any) -> FunctionResultError:
 
 
 def rows_of_table(table: pa.Table) -> Iterable[Any]:
-    """A table as rows with names."""
-    columns = [listed(column, "a column") for column in table.columns]
+    """A table as rows with names.
+
+    Raises:
+        ArgumentValueError: a column has moments with nanoseconds.
+    """
+    columns = [listed(table[at], f"column {name!r}") for at, name in enumerate(table.column_names)]
     return map(row_maker(row_type(table.column_names)), zip(*columns, strict=True))

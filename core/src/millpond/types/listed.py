@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.arguments import check_type
-from millpond.errors import ArgumentTypeError, brief
+from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
 from millpond.types.mixtures import mixture
 from millpond.types.scalars import SCALARS
@@ -65,27 +65,28 @@ def listed(given: Any, name: str) -> list[Any]:
 
     Raises:
         ArgumentTypeError: it is no column.
+        ArgumentValueError: it has moments with nanoseconds, which Python's datetimes have not.
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
-        return _plain(given)
+        return _plain(given, name)
     library = _library(given)
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
-            return _of_pandas(given)
-        return _plain(pa.array(given)) if given.dtype.kind == "M" else list(given.tolist())
+            return _of_pandas(given, name)
+        return _plain(pa.array(given), name) if given.dtype.kind == "M" else list(given.tolist())
     check_type(name, given, Iterable)
     if isinstance(given, (str, bytes, Mapping)):
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
 
 
-def _of_pandas(given: Any) -> list[Any]:
+def _of_pandas(given: Any, name: str) -> list[Any]:
     """By Arrow, which knows pandas' types; objects that it cannot hold or would change stay."""
     try:
         array = pa.Array.from_pandas(given)
         if given.dtype != object or not mixture(given, array.type):
-            return _plain(array)
+            return _plain(array, name)
     except (OverflowError, pa.ArrowException):
         pass
     values = zip(given.tolist(), given.isna(), strict=True)
@@ -123,9 +124,12 @@ def _check_flat(given: Any, name: str) -> None:
         raise ArgumentTypeError(name, "an array of one dimension", f"one of {dimensions}")
 
 
-def _plain(array: Any) -> list[Any]:
+def _plain(array: Any, name: str) -> list[Any]:
     if pa.types.is_timestamp(array.type) and array.type.unit != "us":
         # Python's datetimes have microseconds; Arrow's others come as pandas' own.
-        array = array.cast(pa.timestamp("us", array.type.tz))
+        try:
+            array = array.cast(pa.timestamp("us", array.type.tz))
+        except pa.ArrowInvalid as error:
+            raise ArgumentValueError(name, "moments in whole microseconds", str(error)) from None
     values: list[Any] = array.to_pylist()
     return values

@@ -32,7 +32,8 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
     """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
 
     A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
-    a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float.
+    a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float. Moments
+    of pandas' lose their nanoseconds, even where all have some.
 
     Args:
         values: those of the column.
@@ -45,6 +46,10 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         lists = (value for value in values if isinstance(value, Iterable))
         return mixture(chain.from_iterable(lists), kind.value_type)
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        values = list(values)
+        if any(getattr(value, "nanosecond", 0) > 0 for value in values):  # NaT has NaN of them
+            return "moments with nanoseconds, where a column has microseconds"
     for is_such, tell, words in _MIXTURES:
         if is_such(kind):
             return words if {True, False} <= set(map(tell, values)) else ""
