@@ -220,3 +220,60 @@ def test_the_limit_holds_for_what_is_read(tmp_path, kind, backend_name):
                 read()
             assert tracemalloc.get_traced_memory()[1] < 2 * LIMIT
             tracemalloc.stop()
+
+
+def peak(change):
+    """The most bytes that are held during a call."""
+    tracemalloc.start()
+    try:
+        change()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
+def test_passing_over_large_rows_holds_few_of_them(tmp_path, backend_name):
+    """Walking, counting, clearing, clean-up and visiting all keys read 16 rows of 256 KiB at once."""
+    clock, rows, most = mp.ManualClock(0), 100, 10 << 20
+    with mp.open_keyed_backend(
+        backend_name, key_type=int, directory=tmp_path / "store", config=CONFIG, clock=clock
+    ) as backend:
+        timed = mp.ValueStateDescriptor("timed", bytes)
+        timed.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=10)))
+        kept = backend.get_partitioned_state(timed)
+        descriptor = mp.ValueStateDescriptor("value", bytes)
+        value = backend.get_partitioned_state(descriptor)
+        entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, bytes))
+        for key in range(rows):
+            backend.set_current_key(key)
+            kept.update(blob())
+            value.update(blob())
+            backend.set_current_key(0)
+            entries.put(key, blob())
+        backend.flush()
+        assert peak(lambda: [None for _ in entries.items()]) < most
+        assert peak(backend.num_state_entries) < most
+        assert peak(lambda: backend.apply_to_all_keys(descriptor, lambda *_: None)) < most
+        clock.advance(10)
+        assert peak(backend.flush) < most
+        backend.set_current_key(0)
+        assert peak(entries.clear) < most
+        assert backend.num_state_entries() == rows
+
+
+@pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
+def test_the_first_entry_of_a_buffered_map_is_had_alone(tmp_path, backend_name):
+    """Whether there is one, and which, looks neither at all others nor at what was removed."""
+    count, little = 20_000, 16 << 10
+    with mp.open_keyed_backend(backend_name, key_type=int, directory=tmp_path / "store") as backend:
+        backend.set_current_key(1)
+        entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, int))
+        for key in range(count):
+            entries.put(key, key)
+        assert peak(entries.is_empty) < little
+        assert peak(lambda: next(iter(entries.keys()))) < little
+        for key in range(count - 1):
+            entries.remove(key)
+        assert peak(lambda: list(entries.items())) < little
+        assert list(entries.items()) == [(count - 1, count - 1)]

@@ -205,3 +205,24 @@ def test_taking_entries_out_one_by_one_passes_what_is_gone_once(tmp_path, monkey
                 state.put(first, first)  # it comes again, though what is stored about it is passed
         assert sorted(taken) == sorted([*range(count), count // 2])
         assert len(read) <= 40 * count
+
+
+def test_an_iteration_of_a_buffered_map_survives_what_comes_between_its_steps(tmp_path):
+    """After its first entry some are removed, some overwritten and all flushed: each left comes once."""
+    with open_memory(tmp_path) as backend:
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+        state.put_all(dict.fromkeys(range(10), 1))
+        walk = iter(state.items())
+        first = next(walk)[0]
+        for key in range(0, 10, 3):
+            state.remove(key)
+        state.put(first, 2)  # gone or not, it has come already
+        state.put(5, 2)
+        backend.flush()
+        backend.set_current_key("k")
+        state.remove(7)
+        rest = list(walk)
+        expected = {key: 1 for key in range(10) if key % 3 and key != 7} | {5: 2}
+        expected.pop(first, None)
+        assert sorted(rest) == sorted(expected.items())

@@ -21,8 +21,10 @@ __all__ = ["BufferedMapTable"]
 class BufferedMapTable(BufferedTable, MapTable):
     """Map entries over a byte store, buffered by map and encoded map key.
 
-    A map may be taken apart from its beginning, as a queue is: ``_drained`` has, by map, the
-    physical key up to which the buffer has removed whatever is stored, lest it be passed again.
+    ``_maps`` has the entries that are there, ``_absent`` the keys that are known to have none:
+    programs that put and remove again and again, as with a queue, never go over what is gone. Where
+    a map is taken apart from its beginning, ``_drained`` has the physical key up to which whatever
+    is stored was removed, lest it be passed again.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._map_keys = map_keys
         self._serializer = serializer
         self._maps: dict[bytes, dict[bytes, Any]] = {}
+        self._absent: dict[bytes, set[bytes]] = {}
         self._sized = serializer.sized
         self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
         self._drained: dict[bytes, bytes] = {}
@@ -54,12 +57,26 @@ class BufferedMapTable(BufferedTable, MapTable):
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
-        address = self._address(namespace)
-        entries = self._map(address)
+        return self._value(self._address(namespace), key)
+
+    def _value(self, address: bytes, key: bytes) -> Any:
+        """An entry's value by now; ABSENT where there is none."""
         try:
-            return entries[key]
+            return self._map(address)[key]
         except KeyError:
-            return self._read(address, key)
+            known = key in self._absent.get(address, ())
+            return ABSENT if known else self._read(address, key)
+
+    def _hold(self, address: bytes, key: bytes, value: Any) -> None:
+        """Hold the newest value of an entry, ABSENT for none."""
+        entries = self._map(address)
+        if value is ABSENT:
+            entries.pop(key, None)
+            self._absent.setdefault(address, set()).add(key)
+            return
+        entries[key] = value
+        if address in self._absent:
+            self._absent[address].discard(key)
 
     def _read(self, address: bytes, key: bytes) -> Any:
         self._buffer.reads += 1
@@ -70,7 +87,7 @@ class BufferedMapTable(BufferedTable, MapTable):
             raise self._unreadable(address + key, error) from error
         weight = SMALL if data is None else max(len(data) + SMALL, self._weight(value))
         self._buffer.make_room(len(key) + weight)
-        self._map(address)[key] = value
+        self._hold(address, key, value)
         return value
 
     @override
@@ -97,7 +114,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         # A type of somebody's own may weigh nothing; its entries are changed all the same.
         if weight > self._dirty.get(place, 0) or place not in self._dirty:
             self._account(place, weight)
-        self._map(address)[key] = value
+        self._hold(address, key, value)
 
     def _weight(self, value: Any) -> int:
         return self._serializer.weight(value) if self._sized else SMALL
@@ -118,30 +135,48 @@ class BufferedMapTable(BufferedTable, MapTable):
         comes twice. A chunk's bytes equal the store's as long as ``_maps`` is the same object: a
         flush replaces it, and then the entry is read again. The buffer overrides the store.
         """
-        buffered = dict.fromkeys(self._maps.get(address, ()))
+        buffered: dict[bytes, None] | None = None  # until the caller gets an entry
         deserialize = self._serializer.deserialize
-        untouched = True  # the caller has had no entry, so has changed nothing
         for chunk in self._buffer.chunks(self._family, address, self._drained.get(address, b"")):
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
-                buffered.pop(key, None)
-                value = self._maps.get(address, {}).get(key, data)
-                if value is data:
+                try:
                     # A flush since the chunk was read may have stored another value, or none.
-                    unmoved = self._maps is maps
-                    try:
-                        value = deserialize(data) if unmoved else self._read(address, key)
-                    except Exception as error:
-                        raise self._unreadable(full, error) from error
+                    unread = self._maps is maps and not self._is_held(address, key)
+                    value = deserialize(data) if unread else self._value(address, key)
+                except Exception as error:
+                    raise self._unreadable(full, error) from error
+                if buffered is None:
+                    if value is ABSENT:
+                        self._drained[address] = full
+                        continue
+                    buffered = dict.fromkeys(self._maps.get(address, ()))
+                buffered.pop(key, None)
                 if value is not ABSENT:
-                    untouched = False
                     yield key, value
-                elif untouched:
-                    self._drained[address] = full
+        yield from self._unstored(address, buffered)
+
+    def _is_held(self, address: bytes, key: bytes) -> bool:
+        return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
+
+    def _unstored(
+        self, address: bytes, buffered: dict[bytes, None] | None
+    ) -> Iterator[tuple[bytes, Any]]:
+        """What of ``_merged`` no chunk has contained; None where the caller had nothing so far.
+
+        All keys are noted only after the first one: whoever wants no more need not wait for it.
+        """
+        if buffered is None:
+            entries = self._map(address)  # remains as it is when a flush begins new ones
+            first = next(iter(entries), None)
+            if first is None:
+                return
+            yield first, entries[first]
+            buffered = dict.fromkeys(entries)
+            buffered.pop(first, None)
         for key in buffered:
-            entries = self._map(address)
-            value = entries[key] if key in entries else self._read(address, key)
+            value = self._value(address, key)
             if value is not ABSENT:
                 yield key, value
 
@@ -173,7 +208,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def load(self, key: bytes, value: bytes | None) -> None:
         address, map_key = self._buffer.split(key, self._namespaces)
         loaded = ABSENT if value is None else self._serializer.deserialize(value)
-        self._map(address)[map_key] = loaded
+        self._hold(address, map_key, loaded)
         self._dirty.setdefault((address, map_key), self._buffer.entry_cost)
 
     @override
@@ -189,7 +224,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         maps, serialize = self._maps, self._serializer.serialize
         changes: list[Change] = []
         for address, key in self._dirty:
-            value = maps[address][key]
+            value = maps.get(address, {}).get(key, ABSENT)
             changes.append((address + key, None if value is ABSENT else serialize(value)))
         changes.sort(key=lambda change: change[0])
         return changes
@@ -197,5 +232,6 @@ class BufferedMapTable(BufferedTable, MapTable):
     def flushed(self) -> None:
         """Empty the buffer: the changes are stored."""
         self._maps = {}
+        self._absent = {}
         self._dirty = {}
         self._drained = {}

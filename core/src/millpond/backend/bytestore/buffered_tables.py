@@ -18,7 +18,7 @@ from typing_extensions import override
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.reading_habit import ReadingHabit
 from millpond.backend.bytestore.write_buffer import WriteBuffer
-from millpond.backend.changes import Changes, serialized
+from millpond.backend.changes import Change, Changes, serialized
 from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
 from millpond.backend.tables import CellTable
@@ -57,17 +57,20 @@ class BufferedTable:
 
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
         """See ``CellTable.sweep``; buffered changes are newer than stored rows."""
+        looked, removed, physical = 0, 0, b""
+        expired: list[Change] = []  # rows that stay as they are may be large, and are not held
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
-            rows = list(islice(scan, limit))
-        removed = 0
-        for physical, data in rows:
-            kept = expiry.of_bytes(data)
-            if kept is not data and not self._is_dirty(physical):
-                self.load(physical, kept)
+            for looked, (physical, data) in enumerate(islice(scan, limit), 1):  # noqa: B007
+                kept = expiry.of_bytes(data)
+                if kept is not data:
+                    expired.append((physical, kept))
+        for key, kept in expired:
+            if not self._is_dirty(key):
+                self.load(key, kept)
                 removed += kept is None
-        ended = len(rows) < limit
-        self.swept = b"" if ended else rows[-1][0] + b"\0"
-        return len(rows), removed, ended
+        ended = looked < limit
+        self.swept = b"" if ended else physical + b"\0"
+        return looked, removed, ended
 
     def load(self, key: bytes, value: bytes | None) -> None:
         """Put a portable row, or remove it for None: a change like any other in the bundle."""

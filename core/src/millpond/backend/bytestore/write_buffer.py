@@ -18,6 +18,8 @@ __all__ = ["WriteBuffer"]
 _CHUNKS = (16, 64, 256, 1024)
 """So many rows a scan reads at once, the last number again and again: few where the caller wants
 only the first entry of a map."""
+_CHUNK_BYTES = 1 << 20
+"""A scan of large rows stops earlier, once the first 16 or more together have so many bytes."""
 _ENTRY_BYTES = 300
 """What an entry takes besides a value of any size: the key's bytes, objects, a place in a
 dictionary, and what the flush makes of them (measured: 330 with keys of 20 bytes)."""
@@ -88,10 +90,10 @@ class WriteBuffer:
         for most in chain(_CHUNKS, repeat(_CHUNKS[-1])):
             self._current.require_open()
             with closing(self.store.scan(family, start, end)) as scan:
-                rows = list(islice(scan, most))
+                rows, ended = _first_rows(scan, most)
             if rows:
                 yield rows
-            if len(rows) < most:
+            if ended:
                 return
             start = rows[-1][0] + b"\0"
 
@@ -107,3 +109,18 @@ class WriteBuffer:
     def unreadable(self, family: str, physical: bytes, error: Exception) -> Exception:
         """The error for a row that cannot be decoded."""
         return unreadable(self._current.operator.label, family, physical, error)
+
+
+def _first_rows(
+    scan: Iterator[tuple[bytes, bytes]], most: int
+) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """At most so many rows of a scan, fewer where they are large; and whether they are all."""
+    rows: list[tuple[bytes, bytes]] = []
+    size = 0
+    while len(rows) < most and size < _CHUNK_BYTES:
+        part = list(islice(scan, _CHUNKS[0]))
+        rows += part
+        if len(part) < _CHUNKS[0]:
+            return rows, True
+        size += sum(len(value) for _, value in part)
+    return rows, False
