@@ -141,3 +141,23 @@ def test_timers_of_a_failed_backend_do_not_fire(name, tmp_path):
         ):
             with pytest.raises(errors.BackendFailedError, match="the disk is gone"):
                 call()
+
+
+@pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
+def test_keys_of_what_has_expired_are_told_alike(name, tmp_path):
+    """Listing keys cleans up first on each backend, as counting entries and visiting keys do."""
+    clock, seen = mp.ManualClock(0), []
+    with mp.open_keyed_backend(name, key_type=int, directory=tmp_path, clock=clock) as backend:
+        timed = mp.ValueStateDescriptor("t", int)
+        timed.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=10)))
+        state = backend.get_partitioned_state(timed)
+        for key in range(3):
+            clock.advance(5)
+            backend.set_current_key(key)
+            state.update(key)
+        backend.flush()
+        clock.advance(5)
+        assert set(backend.keys("t")) == {2}
+        assert backend.num_state_entries() == 1
+        backend.apply_to_all_keys(timed, lambda key, _: seen.append(key))
+        assert seen == [2]

@@ -26,6 +26,7 @@ def grown(backend):
     kept = backend.get_partitioned_state(timed)
     named = backend.get_partitioned_state(mp.MapStateDescriptor("map", str, bytes))
     blobs = backend.get_partitioned_state(mp.ListStateDescriptor("list", bytes))
+    text = backend.get_partitioned_state(mp.ValueStateDescriptor("text", str))
     joined = backend.get_partitioned_state(
         mp.ReducingStateDescriptor("sum", lambda one, two: one + two, bytes)
     )
@@ -38,6 +39,7 @@ def grown(backend):
         "reducing": lambda key: (joined.add(b"x"), joined.add(blob())),
         "elements": lambda key: blobs.add_all([blob(), b""]),
         "a list of several": lambda key: blobs.update([blob(), b""]),
+        "a text of wide characters": lambda key: text.update("😀" + "a" * 60_000),
     }
 
 

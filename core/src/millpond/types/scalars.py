@@ -102,7 +102,8 @@ class ScalarSerializer(TypeSerializer[Any]):
 
     @override
     def weight(self, value: Any) -> int:
-        return 64 + len(value) if self.sized else 64
+        # A text takes one to four bytes a character, as its widest one needs.
+        return 16 + int(value.__sizeof__()) if self.sized else 64
 
 
 def _refuse(expected: str, value: Any, reason: str = "") -> StateTypeError:

@@ -127,6 +127,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     @override
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
+        self.sweeper.run()  # as a byte store's flush does before it lists its rows
         if name in self.states.tables:
             table: Any = self.states.tables[name]
             yield from table.addresses()
