@@ -8,6 +8,7 @@ import millpond as mp
 import pytest
 from failing import OUTPUT, mark
 from millpond import errors
+from millpond.cli.spark import reason
 from millpond.spark import key_by
 from millpond.windows import TumblingEventTimeWindows
 from pyspark.errors import PythonException, StreamingQueryException
@@ -146,7 +147,7 @@ def first_frame(said):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
 def test_the_first_line_is_the_point(spark, case):
-    """It says operator, key, row and the error with its place; the user's code comes before ours."""
+    """Operator, key, row, the error with its place, which the command tells alone; then user code."""
     build, expected = CASES[case]
     with pytest.raises(PythonException) as caught:
         build(spark).collect()
@@ -156,6 +157,7 @@ def test_the_first_line_is_the_point(spark, case):
     at = rf"{re.escape(file)}, line {line}"
     pattern = expected.replace("PLACE", rf"\({at}\)").replace("LINE", at)
     assert re.match(pattern, first_line(said)), said
+    assert reason(said) == first_line(said)
     assert first_frame(said) == (file, line), said
     users, ours = said.split("\nBehind it, in Millpond:\n")
     assert not [file for file, _ in FRAME.findall(users) if "/millpond/" in file]

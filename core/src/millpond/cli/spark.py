@@ -24,13 +24,19 @@ QUIET = {
 """What is raised reaches the user as a sentence; Spark's log would add the traces to it."""
 
 _TRACE = "Traceback (most recent call last):"
-_AFTER = re.compile(r"=== Streaming Query ===|== SQL ==|JVM stacktrace:|\n\s+at \S+\(|\nCaused by:")
+_AFTER = re.compile(
+    r"=== Streaming Query ===|== SQL ==|JVM stacktrace:|\n\s+at \S+\(|\nCaused by:"
+    r"|\nBehind it, in Millpond:"
+)
+_OURS = re.compile(r"\bmillpond\.(?:\w+\.)*[A-Z]\w*: ")
+"""An error of ours, whose sentence comes before the user's frames."""
 _NOISE = re.compile(
     r"\s*SQLSTATE: \w{5}"
     r"|^.*?terminated with exception: "
     r"|^An error occurred while calling \S+\s*:\s*"
+    r"|^millpond\.(?:\w+\.)*[A-Z]\w*: "
     r"|^(?:[a-z_]\w*\.)+(?=[A-Z]\w*:)"
-    r"|^An exception was thrown from the Python worker:"
+    r"|^(?:\[\w+\] )?An exception was thrown from the Python worker:"
 )
 
 
@@ -65,9 +71,12 @@ def spark_words(what: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """The sentence in what Spark says: the last that Python raised, else Spark's own first."""
+    """The sentence in what Spark says: Millpond's, or the last that Python raised, else Spark's."""
     head = _AFTER.split(text.strip(), maxsplit=1)[0]
-    if _TRACE in head:
+    before = head.partition(_TRACE)[0]
+    if _OURS.search(before):
+        head = before
+    elif _TRACE in head:
         lines = head.rpartition(_TRACE)[2].strip("\n").splitlines()
         frames = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
         head = "\n".join(lines[frames:])
