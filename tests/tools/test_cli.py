@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,32 @@ def test_an_interrupt_while_modules_are_imported(module):
     assert (done.returncode, done.stderr) == (1, "millpond: interrupted\n")
 
 
+INTERRUPTED_START = """
+import signal
+from pyspark.core import context
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+launch = context.launch_gateway
+def interrupted(*given, **named):
+    signal.raise_signal(signal.SIGINT)
+    return launch(*given, **named)
+context.launch_gateway = interrupted
+from millpond_command import main
+main()
+"""
+
+
+@pytest.mark.spark
+def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path):
+    """It ends the command once Java can be ended with it: nobody is left who holds its output."""
+    for name in ("job.py", "job.toml"):
+        shutil.copy(ROOT / "examples/orders" / name, tmp_path)
+    command = [sys.executable, "-c", INTERRUPTED_START, "run", str(tmp_path / "job.toml")]
+    # Returns once the last process that has the pipes has closed them.
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "millpond: interrupted"
+
+
 def test_a_file_may_have_a_standard_modules_name(tmp_path):
     """A job's file json.py is loaded, its classes can be pickled, and json is what it was."""
     (tmp_path / "json.py").write_text(
@@ -90,8 +117,6 @@ def test_a_file_may_have_a_standard_modules_name(tmp_path):
 @pytest.mark.spark
 def test_run_a_job_file_twice(spark, tmp_path):
     """`millpond run` goes on with what has come since; a process that runs nothing saves its state."""
-    import shutil
-
     for name in ("job.py", "job.toml"):
         shutil.copy(ROOT / "examples/orders" / name, tmp_path)
     generate = [sys.executable, str(ROOT / "examples/orders/generate.py"), str(tmp_path / "input")]

@@ -12,7 +12,7 @@ from millpond.cli.loading import load_function
 from millpond.cli.output import show
 from millpond.cli.places import file_path
 from millpond.cli.progress import working
-from millpond.cli.spark import QUIET, spark_words
+from millpond.cli.spark import QUIET, spark_words, started
 from millpond.cli.terminal import say
 from millpond.runtime.opening import configured_backend
 
@@ -68,7 +68,7 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
     )
     for key, value in job.spark.items():  # Spark's own settings in the file win
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return started(builder)
 
 
 def _start(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from millpond.errors import JobError, MillpondError, PlaceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUIET", "local_session", "spark_words"]
+__all__ = ["QUIET", "local_session", "spark_words", "started"]
 
 QUIET = {
     "spark.ui.enabled": "false",
@@ -47,7 +48,27 @@ def local_session() -> SparkSession:
     builder = SparkSession.builder.appName("millpond").master("local[1]")
     for key, value in QUIET.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return started(builder)
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """The session of a builder. An interrupt waits until it is there.
+
+    Where PySpark is interrupted while it starts Java, that stays behind for ever, and holds open
+    what the command prints to.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    waiting: list[int] = []
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        session = builder.getOrCreate()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting:
+        session.stop()
+        raise KeyboardInterrupt
+    return session
 
 
 @contextmanager
