@@ -62,7 +62,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _value(self, address: bytes, key: bytes) -> Any:
         """An entry's value by now; ABSENT where there is none."""
         try:
-            return self._map(address)[key]
+            return self._maps[address][key]
         except KeyError:
             known = key in self._absent.get(address, ())
             return ABSENT if known else self._read(address, key)
