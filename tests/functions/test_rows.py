@@ -200,6 +200,22 @@ def test_what_has_no_names_stays_as_it_is(plain):
     assert as_row(plain) is plain
 
 
+@pytest.mark.parametrize("parameter", ["rows", "broadcast"])
+def test_a_single_row_is_not_taken_for_rows(parameter):
+    """A dict is refused by its parameter; its keys would pass for rows."""
+
+    class Rules(mp.KeyedBroadcastProcessFunction):
+        def process_element(self, row, context):
+            yield row
+
+        def process_broadcast_element(self, row, context):
+            return []
+
+    given = {"rows": [{"k": "a"}], "broadcast": [{"rule": 1}]}
+    with pytest.raises(mp.errors.ArgumentTypeError, match=f"^{parameter}: expected several rows"):
+        mp.local.run(Rules(), **{**given, parameter: {"k": "a"}}, key="k")
+
+
 def test_names_of_local_rows_are_text():
     """Another key of a mapping is refused by what it is."""
     with pytest.raises(errors.ArgumentTypeError, match="a row's column: expected str, got int 1"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -45,8 +45,7 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     if table is not None:
         yield from _combined(table, size)
         return
-    check_type("rows", rows, Iterable)
-    iterator = iter(rows)
+    iterator = iter(_several(rows))
     schema = None
     while held := list(map(_named, islice(iterator, size))):
         batch = _batch(held, schema)
@@ -130,10 +129,22 @@ def _shared_decimal(before: Any, now: Any) -> pa.DataType:
     return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.decimal256(digits, scale)
 
 
-def each_row(rows: Any) -> Iterable[Any]:
-    """Rows of a caller's one by one, as they are; those of a table have names."""
+def each_row(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+    """Rows of a caller's one by one, as they are; those of a table have names.
+
+    Raises:
+        ArgumentTypeError: they are no rows, or a single one.
+    """
     table = table_of(rows)
-    return rows if table is None else rows_of_table(table)
+    return _several(rows, parameter) if table is None else rows_of_table(table)
+
+
+def _several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
+    """Rows that are given one after the other; a single dict would pass for its keys."""
+    check_type(parameter, rows, Iterable)
+    if isinstance(rows, Mapping):
+        raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
+    return rows  # type: ignore[no-any-return]  # checked above
 
 
 def _combined(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:

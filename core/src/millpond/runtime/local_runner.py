@@ -140,7 +140,8 @@ def run(
             restored_checkpoint_id=start.checkpoint_id,
         )
         with operator.opened():
-            _process_broadcast(operator, function, broadcast, sent_at, output)
+            rules = each_row(broadcast, "broadcast")
+            _process_broadcast(operator, function, rules, sent_at, output)
             if second is not None or isinstance(function, KeyedCoProcessFunction):
                 check_type("function", function, KeyedCoProcessFunction)
             if isinstance(operator, VectorizedOperator):
