@@ -148,6 +148,8 @@ def catalog_of(path: str) -> Catalog:
     handle = source(path)
     with about(path):
         catalog = read_catalog(handle.storage)
+    if reason := catalog.no_root(spark_path(path)):
+        raise PlaceError(path, reason)
     if not catalog.subtasks:
         reason = _other_kind(handle)
         if reason:

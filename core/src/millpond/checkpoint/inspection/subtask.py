@@ -6,7 +6,7 @@ import attrs
 
 from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath
+from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath, root_of
 from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
@@ -26,6 +26,8 @@ class Subtask:
         key_group_range: those in its name.
         files: all files in the folder, with the checkpoint id in their names.
         broken: metadata files that cannot be read, with the reason.
+        elsewhere: of another checkpoint directory's subtask that one; see ``root_of``. Its
+            snapshots name files from there, so none of them counts.
     """
 
     folder: str
@@ -34,6 +36,7 @@ class Subtask:
     handles: tuple[KeyedStateHandle, ...]
     files: dict[str, int]
     broken: dict[str, str]
+    elsewhere: str = ""
 
     @property
     def uid(self) -> str:
@@ -64,6 +67,7 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
     """The subtask of the files of one folder."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
+    foreign: dict[str, str] = {}
     for path, file in files.items():
         bundle = path.endswith(f".{BUNDLE_ENDING}")
         if not bundle and not path.endswith(f".{METADATA_ENDING}"):
@@ -74,15 +78,30 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
         except MillpondError as error:
             broken[path] = reason_of(error)
             continue
+        root = root_of(path, handle.metadata)
         expected = (file.key_group_range, file.checkpoint_id)
-        if (handle.key_group_range, handle.checkpoint_id) == expected:
-            found.append(handle)
-        else:
+        if (handle.key_group_range, handle.checkpoint_id) != expected:
             broken[path] = f"it describes checkpoint {handle.checkpoint_id} of other key groups"
+        elif root is None:
+            broken[path] = f"it was written as {handle.metadata!r}, and has been moved or renamed"
+        elif root:
+            foreign[path] = root
+        else:
+            found.append(handle)
+    if found:
+        broken |= dict.fromkeys(foreign, "it is a snapshot of another checkpoint directory")
     found.sort(key=lambda handle: handle.checkpoint_id)
     one = next(iter(files.values()))
     numbers = {path: file.checkpoint_id for path, file in files.items()}
-    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
+    return Subtask(
+        one.folder,
+        one.operator,
+        one.key_group_range,
+        tuple(found),
+        numbers,
+        broken,
+        "" if found else min(foreign.values(), default=""),
+    )
 
 
 def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
