@@ -144,6 +144,25 @@ def test_list_get_dump_and_export(directory, tmp_path):
     assert "there are: 'basket', 'total'" in refused("state", "dump", directory, "totl")
 
 
+def test_export_writes_a_new_file_outside_of_what_it_reads(directory, tmp_path):
+    """A savepoint's own table, a file within one and a file that is there already are refused."""
+    place, link = tmp_path / "savepoint", tmp_path / "link"
+    millpond("savepoint", "create", directory, place, "--snapshots", directory)
+    link.symlink_to(place)
+    table = max((place / "totals" / "total").glob("*.parquet"))
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    for target in (table, place / "new.csv", link / "new.csv"):
+        assert "which this command reads" in refused("state", "export", place, "total", target)
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    within = refused(
+        "state", "export", place, "total", directory / "x.csv", "--snapshots", directory
+    )
+    assert f"it lies in {directory}, which this command reads; name another file" in within
+    (tmp_path / "old.csv").write_text("kept")
+    assert "is there already" in refused("state", "export", place, "total", tmp_path / "old.csv")
+    assert (tmp_path / "old.csv").read_text() == "kept"
+
+
 def test_edit_writes_a_savepoint_that_restores(directory, tmp_path):
     """A changed, an added and a removed value are seen by a backend that restores the savepoint."""
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
