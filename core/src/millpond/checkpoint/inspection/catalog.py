@@ -232,20 +232,21 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots below a storage's root."""
     folders: dict[str, dict[str, SnapshotPath]] = {}
     newest_layouts: dict[OperatorId, tuple[int, str]] = {}
-    for path in storage.list(""):
+    odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
+    for path in (*storage.list(""), *sorted(odd)):
         file = SnapshotPath.parse(path)
         if file is not None:
             folders.setdefault(file.folder, {})[path] = file
         elif layout := parse_layout_path(path):
             operator, number = layout
             newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
-    subtasks = tuple(read_subtask(storage, files) for _, files in sorted(folders.items()))
+    subtasks = tuple(read_subtask(storage, files, odd) for _, files in sorted(folders.items()))
     elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
     subtasks = tuple(
         each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)
     )
     if any(each.broken for each in subtasks):
-        present = frozenset(storage.list(""))
+        present = odd.union(storage.list(""))
         subtasks = tuple(still_there(each, present) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import attrs
 
 from millpond.checkpoint.bundle import read_bundled
@@ -14,6 +16,8 @@ from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["Subtask", "read_subtask", "reason_of", "still_there"]
+
+_NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
 
 @attrs.frozen
@@ -63,14 +67,19 @@ class Subtask:
         return newest if known and newest > known[-1].checkpoint_id else -1
 
 
-def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
-    """The subtask of the files of one folder."""
+def read_subtask(
+    storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
+) -> Subtask:
+    """The subtask of the files of one folder; odd ones are none, and stand in a file's place."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
     foreign: dict[str, str] = {}
     for path, file in files.items():
         bundle = path.endswith(f".{BUNDLE_ENDING}")
         if not bundle and not path.endswith(f".{METADATA_ENDING}"):
+            continue
+        if path in odd:
+            broken[path] = _NO_FILE
             continue
         try:
             text = (read_bundled if bundle else read_sealed)(storage, path)
