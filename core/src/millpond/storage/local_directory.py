@@ -129,6 +129,13 @@ class LocalStorage(CheckpointStorage):
             target.unlink(missing_ok=True)
 
     @override
+    def delete_empty(self, folder: str) -> None:
+        places = [self._full(path) for path in self.not_files(folder)]
+        for place in reversed(places):
+            with suppress(OSError):
+                Path(place).rmdir()
+
+    @override
     def not_files(self, folder: str) -> list[str]:
         return sorted(path for path, is_file in self._below(folder) if not is_file)
 
