@@ -405,7 +405,9 @@ def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
         (("rename-state", saved, "totl", "sum"), "Did you mean 'total'?"),
         (("rename-state", saved, "total", "basket"), "the name of no other state"),
     ):
-        assert hint in refused("savepoint", *verb, new)
+        said = refused("savepoint", *verb, new)
+        assert hint in said
+        assert "?." not in said
         assert not new.exists()
     said = refused("savepoint", "remove-state", saved, "total", saved / "new")
     assert "which this command reads" in said
@@ -458,6 +460,21 @@ def test_what_is_no_savepoint(directory, verb):
 def test_an_empty_path_is_a_wrong_call(call):
     """The text of an unset variable is not taken for the working directory."""
     assert "the path is empty" in refused(*call, status=2)
+
+
+def test_an_empty_function_is_a_wrong_call(directory):
+    """Neither is it looked for: the call itself is wrong, whatever the directory holds."""
+    call = ("state", "check", directory, "--against", "")
+    assert "the function's name is empty" in refused(*call, status=2)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', "3", '{"savepoint": {}}'])
+def test_metadata_that_is_other_json(tmp_path, text):
+    """A `savepoint.json` of another program is told by what was expected, not in Python's words."""
+    (tmp_path / "savepoint.json").write_text(text)
+    for call in (("savepoint", "show"), ("savepoint", "seal"), ("state", "list")):
+        said = refused(*call, tmp_path)
+        assert "not a savepoint: expected a JSON object of 'savepoint' and 'sha256'." in said
 
 
 def test_a_long_key_is_told_shortly(directory):

@@ -286,10 +286,18 @@ def _of_one_query(
     return [each for each in operators if each.operator.query == chosen.operator.query]
 
 
+def _function_name(value: str) -> str:
+    """A function's name as it was given; a wrong call as with ``place_text``."""
+    if not value.strip():
+        raise click.BadParameter("the function's name is empty")
+    return value
+
+
 @state.command()
 @_source
 @click.option(
     "--against",
+    type=_function_name,
     required=True,
     metavar="FUNCTION",
     help="The job's function, as module:Class or file.py:Class.",
