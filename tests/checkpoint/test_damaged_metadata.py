@@ -1,9 +1,11 @@
 """Metadata that cannot be read is named, and never passed over."""
 
 import json
+import os
 import shutil
 import tempfile
 import uuid
+from functools import partial
 
 import attrs
 import millpond as mp
@@ -130,8 +132,6 @@ def test_a_name_that_no_store_can_have_is_refused(directory, name):
 
 LOST = {
     "deleted": lambda path: path.unlink(),
-    "a directory": lambda path: (path.unlink(), path.mkdir()),
-    "a link": lambda path: (path.rename(path.parent.parent / "moved"), path.symlink_to("../moved")),
     "renamed": lambda path: path.rename(path.with_name(path.name.upper())),
 }
 
@@ -296,3 +296,22 @@ def test_overlapping_parts_are_no_savepoint(directory, tmp_path):
     target = locate_savepoint(tmp_path / "saved")
     with pytest.raises(errors.RestoreError, match="more than once"):
         collect_savepoint({"op": [*operator.parts, operator.parts[0]]}, target, get_registry())
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link"])
+def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
+    """It is told by list and verify, nothing older takes its place, and gc deletes nothing."""
+    root = tmp_path / "snapshots"
+    storage = mp.checkpoint_storage(root.as_uri())
+    newest = root / write_half(storage, HALVES[0], [1, 2]).metadata
+    moved = newest.rename(tmp_path / "moved")
+    make = {"directory": newest.mkdir, "pipe": partial(os.mkfifo, newest)}
+    make.get(kind, partial(newest.symlink_to, moved))()
+    before = sorted(root.rglob("*"))
+    for call in (["list"], ["verify"], ["gc", "--retained", "1"]):
+        result = CliRunner().invoke(commands, ["checkpoint", *call, str(root)])
+        assert result.exit_code == 1
+        assert "it is a directory, pipe, device or symbolic link" in result.stderr + result.stdout
+    with pytest.raises(errors.CorruptSnapshotError, match="symbolic link instead of a file"):
+        complete_parts(read_catalog(storage), OperatorId("q", "op"))
+    assert sorted(root.rglob("*")) == before

@@ -157,6 +157,36 @@ def test_unknown_keys(tmp_path, section):
     assert "Did you mean 'millpond.state.backend'?" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("\nplugins.block = ['heap']\n", "line 2: plugins.block: stands outside of [millpond]"),
+        ("[plugins]\nblock = []\n", "Did you mean 'millpond.plugins.block'?"),
+        ("[millpond]\n[restore]\nmax-states = 1\n", "line 3: restore.max-states: stands outside"),
+        ("max_parallelism = 4\n", "line 1: max_parallelism: stands outside of [millpond]"),
+        ("[milpond.plugins]\nblock = []\n", "line 1: milpond: the file has no table [millpond]"),
+        ("[tool.other]\na = 1\n", "tool: the file has no table [millpond]"),
+    ],
+)
+def test_what_stands_outside_of_the_table(tmp_path, text, said):
+    """A file whose keys would be passed over is refused, and told what to write."""
+    path = tmp_path / "m.toml"
+    path.write_text(text)
+    with pytest.raises(errors.ConfigError) as caught:
+        mp.Config.from_toml(path)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{path}, line ")
+
+
+def test_other_tables_may_stand_beside_it(tmp_path):
+    """A file may hold the configuration of other programs, and an empty one holds the defaults."""
+    path = tmp_path / "m.toml"
+    path.write_text("[tool.other]\na = 1\n[millpond]\nplugins.block = ['lmdb']\n")
+    assert mp.Config.from_toml(path).plugins.block == ("lmdb",)
+    path.write_text("# nothing yet\n")
+    assert mp.Config.from_toml(path) == mp.Config()
+
+
 @pytest.mark.parametrize("value", ["perhaps", "2"])
 def test_from_the_environment(value):
     """A rule of the environment is told by the variable's name."""

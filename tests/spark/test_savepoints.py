@@ -31,7 +31,7 @@ def counts(handle):
 
 
 def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
-    """A stopped query's savepoint holds the last batch, or an earlier one, across a rescale."""
+    """It holds the last batch or an earlier one, across a rescale; one not there is told as that."""
     job_conf(state_backend="heap", parallelism=2)
     files.add(*((key, 1) for key in KEYS))
     files.add(*((key, 1) for key in KEYS))
@@ -44,6 +44,8 @@ def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
     assert counts(latest) == {**dict.fromkeys(KEYS, 2), KEYS[0]: 3}
     first = create_savepoint(spark, checkpoint, tmp_path / "first", batch_id=0)
     assert counts(first) == dict.fromkeys(KEYS, 1)
+    with pytest.raises(mp.errors.ConfigError, match="batch 77 is not committed there; there are 0"):
+        create_savepoint(spark, checkpoint, tmp_path / "none", batch_id=77)
 
 
 def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_conf, files, tmp_path):

@@ -141,6 +141,9 @@ def test_run_a_job_file_twice(spark, tmp_path):
     assert all(row["max(lines)"] == row["count(1)"] for row in per_customer)
 
 
+SOURCE = '[source]\nformat = "csv"\nschema = "a int"\npath = "in"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -148,6 +151,8 @@ def test_run_a_job_file_twice(spark, tmp_path):
         ("[sorce]\n", "sorce: is not a known section"),
         ('[source]\nformat="csv"\nschema="a int"\n', "source.path: is missing"),
         ("[millpond.state]\nbakend = 1\n[source]\n", "source.format: is missing"),
+        ('[source]\nfromat = "csv"\n', "line 2: source.fromat: is not a known key. Did you mean"),
+        (f'{SOURCE}[job]\nkye = ["a"]\n', "job.kye: is not a known key. Did you mean 'job.key'?"),
     ],
 )
 def test_wrong_job_files(tmp_path, text, message):

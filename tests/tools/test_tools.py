@@ -144,6 +144,25 @@ def test_list_get_dump_and_export(directory, tmp_path):
     assert "there are: 'basket', 'total'" in refused("state", "dump", directory, "totl")
 
 
+def test_export_writes_a_new_file_outside_of_what_it_reads(directory, tmp_path):
+    """A savepoint's own table, a file within one and a file that is there already are refused."""
+    place, link = tmp_path / "savepoint", tmp_path / "link"
+    millpond("savepoint", "create", directory, place, "--snapshots", directory)
+    link.symlink_to(place)
+    table = max((place / "totals" / "total").glob("*.parquet"))
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    for target in (table, place / "new.csv", link / "new.csv"):
+        assert "which this command reads" in refused("state", "export", place, "total", target)
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    within = refused(
+        "state", "export", place, "total", directory / "x.csv", "--snapshots", directory
+    )
+    assert f"it lies in {directory}, which this command reads; name another file" in within
+    (tmp_path / "old.csv").write_text("kept")
+    assert "is there already" in refused("state", "export", place, "total", tmp_path / "old.csv")
+    assert (tmp_path / "old.csv").read_text() == "kept"
+
+
 def test_edit_writes_a_savepoint_that_restores(directory, tmp_path):
     """A changed, an added and a removed value are seen by a backend that restores the savepoint."""
     first, second, third = (tmp_path / name for name in ("one", "two", "three"))
@@ -386,7 +405,9 @@ def test_names_that_a_savepoint_does_not_have(directory, tmp_path):
         (("rename-state", saved, "totl", "sum"), "Did you mean 'total'?"),
         (("rename-state", saved, "total", "basket"), "the name of no other state"),
     ):
-        assert hint in refused("savepoint", *verb, new)
+        said = refused("savepoint", *verb, new)
+        assert hint in said
+        assert "?." not in said
         assert not new.exists()
     said = refused("savepoint", "remove-state", saved, "total", saved / "new")
     assert "which this command reads" in said
@@ -439,6 +460,21 @@ def test_what_is_no_savepoint(directory, verb):
 def test_an_empty_path_is_a_wrong_call(call):
     """The text of an unset variable is not taken for the working directory."""
     assert "the path is empty" in refused(*call, status=2)
+
+
+def test_an_empty_function_is_a_wrong_call(directory):
+    """Neither is it looked for: the call itself is wrong, whatever the directory holds."""
+    call = ("state", "check", directory, "--against", "")
+    assert "the function's name is empty" in refused(*call, status=2)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"a": 1}', "3", '{"savepoint": {}}'])
+def test_metadata_that_is_other_json(tmp_path, text):
+    """A `savepoint.json` of another program is told by what was expected, not in Python's words."""
+    (tmp_path / "savepoint.json").write_text(text)
+    for call in (("savepoint", "show"), ("savepoint", "seal"), ("state", "list")):
+        said = refused(*call, tmp_path)
+        assert "not a savepoint: expected a JSON object of 'savepoint' and 'sha256'." in said
 
 
 def test_a_long_key_is_told_shortly(directory):

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, nearest
 from millpond.errors import ArgumentTypeError, ConfigError, brief
 from millpond.errors.config import UNPLACED
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -313,10 +313,13 @@ class Config:
         """Read a TOML file; its keys stand in the table ``[millpond]``.
 
         Raises:
-            ConfigError: the file is missing, is not TOML, or holds a wrong key.
+            ConfigError: the file is missing, is not TOML, holds a wrong key, or one of these keys
+                outside of that table; or it has other tables only.
         """
         check_type("path", path, str | Path)
         file = read_toml(path)
+        with file.origins().placed():
+            _refuse_outside(file.tree)
         return cls(file.table(_SECTION), place=file.origins(_SECTION))
 
     @classmethod
@@ -366,6 +369,20 @@ class Config:
             if error.key.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
                 self.origins.refusing(error)
             raise
+
+
+def _refuse_outside(tree: Mapping[str, Any]) -> None:
+    """Refuse a TOML file's keys that would be passed over, for they stand in no [millpond]."""
+    for key, value in tree.items():
+        plain = plain_key(key)
+        if plain.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
+            leaf, _ = next(flatten({plain: value}), (plain, None))
+            reason = f"stands outside of [{_SECTION}], where nothing reads it"
+            raise ConfigError(leaf, reason, suggestion=f"{PREFIX}{leaf}")
+    if tree and _SECTION not in tree:
+        first = next(iter(tree))
+        reason = f"the file has no table [{_SECTION}], in which the configuration stands"
+        raise ConfigError(first, reason, suggestion=nearest(first, [_SECTION]))
 
 
 def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:

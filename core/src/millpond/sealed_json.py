@@ -50,6 +50,8 @@ class SealedJson:
         """
         with decoding(path, f"it is not {self.what}"):
             tree = parse_json(data)
+            if not isinstance(tree, dict) or not tree.keys() >= {self.field, _DIGEST}:
+                raise ValueError(f"expected a JSON object of {self.field!r} and {_DIGEST!r}")
             body, digest = tree[self.field], tree[_DIGEST]
             text = json.dumps(body, indent=1) if self.readable else body
             found = _digest(text)

@@ -21,6 +21,7 @@ __all__ = [
     "flatten",
     "insert",
     "known_keys",
+    "known_name",
     "made",
     "names_in",
     "share_of_memory",
@@ -122,17 +123,23 @@ def structure_fields(
 ) -> dict[str, Any]:
     """The arguments that make a class of a tree; ConfigError for a wrong key or value."""
     hints = get_type_hints(cls)
-    known = {name.replace("_", "-"): name for name in _keys_of(cls)}
     fields: dict[str, Any] = {}
     for key, value in tree.items():
-        dotted = ".".join((*path, key))
-        name = known.get(key.replace("_", "-"))
-        if name is None:
-            leaf, _ = next(flatten({dotted: value}), (dotted, None))
-            hint = nearest(leaf, known_keys(cls, path), cutoff=0.5)
-            raise ConfigError(leaf, "is not a known key", suggestion=hint)
+        name = known_name(cls, key, value, path)
         fields[name] = _structure_value(hints[name], value, (*path, key))
     return fields
+
+
+def known_name(cls: type, key: str, value: Any, path: tuple[str, ...]) -> str:
+    """The field of a class that a key stands for; ConfigError, with the nearest, for none."""
+    known = {name.replace("_", "-"): name for name in _keys_of(cls)}
+    name = known.get(key.replace("_", "-"))
+    if name is None:
+        dotted = ".".join((*path, key))
+        leaf, _ = next(flatten({dotted: value}), (dotted, None))
+        hint = nearest(leaf, known_keys(cls, path), cutoff=0.5)
+        raise ConfigError(leaf, "is not a known key", suggestion=hint)
+    return name
 
 
 def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:

@@ -30,6 +30,7 @@ __all__ = [
     "new_snapshot_path",
     "owner_of",
     "parse_layout_path",
+    "root_of",
     "snapshot_folder",
 ]
 
@@ -80,6 +81,19 @@ def new_snapshot_path(folder: str, checkpoint_id: int, ending: str) -> str:
 def owner_of(path: str) -> OperatorId:
     """The operator of a snapshot's or a layout's file."""
     return OperatorId.of(path.rpartition("/")[0].rpartition("/")[0])
+
+
+def root_of(path: str, name: str) -> str | None:
+    """Where the checkpoint directory is in which a file has a name, seen from where it has a path.
+
+    Empty where both are the same; ``state/`` for a folder of that name below, ``../shop`` for the
+    directory whose folder ``shop`` one is in; None where the file has been moved or renamed.
+    """
+    if path == name:
+        return ""
+    if path.endswith(f"/{name}"):
+        return path.removesuffix(name)
+    return f"../{name.removesuffix(f'/{path}')}" if name.endswith(f"/{path}") else None
 
 
 def layout_folder(operator: OperatorId) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 
 import attrs
 
+from millpond.arguments import nearest
 from millpond.config import SPARK_SOURCE, Config, structure_options
 from millpond.errors import ConfigError, brief
 from millpond.errors.config import UNPLACED
 from millpond.origins import Origins
+from millpond.structuring import known_name
 from millpond.tomlfiles import TomlFile, read_toml
 
 __all__ = ["JobFile"]
@@ -24,6 +26,7 @@ _CALLS: dict[str, Callable[[str], str]] = {
     "process(...)": lambda key: f"job.{key}",
 }
 """Which key of the file an argument of a call is taken from, by the argument."""
+_SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -82,9 +85,10 @@ class JobFile:
         file = read_toml(path)
         origins = file.origins()
         with origins.placed():
-            unknown = sorted(set(file.tree) - {"source", "job", "sink", "millpond", "spark"})
+            unknown = sorted(set(file.tree) - _SECTIONS)
             if unknown:
-                raise ConfigError(unknown[0], "is not a known section")
+                hint = nearest(unknown[0], _SECTIONS)
+                raise ConfigError(unknown[0], "is not a known section", suggestion=hint)
             millpond = file.table("millpond")
             return cls(
                 source=_with_options(_section(SourceSection, file, "source"), "source"),
@@ -167,6 +171,8 @@ def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
     if name not in file.tree:
         raise ConfigError(f"[{name}]", "this section is missing")
     section = file.table(name)
+    for key, value in section.items():
+        known_name(cls, key, value, (name,))
     for field in attrs.fields(cls):
         given = section.get(field.name, section.get(field.name.replace("_", "-"), field.default))
         if given is attrs.NOTHING:

@@ -46,6 +46,7 @@ __all__ = [
     "committed_handles",
     "file_path",
     "is_savepoint",
+    "new_file",
     "new_place",
     "place_text",
     "query_checkpoint",
@@ -148,6 +149,8 @@ def catalog_of(path: str) -> Catalog:
     handle = source(path)
     with about(path):
         catalog = read_catalog(handle.storage)
+    if reason := catalog.no_root(spark_path(path)):
+        raise PlaceError(path, reason)
     if not catalog.subtasks:
         reason = _other_kind(handle)
         if reason:
@@ -268,20 +271,14 @@ def spark_path(path: str) -> str:
     return str(storage.directory) if isinstance(storage, LocalStorage) else path
 
 
-def new_place(path: str, *sources: str) -> SavepointHandle:
+def new_place(path: str, *sources: str | None) -> SavepointHandle:
     """A directory to write a savepoint to.
 
     Raises:
         PlaceError: something is in it, or it lies in a directory that is read.
     """
     handle = located(path)
-    target = _normal(handle)
-    for each in sources:
-        root = _normal(located(each))
-        if target == root or target.startswith(f"{root}/"):
-            raise PlaceError(
-                path, f"it lies in {each}, which this command reads; name another directory"
-            )
+    _refuse_within(handle, path, sources, "directory")
     place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
     if place is not None and place.exists() and not place.is_dir():
         raise PlaceError(path, "it is a file; name a directory that does not exist yet")
@@ -293,6 +290,30 @@ def new_place(path: str, *sources: str) -> SavepointHandle:
         reason = unfinished(handle) or "it is not empty; name a directory that does not exist yet"
         raise PlaceError(path, reason)
     return handle
+
+
+def new_file(path: Path, *sources: str | None) -> None:
+    """Refuse a file to write that is there already, or would lie in a directory that is read.
+
+    Raises:
+        PlaceError: it is, or would.
+    """
+    handle = located(str(path.absolute()))
+    _refuse_within(handle, str(path), sources, "file")
+    if path.is_file():
+        raise PlaceError(str(path), "it is there already; name a file that does not exist yet")
+
+
+def _refuse_within(
+    handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
+) -> None:
+    target = _normal(handle)
+    for each in filter(None, sources):
+        root = _normal(located(each))
+        if target == root or target.startswith(f"{root}/"):
+            raise PlaceError(
+                path, f"it lies in {each}, which this command reads; name another {kind}"
+            )
 
 
 def _normal(handle: SavepointHandle) -> str:

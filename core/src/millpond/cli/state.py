@@ -16,7 +16,14 @@ from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_j
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
-from millpond.cli.places import about, new_place, place_text, scope_option, stored_operators
+from millpond.cli.places import (
+    about,
+    new_file,
+    new_place,
+    place_text,
+    scope_option,
+    stored_operators,
+)
 from millpond.cli.plugins import tool_registry
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, tell
@@ -206,10 +213,11 @@ def export(
     scope: Scope | None,
     snapshots: str | None,
 ) -> None:
-    """Write the state NAME to TARGET, a .parquet, .csv or .arrow file."""
+    """Write the state NAME to TARGET, a new .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
         reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
+    new_file(target, path, snapshots)
     with about(path), working("exporting"):
         table: pa.Table = _picked(path, operator, checkpoint_id, snapshots).table(name, scope=scope)
         write_file(table, target)
@@ -253,7 +261,7 @@ def edit(
         remove,
         SystemClock().now_ms,
     )
-    place = new_place(target, path)
+    place = new_place(target, path, snapshots)
     operators = stored_operators(path, checkpoint_id, snapshots)
     stored = pick_operator(operators, operator, path)
     with about(path), working("writing the savepoint"):
@@ -278,10 +286,18 @@ def _of_one_query(
     return [each for each in operators if each.operator.query == chosen.operator.query]
 
 
+def _function_name(value: str) -> str:
+    """A function's name as it was given; a wrong call as with ``place_text``."""
+    if not value.strip():
+        raise click.BadParameter("the function's name is empty")
+    return value
+
+
 @state.command()
 @_source
 @click.option(
     "--against",
+    type=_function_name,
     required=True,
     metavar="FUNCTION",
     help="The job's function, as module:Class or file.py:Class.",

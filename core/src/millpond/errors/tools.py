@@ -19,7 +19,8 @@ class PlaceError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        return f"{self.place}: {self.reason}."
+        text = f"{self.place}: {self.reason}"
+        return text if text.endswith("?") else f"{text}."
 
 
 @attrs.define(eq=False, slots=False)

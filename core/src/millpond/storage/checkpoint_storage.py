@@ -75,6 +75,16 @@ class CheckpointStorage(ABC):
     def delete(self, path: str) -> None:
         """Delete a file; no error where there is none."""
 
+    def delete_empty(self, folder: str) -> None:
+        """Delete the folders below one that hold nothing, where a storage has folders."""
+
+    def not_files(self, folder: str) -> list[str]:
+        """What lies below a folder and is no file, where a storage has such things: see ``list``.
+
+        Of a local directory these are directories, pipes, devices and symbolic links.
+        """
+        return []
+
     @abstractmethod
     def list(self, folder: str) -> list[str]:
         """The paths of all files below a folder, sorted; none where it does not exist."""

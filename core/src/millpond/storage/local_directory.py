@@ -129,20 +129,34 @@ class LocalStorage(CheckpointStorage):
             target.unlink(missing_ok=True)
 
     @override
+    def delete_empty(self, folder: str) -> None:
+        places = [self._full(path) for path in self.not_files(folder)]
+        for place in reversed(places):
+            with suppress(OSError):
+                Path(place).rmdir()
+
+    @override
+    def not_files(self, folder: str) -> list[str]:
+        return sorted(path for path, is_file in self._below(folder) if not is_file)
+
+    @override
     def list(self, folder: str) -> list[str]:
         """Symbolic links are neither listed nor followed."""
+        return sorted(path for path, is_file in self._below(folder) if is_file)
+
+    def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """All paths below a folder, each with whether it is a regular file's."""
         top = self._full(folder) if folder else self._root
         if not self._inside(top):
-            return []
-        found = []
-        for parent, _, names in os.walk(top, onerror=self._unreadable):
-            for name in names:
+            return
+        for parent, folders, names in os.walk(top, onerror=self._unreadable):
+            for name in (*folders, *names):
                 full = os.path.join(parent, name)  # noqa: PTH118 - a tree may be large
                 # Of a running job's files some are gone by now.
                 with suppress(FileNotFoundError):
-                    if stat.S_ISREG(os.lstat(full).st_mode) and _is_text(full):
-                        found.append(os.path.relpath(full, self._root))
-        return sorted(found)
+                    is_file = stat.S_ISREG(os.lstat(full).st_mode)
+                    if _is_text(full):
+                        yield os.path.relpath(full, self._root), is_file
 
     def _inside(self, top: str) -> bool:
         # Unlike Path.resolve, realpath leaves a loop of links as it is.

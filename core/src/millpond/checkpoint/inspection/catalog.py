@@ -46,12 +46,28 @@ class Catalog:
         layouts: the layout files in force: of each operator on Spark the one with the highest
             number, with the paths that its sources need.
         broken: metadata files that cannot be read, with the reason.
+        elsewhere: other checkpoint directories, below or above, whose files are here too; they
+            are left out.
     """
 
     storage: CheckpointStorage
     subtasks: tuple[Subtask, ...]
     layouts: dict[str, frozenset[str]]
     broken: dict[str, str]
+    elsewhere: tuple[str, ...] = ()
+
+    def no_root(self, where: str) -> str:
+        """Why a directory, named as given, is none of snapshots; empty where it may be one."""
+        if not self.elsewhere or any(each.handles for each in self.subtasks):
+            return ""
+        where, root = where.rstrip("/"), self.elsewhere[0]
+        if not root.startswith("../"):
+            more = f"; there are {len(self.elsewhere)}" if len(self.elsewhere) > 1 else ""
+            right = f"{where}/{root.rstrip('/')}{more}"
+            return f"it is not a checkpoint directory, but has one in it; name {right}"
+        inner = root.removeprefix("..")
+        right = where.removesuffix(inner) if where.endswith(inner) else f"the one with {inner[1:]}"
+        return f"it is a folder in a checkpoint directory, not one itself; name {right or '/'}"
 
     def select(self, uid: str | None) -> tuple[Subtask, ...]:
         """The subtasks of an operator; all of them for None."""
@@ -216,26 +232,33 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots below a storage's root."""
     folders: dict[str, dict[str, SnapshotPath]] = {}
     newest_layouts: dict[OperatorId, tuple[int, str]] = {}
-    for path in storage.list(""):
+    odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
+    for path in (*storage.list(""), *sorted(odd)):
         file = SnapshotPath.parse(path)
         if file is not None:
             folders.setdefault(file.folder, {})[path] = file
         elif layout := parse_layout_path(path):
             operator, number = layout
             newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
-    subtasks = tuple(read_subtask(storage, files) for _, files in sorted(folders.items()))
+    subtasks = tuple(read_subtask(storage, files, odd) for _, files in sorted(folders.items()))
+    elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
+    subtasks = tuple(
+        each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)
+    )
     if any(each.broken for each in subtasks):
-        present = frozenset(storage.list(""))
+        present = odd.union(storage.list(""))
         subtasks = tuple(still_there(each, present) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
     for _, path in newest_layouts.values():
+        if path.startswith(elsewhere):
+            continue
         try:
             layouts[path] = frozenset(_source_paths(storage, path))
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    return Catalog(storage, subtasks, layouts, broken)
+    return Catalog(storage, subtasks, layouts, broken, elsewhere)
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:

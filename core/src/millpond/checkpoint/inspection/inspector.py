@@ -278,7 +278,10 @@ def open_stored(
             )
             for operator in savepoint.operators
         ]
-    found = list(_from_checkpoint(read_catalog(where.storage), registry, checkpoint_id, limits))
+    catalog = read_catalog(where.storage)
+    found = list(_from_checkpoint(catalog, registry, checkpoint_id, limits))
+    if reason := catalog.no_root(public_uri(where.storage.uri)):
+        raise RestoreError(public_uri(where.storage.uri), (reason,))
     if not found:
         cause = unfinished(where) or f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
         raise RestoreError(public_uri(where.storage.uri), (cause,))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 
-from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 
 __all__ = [
     "METADATA",
+    "check_committed",
     "has_query_metadata",
     "is_spark_checkpoint",
     "last_batch",
@@ -67,5 +68,17 @@ def last_batch(checkpoint: CheckpointStorage) -> int:
 
 def last_batch_or_none(checkpoint: CheckpointStorage) -> int | None:
     """The last micro-batch that the query has committed; None before the first."""
+    return max(_batches(checkpoint), default=None)
+
+
+def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> None:
+    """ConfigError, which names the place so, where a micro-batch is none that Spark still has."""
+    known = _batches(checkpoint)
+    if batch not in known:
+        there = f"there are {min(known)} to {max(known)}" if known else "there is none yet"
+        raise ConfigError("batch_id", f"batch {batch} is not committed there; {there}", where)
+
+
+def _batches(checkpoint: CheckpointStorage) -> set[int]:
     names = [path.rpartition("/")[2] for path in checkpoint.list(_COMMITS)]
-    return max((int(name) for name in names if name.isdigit()), default=None)
+    return {int(name) for name in names if name.isdigit()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import attrs
 
 from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath
+from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath, root_of
 from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
@@ -14,6 +16,8 @@ from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["Subtask", "read_subtask", "reason_of", "still_there"]
+
+_NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
 
 @attrs.frozen
@@ -26,6 +30,8 @@ class Subtask:
         key_group_range: those in its name.
         files: all files in the folder, with the checkpoint id in their names.
         broken: metadata files that cannot be read, with the reason.
+        elsewhere: of another checkpoint directory's subtask that one; see ``root_of``. Its
+            snapshots name files from there, so none of them counts.
     """
 
     folder: str
@@ -34,6 +40,7 @@ class Subtask:
     handles: tuple[KeyedStateHandle, ...]
     files: dict[str, int]
     broken: dict[str, str]
+    elsewhere: str = ""
 
     @property
     def uid(self) -> str:
@@ -60,13 +67,19 @@ class Subtask:
         return newest if known and newest > known[-1].checkpoint_id else -1
 
 
-def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> Subtask:
-    """The subtask of the files of one folder."""
+def read_subtask(
+    storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
+) -> Subtask:
+    """The subtask of the files of one folder; odd ones are none, and stand in a file's place."""
     found: list[KeyedStateHandle] = []
     broken: dict[str, str] = {}
+    foreign: dict[str, str] = {}
     for path, file in files.items():
         bundle = path.endswith(f".{BUNDLE_ENDING}")
         if not bundle and not path.endswith(f".{METADATA_ENDING}"):
+            continue
+        if path in odd:
+            broken[path] = _NO_FILE
             continue
         try:
             text = (read_bundled if bundle else read_sealed)(storage, path)
@@ -74,15 +87,30 @@ def read_subtask(storage: CheckpointStorage, files: dict[str, SnapshotPath]) -> 
         except MillpondError as error:
             broken[path] = reason_of(error)
             continue
+        root = root_of(path, handle.metadata)
         expected = (file.key_group_range, file.checkpoint_id)
-        if (handle.key_group_range, handle.checkpoint_id) == expected:
-            found.append(handle)
-        else:
+        if (handle.key_group_range, handle.checkpoint_id) != expected:
             broken[path] = f"it describes checkpoint {handle.checkpoint_id} of other key groups"
+        elif root is None:
+            broken[path] = f"it was written as {handle.metadata!r}, and has been moved or renamed"
+        elif root:
+            foreign[path] = root
+        else:
+            found.append(handle)
+    if found:
+        broken |= dict.fromkeys(foreign, "it is a snapshot of another checkpoint directory")
     found.sort(key=lambda handle: handle.checkpoint_id)
     one = next(iter(files.values()))
     numbers = {path: file.checkpoint_id for path, file in files.items()}
-    return Subtask(one.folder, one.operator, one.key_group_range, tuple(found), numbers, broken)
+    return Subtask(
+        one.folder,
+        one.operator,
+        one.key_group_range,
+        tuple(found),
+        numbers,
+        broken,
+        "" if found else min(foreign.values(), default=""),
+    )
 
 
 def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:

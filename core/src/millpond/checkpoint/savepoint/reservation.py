@@ -58,6 +58,7 @@ class Reservation:
     def _discard(self) -> None:
         for path in written_files(self.handle):
             self.handle.storage.delete(path)
+        self.handle.storage.delete_empty(self.handle.folder)
 
     def release(self) -> None:
         """Take the marker away; may be called twice."""

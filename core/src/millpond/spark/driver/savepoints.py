@@ -12,7 +12,7 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
-from millpond.checkpoint.inspection.spark_checkpoint import last_batch
+from millpond.checkpoint.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.operator_id import OperatorId
@@ -39,10 +39,12 @@ def query_handles(
         batch_id: a retained batch; the last committed one by default.
     """
     query = id_of_query(spark, checkpoint)
-    pointers = read_pointers(spark, checkpoint, batch_id)
     config = spark_configuration(spark, checkpoint)
     registry = get_registry(config.plugins)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
+    if batch_id is not None:
+        check_committed(place, batch_id, checkpoint[:200])
+    pointers = read_pointers(spark, checkpoint, batch_id)
     at = last_batch(place) if batch_id is None else batch_id
     handles = {}
     for uid in sorted({pointer.operator_uid for pointer in pointers}):

@@ -1,0 +1,85 @@
+"""Folders above and below a checkpoint directory, given to the commands in its place."""
+
+import shutil
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.checkpoint.inspection.inspector import open_stored
+from millpond.cli.main import commands
+from millpond.plugins import get_registry
+
+TOTAL = mp.ValueStateDescriptor("total", float)
+CALLS = [
+    ["checkpoint", "list", "{}"],
+    ["checkpoint", "show", "{}"],
+    ["checkpoint", "verify", "{}"],
+    ["checkpoint", "gc", "{}", "--retained", "1"],
+    ["checkpoint", "diff", "{}", "1", "2"],
+    ["state", "list", "{}"],
+    ["state", "get", "{}", "total", "k1"],
+    ["state", "dump", "{}", "total"],
+]
+
+
+def called(*arguments):
+    """Run a command; its status, and what it says."""
+    result = CliRunner().invoke(commands, [str(each) for each in arguments])
+    return result.exit_code, result.stdout + result.stderr
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A checkpoint directory of two snapshots, two folders below a place of its own."""
+    folder = tmp_path / "jobs" / "state"
+    storage = mp.checkpoint_storage(folder.as_uri())
+    with mp.open_keyed_backend("heap", key_type=str, place="shop/totals") as backend:
+        total = backend.get_partitioned_state(TOTAL)
+        for number in (1, 2):
+            backend.set_current_key(f"k{number}")
+            total.update(1.5)
+            backend.snapshot(number, storage).result()
+    return folder
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+@pytest.mark.parametrize("place", ["", "jobs", "jobs/state/shop", "jobs/state/shop/totals"])
+def test_a_folder_around_a_checkpoint_directory_is_refused(directory, tmp_path, call, place):
+    """Above or below, each command deletes nothing and names the directory that is meant."""
+    before = sorted(directory.rglob("*"))
+    status, said = called(*(each.format(tmp_path / place) for each in call))
+    assert status == 1
+    assert "checkpoint directory" in said
+    assert f"name {directory}." in said
+    assert sorted(directory.rglob("*")) == before
+
+
+def test_a_savepoint_reader_names_the_directory_too(directory):
+    """What reads a directory without the command line says the same."""
+    where = get_registry().savepoint((directory / "shop").as_uri())
+    with pytest.raises(errors.RestoreError, match=f"not one itself; name {directory.as_uri()}"):
+        open_stored(where, get_registry())
+
+
+def test_a_checkpoint_directory_within_another_is_left_alone(directory, tmp_path):
+    """A job's own files are collected, those of the other, and of a copy, are not even listed."""
+    outer = tmp_path / "outer"
+    shutil.copytree(directory, outer)
+    shutil.copytree(directory, outer / "state")
+    shutil.copytree(directory / "shop", outer / "copy" / "shop")
+    inner = sorted((outer / "state").rglob("*")) + sorted((outer / "copy").rglob("*"))
+    status, said = called("checkpoint", "list", outer)
+    assert (status, said.count("shop/totals")) == (0, 2)
+    assert called("checkpoint", "gc", outer, "--retained", 1)[0] == 0
+    assert sorted((outer / "state").rglob("*")) + sorted((outer / "copy").rglob("*")) == inner
+
+
+def test_a_renamed_folder_keeps_everything(directory):
+    """Snapshots that name themselves otherwise than they are called are told, and none deleted."""
+    (directory / "shop").rename(directory / "store")
+    before = sorted(directory.rglob("*"))
+    status, said = called("checkpoint", "gc", directory, "--retained", 1)
+    assert status == 1
+    assert "it was written as 'shop/totals/" in said
+    assert sorted(directory.rglob("*")) == before
