@@ -226,3 +226,15 @@ def test_lists_of_a_frame_of_pandas_are_lists():
         )
         state.update_many(["a", "b"], frame["v"])
         assert [state.at(key).value() for key in "ab"] == rows
+
+
+@pytest.mark.parametrize("positions", [None, [0], np.array([0])], ids=repr)
+@pytest.mark.parametrize("value", ["1.0000000000000000009", "1e4000"])
+def test_a_longdouble_is_no_float(value, positions):
+    """With positions as an array too it is refused, neither rounded nor made infinite."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        with pytest.raises(errors.StateTypeError, match="expected float, got longdouble"):
+            state.add_many(["a"], np.array([np.longdouble(value)]), positions)
