@@ -82,7 +82,7 @@ def test_a_table_of_very_many_rows():
 
 def begun(handle):
     """A reserved place with a table in it."""
-    reservation = reserved(handle)
+    reservation = reserved(handle, ["operator"])
     handle.storage.write(handle.path("operator/state/kg-0-0.parquet"), [b"x"])
     return reservation
 
@@ -92,7 +92,7 @@ def test_a_failed_savepoint_leaves_its_neighbours():
     storage = MemoryStorage.private()
     ours = begun(SavepointHandle(1, "", storage))
     own = set(storage.list(""))
-    for mine in ("notes/of-mine.txt", "sub/mine.parquet"):
+    for mine in ("notes/of-mine.txt", "sub/mine.parquet", "exports/2026/day.parquet"):
         storage.write(mine, [b"x"])
     begun(SavepointHandle(2, "sub/begun", storage))
     with begun(SavepointHandle(3, "sub/complete", storage)) as other:
@@ -100,7 +100,7 @@ def test_a_failed_savepoint_leaves_its_neighbours():
     others = set(storage.list("")) - own
     with pytest.raises(ZeroDivisionError), ours:
         1 / 0  # noqa: B018 - what fails
-    assert len(others) == 6
+    assert len(others) == 7
     assert set(storage.list("")) == others
 
 
@@ -111,6 +111,9 @@ def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
         with begun(SavepointHandle(2, "sub", mp.checkpoint_storage(str(tmp_path)))) as other:
             write_savepoint(other.handle, Savepoint(2, ()))
         (tmp_path / "mine.txt").write_text("x")
+        for folder in ("exports/2026", "counts/of-mine"):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "day.parquet").write_text("x")
         yield {"k": "u", "n": 1}
 
     counts = mp.ValueStateDescriptor("n", int)
@@ -118,6 +121,7 @@ def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
     writer.with_operator("counts", rows(), counts, key="k", key_type=str).write(tmp_path)
     kept = {path.relative_to(tmp_path).as_posix() for path in files(tmp_path)}
     expected = {"mine.txt", "sub/savepoint.json", "sub/operator/state/kg-0-0.parquet"}
+    expected |= {"exports/2026/day.parquet", "counts/of-mine/day.parquet"}
     assert expected | {"savepoint.json"} <= kept
 
 

@@ -10,6 +10,7 @@ from millpond import errors
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text
 from millpond.reporters.prometheus import write_text_file
+from millpond.runtime.metric_group import MetricGroup
 from millpond.spark import MetricsListener, key_by
 from millpond.spark.metrics.batch_metrics import SubtaskMetrics
 from millpond.spark.metrics.listener import sum_metrics
@@ -369,6 +370,19 @@ def test_sums_of_a_functions_metrics():
         "user.d.max": 200,
         "open_ms": 200,
     }
+
+
+def test_counters_named_as_a_distributions_parts_are_summed():
+    """What a subtask notes of its metrics tells them apart; a distribution beside them stays one."""
+    group = MetricGroup("user.")
+    for name in ("count", "sum", "min", "max"):
+        group.add_group("o").counter(name).inc(3)
+    group.distribution("d").update(3)
+    noted = {**group.values(), "summed": group.alike()}
+    (found,) = sum_metrics([SubtaskMetrics("u", n, n, 1, noted) for n in (0, 1)], 0)
+    expected = dict.fromkeys(("user.o.count", "user.o.sum", "user.o.min", "user.o.max"), 6)
+    spread = {"user.d.count": 2, "user.d.sum": 6, "user.d.min": 3, "user.d.max": 3}
+    assert found.metrics == {**expected, **spread}
 
 
 def test_a_state_that_is_called_user(opened):

@@ -1,9 +1,13 @@
 """Savepoints of Spark queries, starting from them, and the data source."""
 
+import json
 import shutil
 
 import millpond as mp
 import pytest
+from millpond.checkpoint.paths import layout_path
+from millpond.checkpoint.sealed_metadata import write_sealed
+from millpond.operator_id import OperatorId
 from millpond.spark import create_savepoint, key_by
 from millpond.spark.metrics.batch_metrics import id_of_query
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -221,3 +225,34 @@ def test_a_savepoint_that_is_not_there_stops_the_query(spark, job_conf, files, t
     spark.conf.unset("spark.millpond.checkpoint.restore")
     go_on(files, tmp_path)
     assert output(spark, tmp_path) == [("a", 1, 1)]
+
+
+def test_batches_of_the_data_source_are_the_operators_own(spark, tmp_path):
+    """A batch of which a subtask's part is deleted, or that its query never had, is refused."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    config = {"state.snapshot.strategy": "full", "checkpoint.retained": 2}
+    halves = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
+    for place, groups, last in (("a/busy", 0, 6), ("a/busy", 1, 1), ("b/short", 0, 1)):
+        owner = OperatorId.of(place)
+        write_sealed(storage, layout_path(owner, 1), json.dumps({"sources": []}))
+        given = {"place": place, "key_group_range": halves[groups], "config": mp.Config(config)}
+        key = next(k for k in range(99) if mp.assign_to_key_group(k, 128) in halves[groups])
+        with mp.open_keyed_backend("heap", key_type=int, **given) as backend:
+            backend.set_current_key(key)
+            state = backend.get_partitioned_state(mp.ValueStateDescriptor("n", int))
+            for number in range(1, last + 1):
+                state.update(number)
+                backend.snapshot(number, storage).result()
+                backend.notify_checkpoint_complete(number)
+    reader = spark.read.format("millpond").option("state", "n")
+
+    def values(uid, batch):
+        found = reader.option("operator", uid).option("batchId", batch).load(str(tmp_path))
+        return {row.value for row in found.collect()}
+
+    with pytest.raises(AnalysisException, match="there is no batch 1; there are 4 to 5"):
+        values("busy", 1)
+    assert values("busy", 5) == {1, 6}
+    with pytest.raises(AnalysisException, match="there is no batch 4; there are 0 to 0"):
+        values("short", 4)
+    assert values("short", 0) == {1}

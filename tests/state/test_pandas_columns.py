@@ -1,6 +1,9 @@
 """Bulk calls with what pandas gives: nullable types, objects, and what is no column."""
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import NamedTuple
 
 import millpond as mp
 import numpy as np
@@ -121,3 +124,117 @@ def test_objects_of_pandas_are_stored_as_they_are(kind, values):
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
         state.update_many(["a", "b", "c"], pd.Series(values, dtype=object))
         assert [state.at(key).value() for key in "abc"] == values
+
+
+class Colour(StrEnum):
+    """Texts, and yet no plain ones."""
+
+    RED = "r"
+
+
+class Pair(NamedTuple):
+    """A row."""
+
+    a: int
+    b: int
+
+
+class Own(pd.Series):
+    """A Series of somebody's own."""
+
+
+@pytest.mark.parametrize("made", [pd.Series, pd.Index, Own], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Decimal, [Decimal(1), Decimal("1.50")]),
+        (Decimal, [Decimal("1E+3"), Decimal("0.5")]),
+        (dict[str, int | None], [{"a": 1}, {"b": 2}]),
+        (int | float, [1, 2.5]),
+        (list[int | float], [[1], [2.5]]),
+        (tuple[int, int], [(1, 2), (3, 4)]),
+        (set[int], [{1}, {2, 3}]),
+        (Pair, [Pair(1, 2), Pair(3, 4)]),
+        (Colour, [Colour.RED, Colour.RED]),
+    ],
+    ids=repr,
+)
+def test_objects_of_pandas_are_no_others(made, kind, values):
+    """What a column of objects gives is what the list gives: no digits, keys or types of Arrow's."""
+    column = made(pd.Series([*values, None], dtype=object))
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+        state.at("c").update(values[0])
+        state.update_many(["a", "b", "c"], column)
+        found = [state.at(key).value() for key in "abc"]
+        assert list(map(repr, found)) == list(map(repr, [*values, None]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (str, ["a", Colour.RED]),
+        (str, ["a", "\ud800"]),
+        (dict[str, int], [{"a": 1}, {"b": None}]),
+        (int, [1, b"a"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_objects_that_do_not_fit_are_refused_as_in_a_list(kind, values, dtype):
+    """With the state and the key; neither is one taken for another nor does Arrow's error come."""
+    if dtype == "category" and kind is not str:
+        values = [values[0], "x"] if kind is int else [(1,), (2,)]
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+        with pytest.raises(errors.StateTypeError, match="state 'v', key str '"):
+            state.update_many(["a", "b"], pd.Series(values, dtype=object).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_keys_of_objects_are_those_of_a_list(dtype):
+    """Decimals keep their digits, which are part of the key."""
+    keys = [Decimal(1), Decimal("1.5")]
+    with mp.open_keyed_backend("heap", key_type=Decimal) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        state.update_many(keys, [1, 2])
+        assert state.get_many(pd.Series(keys, dtype=object).astype(dtype)).to_pylist() == [1, 2]
+
+
+def test_an_index_of_tuples_is_a_column_of_them():
+    """One of several levels, which is what pandas makes of it, is taken back to them."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", tuple[int, int]))
+        state.update_many(["a", "b"], pd.Index([(1, 2), (3, 4)]))
+        assert [state.at(key).value() for key in "ab"] == [(1, 2), (3, 4)]
+
+
+def test_a_series_of_a_subclass_is_a_column_of_pandas():
+    """Its nulls are nulls."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        state.update_many(["a", "b"], Own([1, None], dtype="Int64"))
+        assert [state.at(key).value() for key in "ab"] == [1, None]
+
+
+def test_lists_of_a_frame_of_pandas_are_lists():
+    """A frame of pandas has them as arrays, in rows and in other lists too."""
+    rows = [{"x": [[1], [2, 3]]}, {"x": []}]
+    frame = pa.table({"v": rows}).to_pandas()
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ValueStateDescriptor("v", dict[str, list[list[int]]])
+        )
+        state.update_many(["a", "b"], frame["v"])
+        assert [state.at(key).value() for key in "ab"] == rows
+
+
+@pytest.mark.parametrize("positions", [None, [0], np.array([0])], ids=repr)
+@pytest.mark.parametrize("value", ["1.0000000000000000009", "1e4000"])
+def test_a_longdouble_is_no_float(value, positions):
+    """With positions as an array too it is refused, neither rounded nor made infinite."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(
+            mp.ReducingStateDescriptor("r", mp.functions.sum, float)
+        )
+        with pytest.raises(errors.StateTypeError, match="expected float, got longdouble"):
+            state.add_many(["a"], np.array([np.longdouble(value)]), positions)

@@ -206,8 +206,10 @@ def diff(directory: str, first: int, second: int, operator: str | None, *, as_js
 
     FIRST and SECOND are checkpoint ids, as `millpond checkpoint list` shows them.
     """
-    before = pick_operator(stored_operators(directory, first), operator, directory)
-    after = pick_operator(stored_operators(directory, second), operator, directory)
+    before, after = (
+        pick_operator(stored_operators(directory, at, operator=operator), operator, directory)
+        for at in (first, second)
+    )
     with about(directory):
         rows = _differences(before, after)
     show(rows, as_json=as_json, empty="There are no states.")

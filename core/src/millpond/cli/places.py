@@ -17,6 +17,7 @@ from millpond.checkpoint.inspection.inspector import (
     IN_POINTERS,
     StoredOperator,
     open_stored,
+    operator_named,
     operator_of_parts,
 )
 from millpond.checkpoint.inspection.spark_checkpoint import (
@@ -159,18 +160,22 @@ def catalog_of(path: str) -> Catalog:
 
 
 def stored_operators(
-    path: str, checkpoint_id: int | None = None, snapshots: str | None = None
+    path: str,
+    checkpoint_id: int | None = None,
+    snapshots: str | None = None,
+    operator: str | None = None,
 ) -> list[StoredOperator]:
     """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
 
     Where the directory is given by itself, ``path`` is a query's checkpointLocation, and what
-    counts is what Spark has committed.
+    counts is what Spark has committed. Of a directory of several operators no other is looked at
+    than the one that is named, unless there is none of that name.
 
     Raises:
         PlaceError: there is no such directory, or neither is in it.
         RestoreError, CorruptSnapshotError: what is in it cannot be read.
     """
-    handle = source(path)
+    handle, wanted = source(path), operator_named(operator)
     if snapshots is not None:
         return _committed(path, snapshots, checkpoint_id)
     if not is_savepoint(handle):
@@ -178,13 +183,15 @@ def stored_operators(
         if not subtasks:
             nothing = f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
             raise PlaceError(path, why_no_savepoint(handle) or nothing)
-        check_id(subtasks, path, checkpoint_id)
+        queries = {each.operator.query for each in subtasks if wanted(each.operator)}
+        mine = [each for each in subtasks if each.operator.query in queries]
+        check_id(mine, path, checkpoint_id)
         if any(handle.carries for each in subtasks for handle in each.handles[-1:]):
             complain(f"{path}: there may be newer snapshots than it shows{IN_POINTERS}.")
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
     with about(path):
-        return open_stored(handle, tool_registry(), checkpoint_id, tool_limits())
+        return open_stored(handle, tool_registry(), checkpoint_id, tool_limits(), wanted)
 
 
 def committed_handles(

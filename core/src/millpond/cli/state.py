@@ -68,7 +68,8 @@ def _source(command: Callable[..., Any]) -> Callable[..., Any]:
 def _picked(
     path: str, operator: str | None, checkpoint_id: int | None, snapshots: str | None
 ) -> StoredOperator:
-    return pick_operator(stored_operators(path, checkpoint_id, snapshots), operator, path)
+    found = stored_operators(path, checkpoint_id, snapshots, operator)
+    return pick_operator(found, operator, path)
 
 
 @click.group()

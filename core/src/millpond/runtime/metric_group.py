@@ -17,6 +17,7 @@ __all__ = ["Counter", "Distribution", "MetricGroup"]
 
 
 _PARTS = ("count", "sum", "min", "max")
+_LEAST_AND_GREATEST = (".min", ".max")
 
 
 @attrs.define
@@ -117,6 +118,16 @@ class MetricGroup:
         for group in self._groups.values():
             found |= group.values()
         return found
+
+    def alike(self) -> list[str]:
+        """Counters and gauges that are named as the least and the greatest of a distribution are.
+
+        Their names do not tell them apart where others beside them are named as its count and sum.
+        """
+        single = {name for name, (_, _, kind) in self._taken.items() if kind != "distribution"}
+        groups = (name.rpartition(".")[0] for name in single if name.endswith(_LEAST_AND_GREATEST))
+        found = (g for g in set(groups) if {f"{g}.count", f"{g}.sum"} <= single)
+        return sorted(single & {f"{g}{part}" for g in found for part in _LEAST_AND_GREATEST})
 
     def _check_name(self, name: str, kind: str) -> None:
         """Take the names under which a metric is reported, unless another one has them."""

@@ -23,7 +23,12 @@ from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
-from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.inspection.inspector import (
+    StoredOperator,
+    open_stored,
+    operator_named,
+    pick_operator,
+)
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.closing import Closeable
 from millpond.config import Config
@@ -189,7 +194,8 @@ class QueryableStateClient(Closeable):
             return pick_operator(open_stored(self._snapshots, self._registry), self._uid, where)
         checkpoint = self._checkpoint.storage
         query, batch = query_id(checkpoint), last_batch(checkpoint)
-        found = open_stored(self._snapshots, self._registry, batch + 1)
+        wanted = operator_named(self._uid, query)
+        found = open_stored(self._snapshots, self._registry, batch + 1, wanted=wanted)
         mine = [each for each in found if each.operator.query == query]
         return pick_operator(mine, self._uid, where)
 

@@ -17,6 +17,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     SavedOperator,
     Savepoint,
     read_savepoint,
+    state_folder,
     write_savepoint,
 )
 from millpond.config import Config
@@ -246,7 +247,7 @@ class SavepointWriter:
             raise ConfigError("operators", reason, "write(...)")
         config = self._chosen_config(path)
         target = get_registry(config.plugins).savepoint(path, config)
-        with reserved(target):
+        with reserved(target, self._operators):
             saved = tuple(
                 self._save(uid, operator, target, config)
                 for uid, operator in self._operators.items()
@@ -314,6 +315,11 @@ def _keyed(
 def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
     """Delete what no operator names: what lost attempts of tasks have left."""
     named = {target.path(file.path) for operator in saved for file in operator.files}
-    for path in written_files(target):
-        if path not in named:
+    states = {
+        target.path(state_folder(operator.uid, meta.name))
+        for operator in saved
+        for meta in operator.metas
+    }
+    for path in written_files(target, {operator.uid for operator in saved}):
+        if path not in named and path.rpartition("/")[0] in states:
             target.storage.delete(path)

@@ -8,7 +8,7 @@ to choose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast, get_args
 
 import attrs
@@ -21,11 +21,18 @@ from typing_extensions import override
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint import SavepointHandle
 from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.checkpoint.inspection.inspector import StoredOperator, open_stored, pick_operator
+from millpond.checkpoint.inspection.inspector import (
+    StoredOperator,
+    open_stored,
+    operator_named,
+    pick_operator,
+)
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
+from millpond.checkpoint.inspection.whole import as_text, newest_id, whole_checkpoints
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, brief
+from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.state.names import Scope
 
@@ -68,15 +75,16 @@ class MillpondDataSource(DataSource):
         registry = get_registry(config.plugins)
         batch = _batch(options.get("batchid"))
         where = registry.savepoint(options.get("snapshots", path), config)
-        query = None
+        query = last = None
         if "snapshots" in options:
             checkpoint = registry.savepoint(path, config).storage
             query, last = query_id(checkpoint), last_batch(checkpoint)
-            _check_within(batch, range(last + 1))
-            batch = last if batch is None else batch
-        elif batch is not None:
-            _check_within(batch, _stored_batches(where))
-        found = open_stored(where, registry, None if batch is None else batch + 1)
+        wanted = operator_named(options.get("operator"), query)
+        if batch is not None:
+            _check_batch(batch, where, wanted, None if last is None else last + 1)
+        batch = last if batch is None else batch
+        at = None if batch is None else batch + 1
+        found = open_stored(where, registry, at, wanted=wanted)
         mine = [each for each in found if query is None or each.operator.query == query]
         return pick_operator(mine, options.get("operator"), path)
 
@@ -112,19 +120,26 @@ def _batch(given: str | None) -> int | None:
     raise ConfigError("batchId", f"expected a batch's number, got {brief(given)}", _PLACE)
 
 
-def _stored_batches(where: SavepointHandle) -> range:
-    """From the first batch to the last of which a checkpoint directory has snapshots."""
+def _check_batch(
+    batch: int, where: SavepointHandle, wanted: Callable[[OperatorId], bool], last: int | None
+) -> None:
+    """Refuse a batch that the operator's query has not had, or whose snapshots are deleted.
+
+    Of an operator that has none at all, what reads them tells.
+    """
     if METADATA_FILE in where.storage.list(""):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
     subtasks = read_catalog(where.storage).subtasks
-    ids = {handle.checkpoint_id for subtask in subtasks for handle in subtask.handles}
-    return range(min(ids) - 1, max(ids)) if ids else range(0)
-
-
-def _check_within(batch: int | None, known: range) -> None:
-    """Refuse a batch that is not there; a range that is empty is told of by what reads it."""
-    if batch is not None and known and batch not in known:
-        reason = f"there is no batch {batch}; there are {known[0]} to {known[-1]}"
+    chosen = {subtask.operator for subtask in subtasks if wanted(subtask.operator)}
+    if len(chosen) != 1:
+        return
+    (operator,) = chosen
+    mine = [subtask for subtask in subtasks if subtask.operator == operator]
+    if last is None:
+        last = newest_id(each for each in subtasks if each.operator.query == operator.query)
+    runs = whole_checkpoints(mine, last)
+    if runs and not any(batch + 1 in run for run in runs):
+        reason = f"there is no batch {batch}; there are {as_text(runs, -1)}"
         raise ConfigError("batchId", reason, _PLACE)
 
 

@@ -16,7 +16,7 @@ __all__ = ["KNOWN", "count", "last", "max", "min", "reduced_alike", "reduced_num
 T = TypeVar("T", default=Any)
 _EXACT = 1 << 53
 """Up to here a float is every whole number."""
-
+_FLOAT_BYTES = 8
 
 _DECIMALS = Context(prec=10_000, traps=[Inexact, InvalidOperation, Overflow])
 """Python's own context rounds to 28 digits, and Spark's decimals have up to 38."""
@@ -116,6 +116,8 @@ def reduced_numbers(
 
 def _fits(function: Callable[[Any, Any], Any], kind: type | None, numbers: Any) -> bool:
     sort = numbers.dtype.kind
+    if sort == "f" and numbers.dtype.itemsize > _FLOAT_BYTES:
+        return False  # a longdouble, which no float is
     if sort == "f" or kind not in (int, float) or not len(numbers):
         return bool(kind is float or (kind is int and sort in "iu"))
     largest = abs(int(numbers.min())) + abs(int(numbers.max()))

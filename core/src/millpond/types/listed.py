@@ -11,7 +11,6 @@ import pyarrow as pa
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
-from millpond.types.mixtures import mixture
 from millpond.types.scalars import SCALARS
 
 __all__ = ["arrow_column", "arrow_type_of", "has_nulls", "listed", "serializer_type"]
@@ -26,6 +25,7 @@ _TYPES: dict[type, pa.DataType] = {
     date: pa.date32(),
     datetime: _UTC,
 }
+_NO_LISTS = frozenset({*_TYPES, type(None)})
 
 
 def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
@@ -82,15 +82,34 @@ def listed(given: Any, name: str) -> list[Any]:
 
 
 def _of_pandas(given: Any, name: str) -> list[Any]:
-    """By Arrow, which knows pandas' types; objects that it cannot hold or would change stay."""
-    try:
-        array = pa.Array.from_pandas(given)
-        if given.dtype != object or not mixture(given, array.type):
-            return _plain(array, name)
-    except (OverflowError, pa.ArrowException):
-        pass
+    """By Arrow, which knows pandas' types; objects are what they are, and not Arrow's to change."""
+    if not _holds_objects(given.dtype):
+        try:
+            return _plain(pa.Array.from_pandas(given), name)
+        except (OverflowError, UnicodeError, pa.ArrowException):
+            pass  # Arrow cannot hold one: the state tells which
+    if hasattr(given, "to_flat_index"):  # an Index of tuples is one of several levels
+        given = given.to_flat_index()
     values = zip(given.tolist(), given.isna(), strict=True)
-    return [None if is_null else value for value, is_null in values]
+    found = [None if is_null else value for value, is_null in values]
+    plain = set(map(type, found)) <= _NO_LISTS
+    return found if plain else list(map(_unwrapped, found))
+
+
+def _holds_objects(kind: Any) -> bool:
+    """Whether values of a type of pandas are Python's objects, as they are or as categories."""
+    categories = getattr(kind, "categories", None)
+    inner = getattr(kind, "subtype", kind) if categories is None else categories.dtype
+    return str(inner) == "object"
+
+
+def _unwrapped(value: Any) -> Any:
+    """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
+    if _library(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
+        return list(map(_unwrapped, value.tolist()))
+    if type(value) is dict:
+        return {key: _unwrapped(held) for key, held in value.items()}
+    return value
 
 
 def has_nulls(column: Any) -> bool:
@@ -109,7 +128,9 @@ def has_nulls(column: Any) -> bool:
 
 
 def _library(column: Any) -> str:
-    return type(column).__module__.partition(".")[0]
+    """NumPy's or pandas' name, of instances of subclasses too; empty for what is neither's."""
+    modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
+    return next((name for name in modules if name in ("numpy", "pandas")), "")
 
 
 def _is_plain(series: Any) -> bool:

@@ -16,6 +16,7 @@ import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.subtask import Subtask, read_subtask, reason_of, still_there
+from millpond.checkpoint.inspection.whole import as_text, gone_groups, whole_checkpoints
 from millpond.checkpoint.paths import (
     SnapshotPath,
     owner_of,
@@ -143,7 +144,8 @@ def complete_parts(
     Raises:
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
         IncompleteCheckpointError: files of it have no metadata.
-        RestoreError: it does not hold all key groups. A subtask of a Spark query that has never
+        RestoreError: it does not hold all key groups, or what a subtask had then is deleted; the
+            error names the checkpoints that are whole. A subtask of a Spark query that has never
             had a row has nothing, and is not a gap; a warning in the log says what is not there.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
@@ -165,12 +167,24 @@ def complete_parts(
         layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
         wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
         what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
+        if checkpoint_id is not None:
+            _check_whole(subtasks, operator, checkpoint_id, covered)
         if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
         if absent := _as_text(everything - covered.keys()):
             reason = "no row with one of them has come yet, or their subtask's folder is gone"
             _LOG.warning("%s: no snapshot holds the key groups %s: %s", what, absent, reason)
     return parts
+
+
+def _check_whole(
+    subtasks: Sequence[Subtask], operator: OperatorId, checkpoint_id: int, covered: dict[int, int]
+) -> None:
+    """Refuse a checkpoint at which a subtask had what is deleted since, or may be."""
+    if gone := _as_text(gone_groups(subtasks, checkpoint_id, covered)):
+        whole = as_text(whole_checkpoints(subtasks))
+        reason = f"the key groups {gone} have newer snapshots only; whole are: {whole}"
+        raise RestoreError(f"checkpoint {checkpoint_id} of {operator}", (reason,))
 
 
 def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:

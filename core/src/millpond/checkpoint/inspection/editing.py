@@ -82,7 +82,7 @@ def edit_value(
     codec = operator.codec(meta.name, exact=True)
     changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
     contents.load_rows(meta.name, changes)
-    with reserved(target):
+    with reserved(target, [each.uid for each in operators]):
         _write(operators, operator, contents, target)
     return edited
 

@@ -40,7 +40,7 @@ from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
 from millpond.untrusted import decoding
 
-__all__ = ["StoredOperator", "open_stored", "operator_of_parts", "pick_operator"]
+__all__ = ["StoredOperator", "open_stored", "operator_named", "operator_of_parts", "pick_operator"]
 
 _SLICE = 1 << 15
 IN_POINTERS = (
@@ -249,6 +249,7 @@ def open_stored(
     registry: PluginHooks,
     checkpoint_id: int | None = None,
     limits: RestoreConfig = RestoreConfig(),
+    wanted: Callable[[OperatorId], bool] | None = None,
 ) -> list[StoredOperator]:
     """The operators in a savepoint or a checkpoint directory.
 
@@ -257,6 +258,8 @@ def open_stored(
         registry: the plugins that may restore.
         checkpoint_id: of a checkpoint directory, the snapshots up to this one.
         limits: what the files may ask for.
+        wanted: whether an operator of a checkpoint directory is meant; no other is looked at,
+            unless none is.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
@@ -279,7 +282,10 @@ def open_stored(
             for operator in savepoint.operators
         ]
     catalog = read_catalog(where.storage)
-    found = list(_from_checkpoint(catalog, registry, checkpoint_id, limits))
+    operators = {subtask.operator for subtask in catalog.subtasks}
+    chosen = sorted(filter(wanted, operators)) if wanted is not None else []
+    chosen = chosen or sorted(operators)
+    found = list(_from_checkpoint(catalog, chosen, registry, checkpoint_id, limits))
     if reason := catalog.no_root(public_uri(where.storage.uri)):
         raise RestoreError(public_uri(where.storage.uri), (reason,))
     if not found:
@@ -290,11 +296,12 @@ def open_stored(
 
 def _from_checkpoint(
     catalog: Catalog,
+    operators: Sequence[OperatorId],
     registry: PluginHooks,
     checkpoint_id: int | None,
     limits: RestoreConfig,
 ) -> Iterator[StoredOperator]:
-    for operator in sorted({subtask.operator for subtask in catalog.subtasks}):
+    for operator in operators:
         for subtask in catalog.subtasks:
             if subtask.operator == operator:
                 _refuse_rivals(subtask, checkpoint_id)
@@ -337,6 +344,11 @@ def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
         raise RestoreError(f"checkpoint {number}", (cause,))
 
 
+def operator_named(name: str | None, query: str | None = None) -> Callable[[OperatorId], bool]:
+    """Whether an operator is of that uid, or ``query/uid``, and of that query; None for any."""
+    return lambda known: name in (None, known.uid, str(known)) and query in (None, known.query)
+
+
 def pick_operator(
     operators: Sequence[StoredOperator], name: str | None, where: str
 ) -> StoredOperator:
@@ -345,7 +357,7 @@ def pick_operator(
     Raises:
         RestoreError: no operator fits, or several do.
     """
-    found = [each for each in operators if name in (None, each.uid, str(each.operator))]
+    found = [each for each in operators if operator_named(name)(each.operator)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(str(each.operator) for each in operators)

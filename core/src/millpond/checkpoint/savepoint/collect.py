@@ -56,7 +56,7 @@ def collect_savepoint(
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
     for uid, handles in given.items():
         _check_parts(uid, handles)
-    with reserved(target):
+    with reserved(target, given):
         saved = tuple(
             _collect(uid, handles, target, registry, report, limits)
             for uid, handles in given.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Container, Iterable
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Self
@@ -29,6 +30,7 @@ class Reservation:
     """A context manager; at its end the savepoint is complete, or what was written is deleted."""
 
     handle: SavepointHandle
+    uids: frozenset[str]
     marker: str
 
     def __enter__(self) -> Self:
@@ -56,7 +58,7 @@ class Reservation:
                 _LOG.warning("%s: what a failed savepoint has left stays: %s", place, failed)
 
     def _discard(self) -> None:
-        for path in written_files(self.handle):
+        for path in written_files(self.handle, self.uids):
             self.handle.storage.delete(path)
         self.handle.storage.delete_empty(self.handle.folder)
 
@@ -65,11 +67,15 @@ class Reservation:
         self.handle.storage.delete(self.handle.path(self.marker))
 
 
-def reserved(handle: SavepointHandle) -> Reservation:
+def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
     """Reserve a place without files: a savepoint must not be mixed with anything else.
 
     A marker is written before looking, so of several writers at a time each sees the others',
     or finds what they have written: one of them goes on, or none.
+
+    Args:
+        handle: the place.
+        uids: the operators that the savepoint is to hold.
 
     Raises:
         DirectoryNotEmptyError: the place holds files, or somebody else is about to write there.
@@ -81,30 +87,31 @@ def reserved(handle: SavepointHandle) -> Reservation:
         storage.write(handle.path(marker), [b""])
         held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
         if not held:
-            return Reservation(handle, marker)
+            return Reservation(handle, frozenset(uids), marker)
         storage.delete(handle.path(marker))
     held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004
     raise DirectoryNotEmptyError(_place(handle), shown, unfinished(handle))
 
 
-def written_files(handle: SavepointHandle) -> list[str]:
+def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
     """What has been written of the savepoint in a reserved place: tables, and its metadata.
 
     Nobody keeps others from writing into folders below it meanwhile, so a savepoint there, complete
-    or begun, is left out, and so is what is no table in a state's folder.
+    or begun, is left out, and so is what is no table in the folder of a state of these operators.
     """
     root = PurePosixPath(handle.folder)
     paths = [PurePosixPath(path) for path in handle.storage.list(handle.folder)]
     marked = (path for path in paths if path.name == METADATA_FILE or path.suffix == MARKER_ENDING)
     others = {path.parent for path in marked} - {root}
-    ours = (path for path in paths if path == root / METADATA_FILE or _is_table(path, root))
+    ours = (path for path in paths if path == root / METADATA_FILE or _is_table(path, root, uids))
     return [str(path) for path in ours if others.isdisjoint(path.parents)]
 
 
-def _is_table(path: PurePosixPath, root: PurePosixPath) -> bool:
-    """Whether it is named as tables are: operator, state and file."""
-    return path.suffix == ".parquet" and path.parents[2:3] == (root,)
+def _is_table(path: PurePosixPath, root: PurePosixPath, uids: Container[str]) -> bool:
+    """Whether it is named as tables are: one of the operators, state and file."""
+    within = path.suffix == ".parquet" and path.parents[2:3] == (root,)
+    return within and path.parents[1].name in uids
 
 
 def _place(handle: SavepointHandle) -> str:

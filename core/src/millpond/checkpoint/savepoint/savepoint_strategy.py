@@ -48,18 +48,18 @@ class SavepointStrategy(SnapshotStrategy):
             DirectoryNotEmptyError: the folder holds files.
         """
         check_type("storage", storage, CheckpointStorage)
-        reservation = reserved(SavepointHandle(checkpoint_id, folder, storage))
+        uid = self._backend.parameters.operator.uid or "operator"
+        reservation = reserved(SavepointHandle(checkpoint_id, folder, storage), [uid])
         try:
-            return self._launch_reserved(reservation)
+            return self._launch_reserved(reservation, uid)
         except BaseException:
             reservation.release()
             raise
 
-    def _launch_reserved(self, reservation: Reservation) -> Future[SnapshotResult]:
+    def _launch_reserved(self, reservation: Reservation, uid: str) -> Future[SnapshotResult]:
         backend, handle = self._backend, reservation.handle
         backend.flush(uuid.uuid4().hex)
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
-        uid = backend.parameters.operator.uid or "operator"
         # Nothing builds on a savepoint, so once it is written there is nothing to confirm or abort.
         self._running = {n: each for n, each in self._running.items() if not each.task.done()}
         view = backend.freeze()

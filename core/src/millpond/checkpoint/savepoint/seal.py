@@ -164,7 +164,7 @@ def rekey_savepoint(
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
-    with reserved(target):
+    with reserved(target, [operator.uid for operator in savepoint.operators]):
         operators = tuple(
             _rekeyed_operator(source, target, operator, max_parallelism, limits)
             for operator in savepoint.operators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ from millpond.arguments import check_type
 from millpond.errors import ConfigError
 from millpond.reporters import prometheus_text
 from millpond.spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
-from millpond.spark.metrics.worker_metrics import numbers_of
+from millpond.spark.metrics.worker_metrics import SUMMED, numbers_of
 from millpond.spark.session import check_session, is_connect
 
 __all__ = ["MetricsListener", "OperatorMetrics", "sum_metrics"]
@@ -68,11 +68,15 @@ def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[Opera
             by_operator.setdefault(each.operator_uid, []).append(each)
     found = []
     for uid, mine in sorted(by_operator.items()):
+        apart = {name for each in mine for name in cast("list[str]", each.metrics.get(SUMMED, ()))}
         samples: dict[str, list[float]] = {}
         for each in mine:
             for name, value in numbers_of(dict(each.metrics)).items():
                 samples.setdefault(name, []).append(value)
-        metrics = {name: _joining(name, samples)(found) for name, found in samples.items()}
+        metrics = {
+            name: (sum if name in apart else _joining(name, samples))(found)
+            for name, found in samples.items()
+        }
         found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine)))
     return found
 

@@ -12,8 +12,10 @@ from millpond.backend import KeyedStateBackend
 from millpond.checkpoint import SnapshotResult
 from millpond.spark.worker.copy_directories import executor_name
 
-__all__ = ["BatchMetrics", "numbers_of"]
+__all__ = ["SUMMED", "BatchMetrics", "numbers_of"]
 
+SUMMED = "summed"
+"""Names the metrics of a function that are summed although a distribution's are named so."""
 _READS = (".value", ".get", ".contains")
 
 

@@ -23,7 +23,7 @@ from millpond.runtime import SubtaskInfo, open_operator_backend
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.timing import BatchTime, own_rows, set_timeout, sleeps_on
-from millpond.spark.metrics.worker_metrics import BatchMetrics, numbers_of
+from millpond.spark.metrics.worker_metrics import SUMMED, BatchMetrics, numbers_of
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
 from millpond.spark.worker.collector import collector_paused, spare_what_stays
 from millpond.spark.worker.committed_state import CommittedState, committed_state, own_pointer
@@ -160,6 +160,7 @@ class _Task:
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
             **runner.operator.metrics.values(),
+            **({SUMMED: alike} if (alike := runner.operator.metrics.alike()) else {}),
         )
         config = self.plan.config
         native = config.metrics.native

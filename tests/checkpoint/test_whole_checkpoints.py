@@ -1,0 +1,128 @@
+"""A checkpoint of which a subtask has deleted its part is refused, and not read as a part."""
+
+import json
+import tempfile
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.checkpoint.paths import layout_path
+from millpond.checkpoint.sealed_metadata import write_sealed
+from millpond.cli.main import commands
+from millpond.operator_id import OperatorId
+from stored import open_stored
+
+TOTAL = mp.ValueStateDescriptor("total", int)
+BUSY, IDLE = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
+BOTH = mp.KeyGroupRange(0, 127)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Where a Spark query keeps its snapshots: subtasks without a row have none."""
+    storage = mp.checkpoint_storage(str(tmp_path))
+    write_sealed(storage, layout_path(OperatorId("q", "op"), 1), json.dumps({"sources": []}))
+    return tmp_path
+
+
+def subtask(directory, groups, checkpoints, *, backend="heap", strategy="full", restore=(), **conf):
+    """Confirmed snapshots of one subtask, of which two are retained; the last handle."""
+    settings = {"state.snapshot.strategy": strategy, "checkpoint.retained": 2, **conf}
+    given = {"key_group_range": groups, "config": mp.Config(settings), "restore": restore}
+    storage = mp.checkpoint_storage(str(directory))
+    with (
+        tempfile.TemporaryDirectory() as workplace,
+        mp.open_keyed_backend(
+            backend, key_type=int, place="q/op", directory=workplace, **given
+        ) as opened,
+    ):
+        state = opened.get_partitioned_state(TOTAL)
+        for number in checkpoints:
+            for key in range(40):
+                if mp.assign_to_key_group(key, 128) in groups:
+                    opened.set_current_key(key)
+                    state.update(key * 100 + number)
+            handle = opened.snapshot(number, storage).result().handle
+            opened.notify_checkpoint_complete(number)
+    return handle
+
+
+def rows(directory, checkpoint_id):
+    """How many keys an operator has at a checkpoint."""
+    (operator,) = open_stored(directory, checkpoint_id)
+    return len(operator.table("total"))
+
+
+@pytest.mark.parametrize("checkpoint_id", [1, 2, 3, 4])
+def test_what_a_busy_subtask_has_deleted_is_missed(directory, checkpoint_id):
+    """An idle subtask's part of then is no checkpoint; the error names those that are whole."""
+    subtask(directory, BUSY, range(1, 7))
+    subtask(directory, IDLE, [1])
+    with pytest.raises(errors.RestoreError, match="newer snapshots only; whole are: 5 to 6"):
+        rows(directory, checkpoint_id)
+    assert rows(directory, 5) == rows(directory, 6) == 40
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy"), [("heap", "changelog"), ("rocksdb", "incremental")]
+)
+def test_snapshots_that_build_on_others(directory, backend, strategy):
+    """One that is kept for newer ones to build on can be read, and counts for none after it."""
+    how = {"backend": backend, "strategy": strategy, "backend.rocksdb.inline-threshold": 0}
+    subtask(directory, BUSY, range(1, 7), **how)
+    subtask(directory, IDLE, [1], **how)
+    for checkpoint_id in range(1, 7):
+        try:
+            (operator,) = open_stored(directory, checkpoint_id)
+        except errors.RestoreError as error:
+            refused = str(error)
+            assert "newer snapshots only" in refused
+            continue
+        values = {row["value"] % 100 for row in operator.table("total").to_pylist()}
+        assert values == {1, checkpoint_id}
+
+
+def test_a_subtask_whose_first_row_came_later_misses_nothing(directory):
+    """Its first snapshot follows none, so before there was nothing."""
+    subtask(directory, BUSY, [1, 2])
+    subtask(directory, IDLE, [5])
+    part = rows(directory, 1)
+    assert 0 < part < 40
+    assert part == rows(directory, 4)
+    assert rows(directory, 5) == 40
+
+
+def test_what_was_before_the_oldest_snapshot_is_unknown(directory):
+    """The oldest one that is left follows another: whether that was the first, nothing says."""
+    subtask(directory, BUSY, range(4, 7))
+    subtask(directory, IDLE, [1])
+    with pytest.raises(errors.RestoreError, match="0..63 have newer snapshots only; .*: 5 to 6"):
+        rows(directory, 2)
+
+
+def test_a_checkpoint_from_before_a_rescale_is_whole(directory):
+    """What the new subtask follows are snapshots of others, each of its own key groups."""
+    old = [subtask(directory, BUSY, [1, 2, 3]), subtask(directory, IDLE, [1])]
+    subtask(directory, BOTH, [4], restore=old)
+    assert rows(directory, 2) == rows(directory, 3) == rows(directory, 4) == 40
+    with pytest.raises(errors.RestoreError, match="whole are: 2 to 4"):
+        rows(directory, 1)
+
+
+def test_what_pointers_may_have_carried_is_unknown(directory):
+    """Where snapshots may be without a file, the first file is not known to be the first."""
+    subtask(directory, IDLE, [1])
+    subtask(directory, BUSY, [5], **{"checkpoint.inline-threshold": 1})
+    with pytest.raises(errors.RestoreError, match="newer snapshots only"):
+        rows(directory, 3)
+
+
+def test_the_tools_refuse_such_a_checkpoint(directory):
+    """``state dump`` and ``state get`` end with the reason, and show no part."""
+    subtask(directory, BUSY, range(1, 7))
+    subtask(directory, IDLE, [1])
+    for call in (["dump", str(directory), "total"], ["get", str(directory), "total", "1"]):
+        result = CliRunner().invoke(commands, ["state", *call, "--id", "3"])
+        assert result.exit_code == 1
+        assert "whole are: 5 to 6" in " ".join(result.output.split())
