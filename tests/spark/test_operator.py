@@ -39,6 +39,17 @@ def test_state_lasts_over_batches_and_restarts(spark, job_conf, files, tmp_path,
     ]  # fmt: skip
 
 
+def test_a_restart_may_choose_another_backend(spark, job_conf, files, tmp_path):
+    """The state goes on, by changed rows and by RocksDB's own files."""
+    for at, (backend, strategy) in enumerate(
+        (("rocksdb", "incremental"), ("lmdb", "changelog"), ("heap", "changelog"), ("rocksdb", "full"))
+    ):  # fmt: skip
+        job_conf(state_backend=backend, state_snapshot_strategy=strategy)
+        files.add(("a", 10**at))
+        run(key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="r"), tmp_path)
+    assert output(spark, tmp_path)[-1] == ("a", 4, 1111)
+
+
 def test_plain_batch(spark, job_conf):
     """A plain DataFrame is processed with state that lives for the job."""
     job_conf(state_backend="rocksdb")
