@@ -380,3 +380,45 @@ def test_rows_of_other_columns_and_frames_of_another_sort_are_refused():
         errors.ArgumentValueError, match=r"Odd\.frames: expected 'arrow' or 'pandas'"
     ):
         type("Odd", (Echo,), {"frames": "polars"})
+
+
+def runs(*values, kind=None):
+    """An array of values, each a run of one."""
+    ends = pa.array(range(1, len(values) + 1), pa.int32())
+    return pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
+
+
+VIEWS = {
+    "text": pa.array(["b", None, "a"], pa.string_view()),
+    "bytes": pa.array([b"b", None, b"a"], pa.binary_view()),
+    "runs": runs(2, None, 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_runs_are_columns_of_their_values(name):
+    """Arrow cannot sort them as they are; in a table of several chunks, and as the key."""
+    column = VIEWS[name]
+    table = pa.table({"k": ["y", "x", "y"], "v": column})
+    table = pa.concat_tables([table, table])
+    found = mp.local.run(Echo(), table, key="k")
+    assert sorted((row.k, str(row.v)) for row in found) == sorted(
+        (k, str(v)) for k, v in zip(["y", "x", "y"] * 2, column.to_pylist() * 2, strict=True)
+    )
+    keys = pa.table({"k": column.slice(0, 1), "v": [1]})
+    assert [row.v for row in mp.local.run(Echo(), keys, key="k")] == [1]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"]], pa.list_(pa.string_view())),
+        pa.StructArray.from_arrays([runs(1)], ["x"]),
+    ],
+    ids=["list", "struct"],
+)
+def test_a_column_that_cannot_be_sorted_is_refused_by_its_name(column):
+    """Views and runs within other values are told of with the column and what to do."""
+    table = pa.table({"k": ["x"], "v": column})
+    with pytest.raises(errors.ArgumentTypeError, match="column 'v': .*: cast it"):
+        mp.local.run(Echo(), table, key="k")

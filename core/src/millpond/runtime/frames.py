@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arguments import INT64, check_type, check_within
 from millpond.backend.chosen_keys import checked_key
@@ -43,7 +44,7 @@ def record_batches(rows: Any, size: int = FRAME_ROWS) -> Iterator[pa.RecordBatch
     """
     table = table_of(rows)
     if table is not None:
-        yield from _combined(table, size)
+        yield from _combined(_sortable(table), size)
         return
     iterator = iter(_several(rows))
     schema = None
@@ -145,6 +146,38 @@ def _several(rows: Any, parameter: str = "rows") -> Iterable[Any]:
     if isinstance(rows, Mapping):
         raise ArgumentTypeError(parameter, "several rows, as a list of dicts", brief(rows))
     return rows  # type: ignore[no-any-return]  # checked above
+
+
+def _sortable(table: pa.Table) -> pa.Table:
+    """A table of columns that Arrow can put into another order, by key.
+
+    Raises:
+        ArgumentTypeError: it cannot, as of a list of a view, nor unpack the column before.
+    """
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        try:
+            column.slice(0, 0).take(pa.array([], pa.int64()))
+        except pa.ArrowNotImplementedError:
+            unpacked = _unpacked(column, field)
+            table = table.set_column(at, field.with_type(unpacked.type), unpacked)
+    return table
+
+
+def _unpacked(column: Any, field: pa.Field) -> Any:
+    """A column of views or of runs as one of the values themselves."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    try:
+        if pa.types.is_run_end_encoded(field.type):
+            column = pc.run_end_decode(column)
+        if column.type in plain:
+            return column.cast(plain[column.type])
+        if column.type != field.type:
+            return column
+    except pa.ArrowNotImplementedError:
+        pass
+    expected = "a type whose rows Arrow can put into the order of keys: cast it"
+    raise ArgumentTypeError(f"column {field.name!r}", expected, str(field.type))
 
 
 def _combined(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
