@@ -191,14 +191,14 @@ class OldOnesInIteration(Wrong):
 
 
 class ChunkBoundary(Wrong):
-    """A map with more than 1,024 stored entries loses the one at each boundary of a chunk."""
+    """A map with more than 1,360 stored entries loses the one at each boundary of a full chunk."""
 
     base = "sqlite"
 
     def spoil(self, backend: Any) -> None:
-        def chunks(original: Any, family: str, prefix: bytes) -> Any:
-            for number, rows in enumerate(original(family, prefix)):
-                yield rows[1:] if number else rows
+        def chunks(original: Any, *given: Any) -> Any:
+            for number, rows in enumerate(original(*given)):
+                yield rows[1:] if number > 3 else rows
 
         around(backend.buffer, "chunks", chunks)
 
