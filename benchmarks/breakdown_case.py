@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,7 @@ class TimedVectorizedTotals(VectorizedTotals):
 
 def install_laps() -> None:
     """Have this worker time its parts; the laps join the metrics that a subtask reports."""
-    from millpond.runtime import KeyedOperator  # noqa: PLC0415 - in the worker
-    from millpond.spark.carriers.frames import RowCodec  # noqa: PLC0415
-    from millpond.spark.carriers.side_rows import Packer  # noqa: PLC0415
-    from millpond.spark.metrics.worker_metrics import BatchMetrics  # noqa: PLC0415
-    from millpond.spark.worker import runner, task, vectorized  # noqa: PLC0415
+    from millpond.spark.metrics.worker_metrics import BatchMetrics  # noqa: PLC0415 - in the worker
 
     if hasattr(BatchMetrics, "laps"):
         return
@@ -107,6 +103,17 @@ def install_laps() -> None:
         started = now
         return {**finish(self, backend, *given, **named), **told}
 
+    time_parts(timed)
+    BatchMetrics.finish = finished  # type: ignore[method-assign]
+
+
+def time_parts(timed: Callable[[Any, str, str], None]) -> None:
+    """Have the places timed where the parts of a task meet."""
+    from millpond.runtime import KeyedOperator  # noqa: PLC0415 - in the worker
+    from millpond.spark.carriers.frames import RowCodec  # noqa: PLC0415
+    from millpond.spark.carriers.side_rows import Packer  # noqa: PLC0415
+    from millpond.spark.worker import runner, task, vectorized  # noqa: PLC0415
+
     for module in (runner, vectorized):
         timed(module, "in_key_order", "decode")
     timed(vectorized.VectorizedRunner, "_frame", "decode")
@@ -118,7 +125,6 @@ def install_laps() -> None:
     timed(Packer, "add", "encode")
     timed(Packer, "take", "encode")
     timed(task._Task, "_commit", "commit")  # noqa: SLF001 - where the parts meet
-    BatchMetrics.finish = finished  # type: ignore[method-assign]
 
 
 def millpond_job(rows: DataFrame) -> DataFrame:

@@ -1,7 +1,12 @@
-"""What tests look at stored state with: by path, with all installed plugins."""
+"""What tests store state by, and look at it with: by path, with all installed plugins."""
 
+import tempfile
+
+import millpond as mp
 from millpond.checkpoint.inspection import inspector
 from millpond.plugins import get_registry
+
+TOTAL = mp.ValueStateDescriptor("total", int)
 
 
 def locate_savepoint(place):
@@ -12,3 +17,22 @@ def locate_savepoint(place):
 def open_stored(place, checkpoint_id=None):
     """The operators of a savepoint or a checkpoint directory."""
     return inspector.open_stored(locate_savepoint(place), get_registry(), checkpoint_id)
+
+
+def confirmed(storage, groups, checkpoints, *, backend, **given):
+    """Confirmed snapshots of one subtask, each of 40 keys that all change; the last handle."""
+    with (
+        tempfile.TemporaryDirectory() as workplace,
+        mp.open_keyed_backend(
+            backend, key_type=int, directory=workplace, key_group_range=groups, **given
+        ) as opened,
+    ):
+        state = opened.get_partitioned_state(TOTAL)
+        for number in checkpoints:
+            for key in range(40):
+                if mp.assign_to_key_group(key, 128) in groups:
+                    opened.set_current_key(key)
+                    state.update(key * 100 + number)
+            handle = opened.snapshot(number, storage).result().handle
+            opened.notify_checkpoint_complete(number)
+    return handle

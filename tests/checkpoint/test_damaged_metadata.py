@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 import uuid
 from functools import partial
 
@@ -20,9 +19,8 @@ from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.storage.memory import MemoryStorage
-from stored import locate_savepoint, open_stored
+from stored import confirmed, locate_savepoint, open_stored
 
-TOTAL = mp.ValueStateDescriptor("total", int)
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
 
 
@@ -35,20 +33,8 @@ INCREMENTAL = mp.Config(
 def write_half(storage, groups, checkpoints, place="q/op", config=None, restore=()):
     """Confirmed snapshots of one subtask; the last handle."""
     name = "rocksdb" if config is INCREMENTAL else "heap"
-    given = {"place": place, "key_group_range": groups, "config": config, "restore": restore}
-    with (
-        tempfile.TemporaryDirectory() as workplace,
-        mp.open_keyed_backend(name, key_type=int, directory=workplace, **given) as backend,
-    ):
-        state = backend.get_partitioned_state(TOTAL)
-        for number in checkpoints:
-            for key in range(40):
-                if mp.assign_to_key_group(key, 128) in groups:
-                    backend.set_current_key(key)
-                    state.update(key * 100 + number)
-            handle = backend.snapshot(number, storage).result().handle
-            backend.notify_checkpoint_complete(number)
-    return handle
+    given = {"place": place, "config": config, "restore": restore}
+    return confirmed(storage, groups, checkpoints, backend=name, **given)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A checkpoint of which a subtask has deleted its part is refused, and not read as a part."""
 
 import json
-import tempfile
 
 import millpond as mp
 import pytest
@@ -11,9 +10,8 @@ from millpond.checkpoint.paths import layout_path
 from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
-from stored import open_stored
+from stored import confirmed, open_stored
 
-TOTAL = mp.ValueStateDescriptor("total", int)
 BUSY, IDLE = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)
 
@@ -29,23 +27,9 @@ def directory(tmp_path):
 def subtask(directory, groups, checkpoints, *, backend="heap", strategy="full", restore=(), **conf):
     """Confirmed snapshots of one subtask, of which two are retained; the last handle."""
     settings = {"state.snapshot.strategy": strategy, "checkpoint.retained": 2, **conf}
-    given = {"key_group_range": groups, "config": mp.Config(settings), "restore": restore}
+    given = {"place": "q/op", "config": mp.Config(settings), "restore": restore}
     storage = mp.checkpoint_storage(str(directory))
-    with (
-        tempfile.TemporaryDirectory() as workplace,
-        mp.open_keyed_backend(
-            backend, key_type=int, place="q/op", directory=workplace, **given
-        ) as opened,
-    ):
-        state = opened.get_partitioned_state(TOTAL)
-        for number in checkpoints:
-            for key in range(40):
-                if mp.assign_to_key_group(key, 128) in groups:
-                    opened.set_current_key(key)
-                    state.update(key * 100 + number)
-            handle = opened.snapshot(number, storage).result().handle
-            opened.notify_checkpoint_complete(number)
-    return handle
+    return confirmed(storage, groups, checkpoints, backend=backend, **given)
 
 
 def rows(directory, checkpoint_id):
