@@ -142,6 +142,7 @@ def test_run_a_job_file_twice(spark, tmp_path):
 
 
 SOURCE = '[source]\nformat = "csv"\nschema = "a int"\npath = "in"\n'
+JOB = '[job]\nuid = "a"\nfunction = "a.py:A"\nkey = "a"\noutput = "a int"\n'
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,7 @@ SOURCE = '[source]\nformat = "csv"\nschema = "a int"\npath = "in"\n'
         ("[millpond.state]\nbakend = 1\n[source]\n", "source.format: is missing"),
         ('[source]\nfromat = "csv"\n', "line 2: source.fromat: is not a known key. Did you mean"),
         (f'{SOURCE}[job]\nkye = ["a"]\n', "job.kye: is not a known key. Did you mean 'job.key'?"),
+        (f'{SOURCE}{JOB}watermark = "1 second"\n', "line 10: job.watermark: is of a column"),
     ],
 )
 def test_wrong_job_files(tmp_path, text, message):

@@ -18,7 +18,7 @@ from millpond.origins import Origins
 from millpond.structuring import known_name
 from millpond.tomlfiles import TomlFile, read_toml
 
-__all__ = ["JobFile"]
+__all__ = ["JobFile", "JobSection"]
 
 _CALLS: dict[str, Callable[[str], str]] = {
     "key_by(...)": lambda key: "job.null_keys" if key == "null_keys" else "job.key",
@@ -42,7 +42,10 @@ class SourceSection:
 
 @attrs.frozen
 class JobSection:
-    """``[job]``: the keyed function; ``function`` is ``module:Class`` or ``file.py:Class``."""
+    """``[job]``: the keyed function; ``function`` is ``module:Class`` or ``file.py:Class``.
+
+    ``watermark`` is the delay of Spark's ``withWatermark`` on the column ``event_time``.
+    """
 
     uid: str
     function: str
@@ -50,6 +53,9 @@ class JobSection:
     output: str
     null_keys: str = "refuse"
     order_by: tuple[str, ...] = ()
+    event_time: str | None = None
+    watermark: str | None = None
+    time_mode: str | None = None
 
 
 @attrs.frozen
@@ -90,9 +96,13 @@ class JobFile:
                 hint = nearest(unknown[0], _SECTIONS)
                 raise ConfigError(unknown[0], "is not a known section", suggestion=hint)
             millpond = file.table("millpond")
+            source = _with_options(_section(SourceSection, file, "source"), "source")
+            job = _section(JobSection, file, "job")
+            if job.watermark is not None and job.event_time is None:
+                raise ConfigError("job.watermark", "is of a column: name it as event-time")
             return cls(
-                source=_with_options(_section(SourceSection, file, "source"), "source"),
-                job=_section(JobSection, file, "job"),
+                source=source,
+                job=job,
                 sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
                 config=Config(millpond, place=file.origins("millpond")),
                 settings=flatten(millpond, "spark.millpond"),

@@ -12,6 +12,7 @@ from millpond.cli.loading import load_function
 from millpond.cli.output import show
 from millpond.cli.places import file_path
 from millpond.cli.progress import working
+from millpond.cli.query import start_query
 from millpond.cli.spark import QUIET, spark_words, started
 from millpond.cli.terminal import say
 from millpond.runtime.opening import configured_backend
@@ -39,7 +40,7 @@ def run(file: Path, backend: str | None) -> None:
         with working("starting Spark"):
             spark = _session(job, backend)
         try:
-            _follow(_start(spark, job, function))
+            _follow(start_query(spark, job, function))
             _report(spark, job)
         finally:
             spark.stop()
@@ -69,22 +70,6 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
     for key, value in job.spark.items():  # Spark's own settings in the file win
         builder = builder.config(key, value)
     return started(builder)
-
-
-def _start(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
-    from millpond.spark import key_by  # noqa: PLC0415 - an extra
-
-    reader = spark.readStream.format(job.source.format).schema(job.source.schema)
-    rows = reader.options(**job.source.options).load(job.uri(job.source.path))
-    section = job.job
-    result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
-        function, output=section.output, uid=section.uid, order_by=section.order_by
-    )
-    writer = result.writeStream.format(job.sink.format).options(**job.sink.options)
-    writer = writer.option("checkpointLocation", job.uri(job.sink.checkpoint))
-    if job.sink.path is not None:
-        writer = writer.option("path", job.uri(job.sink.path))
-    return writer.trigger(availableNow=True).start()
 
 
 def _follow(query: StreamingQuery) -> None:

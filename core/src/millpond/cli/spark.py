@@ -27,6 +27,7 @@ QUIET = {
 _TRACE = "Traceback (most recent call last):"
 _AFTER = re.compile(
     r"=== Streaming Query ===|== SQL ==|JVM stacktrace:|\n\s+at \S+\(|\nCaused by:"
+    r"|SQLSTATE: \w{5};\n"  # the plan
     r"|\nBehind it, in Millpond:"
 )
 _OURS = re.compile(r"\bmillpond\.(?:\w+\.)*[A-Z]\w*: ")

@@ -1,0 +1,53 @@
+"""The streaming query of a job file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millpond.cli.jobfile import JobFile, JobSection
+from millpond.cli.spark import reason
+from millpond.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["start_query"]
+
+
+def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQuery:
+    """Start a job's query over the input that is there.
+
+    Raises:
+        ConfigError: Spark refuses the watermark, or Millpond what it is given.
+    """
+    from millpond.spark import key_by  # noqa: PLC0415 - an extra
+
+    reader = spark.readStream.format(job.source.format).schema(job.source.schema)
+    section = job.job
+    rows = reader.options(**job.source.options).load(job.uri(job.source.path))
+    rows = _watermarked(rows, section)
+    result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
+        function,
+        output=section.output,
+        uid=section.uid,
+        event_time=section.event_time,
+        order_by=section.order_by,
+        time_mode=section.time_mode,  # type: ignore[arg-type]
+    )
+    writer = result.writeStream.format(job.sink.format).options(**job.sink.options)
+    writer = writer.option("checkpointLocation", job.uri(job.sink.checkpoint))
+    if job.sink.path is not None:
+        writer = writer.option("path", job.uri(job.sink.path))
+    return writer.trigger(availableNow=True).start()
+
+
+def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    if section.event_time is None or section.watermark is None:
+        return rows
+    try:
+        return rows.withWatermark(section.event_time, section.watermark)
+    except PySparkException as error:
+        raise ConfigError("job.watermark", reason(str(error)).removesuffix(".")) from error

@@ -1,0 +1,77 @@
+"""The time of a job file: its event time, the watermark's delay, the time mode."""
+
+import pytest
+from millpond.cli.jobfile import JobFile
+from millpond.cli.loading import load_function
+from millpond.cli.query import start_query
+from millpond.errors import ConfigError
+
+JOB = """
+[source]
+format = "json"
+schema = "k string, at timestamp"
+path = "input"
+[job]
+uid = "alarms"
+function = "alarms.py:Alarms"
+key = ["k"]
+output = "k string, at bigint"
+event-time = "at"
+watermark = "5 seconds"
+time-mode = "event-time"
+[sink]
+format = "json"
+path = "output"
+checkpoint = "checkpoint"
+"""
+FUNCTION = """
+import millpond as mp
+class Alarms(mp.KeyedProcessFunction):
+    def process_element(self, row, context):
+        context.timer_service().register_event_time_timer(context.timestamp + 1000)
+    def on_timer(self, timestamp, context):
+        yield context.current_key, timestamp
+"""
+
+
+def job_file(folder, **changed):
+    """A job in a folder, with some of its keys changed."""
+    text = JOB
+    for key, value in changed.items():
+        name = key.replace("_", "-")
+        line = next(each for each in JOB.splitlines() if each.startswith(f"{name} ="))
+        text = text.replace(line, f'{name} = "{value}"')
+    (folder / "alarms.py").write_text(FUNCTION)
+    (folder / "job.toml").write_text(text)
+    job = JobFile.read(folder / "job.toml")
+    return job, load_function(job.job.function, folder)
+
+
+def test_timers_of_a_job_file_fire(spark, job_conf, tmp_path):
+    """A timer fires once the watermark of the file's column and delay has passed it."""
+    (tmp_path / "input").mkdir()
+    rows = '{"k": "a", "at": "2026-01-01T00:00:00Z"}\n{"k": "b", "at": "2026-01-01T00:01:00Z"}\n'
+    (tmp_path / "input" / "1.json").write_text(rows)
+    start_query(spark, *job_file(tmp_path)).awaitTermination()
+    found = spark.read.json(str(tmp_path / "output")).collect()
+    assert [(row.k, row.at) for row in found] == [("a", 1767225601000)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("watermark", "soon", "Unable to parse 'soon'"),
+        ("event_time", "att", "`att` cannot be resolved. Did you mean one of the following? [`at`"),
+        ("event_time", "k", '`k` has the invalid type "STRING", but expected "TIMESTAMP"'),
+        ("time_mode", "noon", "time-mode: expected one of event-time, processing-time, got"),
+    ],
+)
+def test_a_wrong_time_is_refused_by_its_key(spark, job_conf, tmp_path, key, value, said):
+    """What Spark says of a column or a delay is told in a sentence, with the line of the file."""
+    (tmp_path / "input").mkdir()
+    job, function = job_file(tmp_path, **{key: value})
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, function)
+    assert said in str(caught.value)
+    assert "EventTimeWatermark" not in str(caught.value)
+    assert "line " in str(caught.value)
