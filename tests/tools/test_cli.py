@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from millpond.cli.loading import load_function
 from millpond.cli.main import commands
+from millpond.errors import JobError
 from pyspark import cloudpickle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +113,15 @@ def test_a_file_may_have_a_standard_modules_name(tmp_path):
     assert sys.modules["json"] is json
     restored = pickle.loads(cloudpickle.dumps(made))
     assert restored.process_element(1, None) == [1]
+
+
+def test_a_module_out_of_reach_is_told_with_the_cure(tmp_path):
+    """Where Python does not find a job's module, the refusal says how it would."""
+    with pytest.raises(JobError) as caught:
+        load_function("stock.totals:Totals", tmp_path)
+    cure = "PYTHONPATH, or the file itself as path/stock/totals.py:Totals"
+    assert "No module named 'stock'" in str(caught.value)
+    assert cure in str(caught.value)
 
 
 @pytest.mark.spark

@@ -35,7 +35,11 @@ def load_function(target: str, folder: Path) -> KeyedFunction:
         found = getattr(module, name)
         made = found if isinstance(found, KeyedFunction) else found()
     except (Exception, SystemExit) as error:
-        raise JobError(f"{target} cannot be loaded", told(error)) from error
+        reason = told(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == source.partition(".")[0]:
+            file = f"path/{source.replace('.', '/')}.py:{name}"
+            reason = f"{error}; name its folder in PYTHONPATH, or the file itself as {file}"
+        raise JobError(f"{target} cannot be loaded", reason) from error
     if not isinstance(made, KeyedFunction):
         kind = type(made).__name__
         expected = "a KeyedProcessFunction or VectorizedProcessFunction, or what makes one"
