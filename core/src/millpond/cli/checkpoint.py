@@ -13,17 +13,16 @@ from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operat
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.checkpoint.paths import owner_of
+from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import about, catalog_of, check_id, place_text, stored_operators
 from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say
 from millpond.errors import MillpondError, PlaceError
-from millpond.operator_id import OperatorId
 
 __all__ = ["checkpoint"]
 
-_NAMED = 3
 _CHECKPOINT_ID = click.IntRange(0, (1 << 63) - 1)
 
 
@@ -123,21 +122,10 @@ def verify(
     """
     catalog = catalog_of(directory)
     subtasks = _selected(catalog, directory, operator, checkpoint_id)
-    rows = [_finding(owner_of(path), path, 0, why) for path, why in catalog.broken.items()]
+    rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
     rows += _checked(subtasks, checkpoint_id)
     rows.sort(key=lambda row: str(row["operator"]))
-    show(rows, as_json=as_json, empty="There is nothing to check.", by=("operator",))
-    damaged = [row["file"] for row in rows if row["verdict"] != "ok"]
-    if damaged:
-        first = ", ".join(damaged[:_NAMED]) + (", ..." if len(damaged) > _NAMED else "")
-        found = f"{len(damaged)} of {len(rows)} files are damaged or missing"
-        complain(f"{directory}: {found}: {first}")
-    if damaged or not rows:
-        sys.exit(1)
-
-
-def _finding(operator: OperatorId, path: str, size: int, verdict: str) -> dict[str, Any]:
-    return {"operator": str(operator), "file": path, "bytes": size, "verdict": verdict}
+    show_findings(directory, rows, as_json=as_json)
 
 
 def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
@@ -154,9 +142,9 @@ def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator
             try:
                 verify_file(handle, file, limits)
             except MillpondError as error:
-                yield _finding(operator, file.path, file.size, str(error))
+                yield finding(str(operator), file.path, file.size, str(error))
             else:
-                yield _finding(operator, file.path, file.size, "ok")
+                yield finding(str(operator), file.path, file.size, "ok")
             done(file.size)
 
 

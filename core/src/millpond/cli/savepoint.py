@@ -1,4 +1,4 @@
-"""``millpond savepoint``: creating, sealing, re-keying and rewriting savepoints."""
+"""``millpond savepoint``: creating, verifying, sealing, re-keying and rewriting savepoints."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import click
 
 from millpond.checkpoint import rekey_savepoint, seal_savepoint
 from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.verify import verify_table
 from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.savepoint.savepoint_file import TableFile
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile
+from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import (
     about,
@@ -27,7 +29,7 @@ from millpond.cli.places import (
 )
 from millpond.cli.plugins import tool_config, tool_limits, tool_registry
 from millpond.cli.progress import working
-from millpond.errors import PlaceError
+from millpond.errors import MillpondError, PlaceError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.runtime.savepoint_writer import SavepointWriter
 from millpond.state.names import Scope
@@ -37,7 +39,7 @@ __all__ = ["savepoint"]
 
 @click.group()
 def savepoint() -> None:
-    """Write, show, seal, re-key and rewrite savepoints."""
+    """Write, show, verify, seal, re-key and rewrite savepoints."""
 
 
 @savepoint.command()
@@ -102,6 +104,38 @@ def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: Savepoint
 def show_savepoint(path: str, *, as_json: bool) -> None:
     """Show what a savepoint holds."""
     _show(path, as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@as_json_option
+def verify(path: str, *, as_json: bool) -> None:
+    """Read all tables of a savepoint and check them.
+
+    Status 1 where one is damaged or missing, or was edited and not sealed.
+    """
+    place = savepoint_place(path)
+    with about(path):
+        operators = read_savepoint(place).operators
+    show_findings(path, list(_checked(place, operators)), as_json=as_json)
+
+
+def _checked(
+    place: SavepointHandle, operators: Sequence[SavedOperator]
+) -> Iterator[dict[str, Any]]:
+    limits = tool_limits()
+    yield finding("", METADATA_FILE, place.storage.size(place.path(METADATA_FILE)), "ok")
+    total = sum(file.size for operator in operators for file in operator.files)
+    with working("verifying", total) as done:
+        for operator in operators:
+            for file in operator.files:
+                try:
+                    verify_table(place, operator, file, limits)
+                    verdict = "ok"
+                except MillpondError as error:
+                    verdict = str(error)
+                yield finding(operator.uid, file.path, file.size, verdict)
+                done(file.size)
 
 
 @savepoint.command()

@@ -1,15 +1,20 @@
-"""Checking a snapshot's files without restoring them."""
+"""Checking the files of a snapshot or savepoint without restoring them."""
 
 from __future__ import annotations
+
+import attrs
 
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.handles import PORTABLE, KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.output_stream import StreamStateHandle
 from millpond.checkpoint.row_file_reader import verify_rows
+from millpond.checkpoint.savepoint.operator_tables import read_operator_states
+from millpond.checkpoint.savepoint.savepoint_file import SavedOperator, SavepointHandle, TableFile
+from millpond.checkpoint.savepoint.table_reader import read_state
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 
-__all__ = ["files_of", "verify_file"]
+__all__ = ["files_of", "verify_file", "verify_table"]
 
 
 def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:
@@ -38,3 +43,23 @@ def verify_file(
     else:
         part = StreamStateHandle(file.path, file.size, file.digest, file.offset, file.inline)
         part.read(handle.storage)
+
+
+def verify_table(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    file: TableFile,
+    limits: RestoreConfig = RestoreConfig(),
+) -> None:
+    """Read one table of a savepoint and check its digest, its columns and each row.
+
+    Raises:
+        CorruptSnapshotError: it is damaged or missing, or was edited and not sealed.
+    """
+    for state in operator.states:
+        if file in state.files:
+            alone = attrs.evolve(state, files=(file,))
+            for _ in read_state(handle, operator, alone, operator.key_group_range, limits):
+                pass
+    own = tuple(state for state in operator.operator_states if state.file == file)
+    read_operator_states(handle, attrs.evolve(operator, operator_states=own), limits)
