@@ -92,6 +92,18 @@ def test_a_savepoint_that_is_none(stream, job_conf, tmp_path):
         operator(stream)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("ending", ["", "@", "@last"])
+def test_a_checkpoint_without_its_batch(stream, job_conf, tmp_path, ending):
+    """The start says how a query's checkpoint is named."""
+    query = tmp_path / "query"
+    for path in ("metadata", "offsets/0"):
+        (query / path).parent.mkdir(parents=True, exist_ok=True)
+        (query / path).write_text("{}")
+    job_conf(checkpoint_restore=f"{query}{ending}")
+    assert f"as {query}@41" in refused(operator(stream), tmp_path)
+
+
 class Failing(mp.KeyedProcessFunction):
     """Opens badly."""
 

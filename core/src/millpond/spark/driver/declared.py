@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import attrs
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
+from millpond.checkpoint.inspection.spark_checkpoint import is_spark_checkpoint
 from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
 from millpond.errors import (
     CorruptSnapshotError,
@@ -23,6 +25,9 @@ from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 
 __all__ = ["DeclaredOperator", "first_layout", "layout_of_retained", "plain_layout"]
+
+_NO_BATCH = re.compile(r"@[^/@]*$")
+"""The end of what names a checkpoint, without a number."""
 
 
 @attrs.frozen
@@ -146,4 +151,16 @@ def _operators_in(handle: SavepointHandle, named: str) -> Sequence[SavedOperator
         return read_savepoint(handle).operators
     except (CorruptSnapshotError, StorageAccessError) as error:
         what = f"the savepoint {named} of {SPARK_PREFIX}checkpoint.restore"
-        raise RestoreError(what, (str(error),)) from error
+        raise RestoreError(what, _causes(error, handle, named)) from error
+
+
+def _causes(
+    error: CorruptSnapshotError | StorageAccessError, handle: SavepointHandle, named: str
+) -> tuple[str, ...]:
+    """Why there is no savepoint; of a checkpoint without its batch, how it is named."""
+    if isinstance(error, CorruptSnapshotError) and (
+        _NO_BATCH.search(named) or is_spark_checkpoint(handle.storage)
+    ):
+        query = _NO_BATCH.sub("", named)
+        return (str(error), f"a query's checkpoint is named with its batch, as {query}@41")
+    return (str(error),)
