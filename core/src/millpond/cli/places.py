@@ -200,7 +200,7 @@ def committed_handles(
     """What Spark has committed of a query's operators, by uid; those with state.
 
     Raises:
-        PlaceError: it is not the checkpointLocation of a query.
+        PlaceError: it is not the checkpointLocation of a query, or the snapshots are elsewhere.
         JobError: Spark cannot read it.
     """
     query_checkpoint(checkpoint)
@@ -209,11 +209,21 @@ def committed_handles(
 
         spark = local_session()
         try:
-            with about(checkpoint):
-                storage = source(snapshots).storage
+            storage = source(snapshots).storage
+            with about(checkpoint), _belonging(snapshots, checkpoint):
                 return query_handles(spark, spark_path(checkpoint), storage, batch)
         finally:
             spark.stop()
+
+
+@contextmanager
+def _belonging(snapshots: str, checkpoint: str) -> Iterator[None]:
+    """Ask, where a query's snapshots cannot be read, whether the directory is the query's."""
+    try:
+        yield
+    except CorruptSnapshotError as error:
+        question = f"Is this what spark.millpond.checkpoint.dir names for {checkpoint}?"
+        raise PlaceError(snapshots, f"{error} {question}") from error
 
 
 def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
