@@ -244,12 +244,16 @@ def test_passing_over_large_rows_holds_few_of_them(tmp_path, backend_name):
         timed = mp.ValueStateDescriptor("timed", bytes)
         timed.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=10)))
         kept = backend.get_partitioned_state(timed)
+        listed = mp.ListStateDescriptor("listed", bytes)
+        listed.enable_time_to_live(mp.StateTtlConfig(timedelta(milliseconds=10)))
+        kept_lists = backend.get_partitioned_state(listed)
         descriptor = mp.ValueStateDescriptor("value", bytes)
         value = backend.get_partitioned_state(descriptor)
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, bytes))
         for key in range(rows):
             backend.set_current_key(key)
             kept.update(blob())
+            kept_lists.add(blob())
             value.update(blob())
             backend.set_current_key(0)
             entries.put(key, blob())
@@ -264,13 +268,18 @@ def test_passing_over_large_rows_holds_few_of_them(tmp_path, backend_name):
         assert backend.num_state_entries() == rows
 
 
+@pytest.mark.parametrize("stored", [0, 1])
 @pytest.mark.parametrize("backend_name", ["lmdb", "rocksdb"])
-def test_the_first_entry_of_a_buffered_map_is_had_alone(tmp_path, backend_name):
+def test_the_first_entry_of_a_buffered_map_is_had_alone(tmp_path, backend_name, stored):
     """Whether there is one, and which, looks neither at all others nor at what was removed."""
     count, little = 20_000, 16 << 10
     with mp.open_keyed_backend(backend_name, key_type=int, directory=tmp_path / "store") as backend:
         backend.set_current_key(1)
         entries = backend.get_partitioned_state(mp.MapStateDescriptor("map", int, int))
+        for key in range(stored):
+            entries.put(key, key)
+        backend.flush()
+        backend.set_current_key(1)
         for key in range(count):
             entries.put(key, key)
         assert peak(entries.is_empty) < little

@@ -155,18 +155,21 @@ class BufferedListTable(BufferedTable, CellTable):
     @override
     def sweep(self, limit: int, expiry: Expiry) -> tuple[int, int, bool]:
         """A list of which a piece has expired elements is put without any such."""
+        looked, removed, physical = 0, 0, b""
+        expired: dict[bytes, None] = {}  # the lists alone: pieces may be large, and are not held
         with closing(self._buffer.store.scan(self._family, self.swept, None)) as scan:
-            rows = list(islice(scan, limit))
-        removed = 0
-        for physical, data in rows:
-            address, cells = cells_of(physical, data)
-            if expiry.of_bytes(cells) is not cells and not self._is_dirty(address):
+            for looked, (physical, data) in enumerate(islice(scan, limit), 1):  # noqa: B007
+                address, cells = cells_of(physical, data)
+                if expiry.of_bytes(cells) is not cells:
+                    expired[address] = None
+        for address in expired:
+            if not self._is_dirty(address):
                 kept = expiry.of_bytes(self._whole(address) or b"")
                 self.load(address, kept)
                 removed += kept is None
-        ended = len(rows) < limit
-        self.swept = b"" if ended else rows[-1][0] + b"\0"
-        return len(rows), removed, ended
+        ended = looked < limit
+        self.swept = b"" if ended else physical + b"\0"
+        return looked, removed, ended
 
     @override
     def _is_dirty(self, physical: bytes) -> bool:

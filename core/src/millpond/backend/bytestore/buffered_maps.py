@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -16,6 +16,31 @@ from millpond.types import KeyCodec, TypeSerializer
 from millpond.types.weights import SMALL
 
 __all__ = ["BufferedMapTable"]
+
+
+class _Begun:
+    """What was put into a map, and removed, since a walk over it has given its first entry.
+
+    Attributes:
+        added: the keys that the buffer did not hold when the walk began.
+        removed: the other keys that were removed since; to put them again adds nothing.
+    """
+
+    __slots__ = ("added", "removed")
+
+    def __init__(self) -> None:
+        self.added: set[bytes] = set()
+        self.removed: set[bytes] = set()
+
+    def note(self, key: bytes, *, held: bool, removed: bool) -> None:
+        """An entry is about to change that the buffer holds, or does not hold."""
+        if not removed:
+            if not held and key not in self.removed:
+                self.added.add(key)
+        elif key in self.added:
+            self.added.discard(key)
+        elif held:
+            self.removed.add(key)
 
 
 class BufferedMapTable(BufferedTable, MapTable):
@@ -44,6 +69,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._sized = serializer.sized
         self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
         self._drained: dict[bytes, bytes] = {}
+        self._begun: dict[bytes, list[_Begun]] = {}  # the walks that have given one entry
 
     @override
     def prepare_key(self, key: Any) -> Any:
@@ -114,6 +140,10 @@ class BufferedMapTable(BufferedTable, MapTable):
         # A type of somebody's own may weigh nothing; its entries are changed all the same.
         if weight > self._dirty.get(place, 0) or place not in self._dirty:
             self._account(place, weight)
+        if self._begun:
+            held = key in self._maps.get(address, ())
+            for walk in self._begun.get(address, ()):
+                walk.note(key, held=held, removed=value is ABSENT)
         self._hold(address, key, value)
 
     def _weight(self, value: Any) -> int:
@@ -151,7 +181,8 @@ class BufferedMapTable(BufferedTable, MapTable):
                     if value is ABSENT:
                         self._drained[address] = full
                         continue
-                    buffered = dict.fromkeys(self._maps.get(address, ()))
+                    buffered = yield from self._first(address, key, value)
+                    continue
                 buffered.pop(key, None)
                 if value is not ABSENT:
                     yield key, value
@@ -160,21 +191,39 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _is_held(self, address: bytes, key: bytes) -> bool:
         return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
 
+    def _first(
+        self, address: bytes, key: bytes, value: Any
+    ) -> Generator[tuple[bytes, Any], None, dict[bytes, None]]:
+        """The first entry of a walk; returns the other keys that were buffered when it came.
+
+        They are noted only when the caller comes back: whoever takes one entry at a time, as of a
+        queue, does not wait for all of them each time.
+        """
+        entries = self._maps.get(address, {})  # remains as it is when a flush begins new ones
+        begun = _Begun()
+        self._begun.setdefault(address, []).append(begun)
+        try:
+            yield key, value
+        finally:
+            walks = self._begun.get(address, [])
+            if begun in walks:
+                walks.remove(begun)
+            if not walks:
+                self._begun.pop(address, None)
+        buffered = dict.fromkeys(each for each in entries if each not in begun.added)
+        buffered.pop(key, None)
+        return buffered
+
     def _unstored(
         self, address: bytes, buffered: dict[bytes, None] | None
     ) -> Iterator[tuple[bytes, Any]]:
-        """What of ``_merged`` no chunk has contained; None where the caller had nothing so far.
-
-        All keys are noted only after the first one: whoever wants no more need not wait for it.
-        """
+        """What of ``_merged`` no chunk has contained; None where the caller had nothing so far."""
         if buffered is None:
-            entries = self._map(address)  # remains as it is when a flush begins new ones
+            entries = self._maps.get(address, {})
             first = next(iter(entries), None)
             if first is None:
                 return
-            yield first, entries[first]
-            buffered = dict.fromkeys(entries)
-            buffered.pop(first, None)
+            buffered = yield from self._first(address, first, entries[first])
         for key in buffered:
             value = self._value(address, key)
             if value is not ABSENT:
@@ -235,3 +284,4 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._absent = {}
         self._dirty = {}
         self._drained = {}
+        self._begun = {}  # what is in these walks' entries does not change any more
