@@ -76,12 +76,13 @@ def test_an_interrupt_while_modules_are_imported(module):
 
 
 INTERRUPTED_START = """
-import signal
+import os, signal
 from pyspark.core import context
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 launch = context.launch_gateway
 def interrupted(*given, **named):
-    signal.raise_signal(signal.SIGINT)
+    for _ in range(int(os.environ["INTERRUPTS"])):
+        signal.raise_signal(signal.SIGINT)
     return launch(*given, **named)
 context.launch_gateway = interrupted
 from millpond_command import main
@@ -89,16 +90,42 @@ main()
 """
 
 
+def interrupted_start(folder, interrupts, **variables):
+    """The end of a command that is interrupted so often while it starts Spark."""
+    for name in ("job.py", "job.toml"):
+        shutil.copy(ROOT / "examples/orders" / name, folder)
+    command = [sys.executable, "-c", INTERRUPTED_START, "run", str(folder / "job.toml")]
+    environment = {**os.environ, "INTERRUPTS": str(interrupts), **variables}
+    # Returns once the last process that has the pipes has closed them.
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, env=environment
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()
+
+
 @pytest.mark.spark
 def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path):
     """It ends the command once Java can be ended with it: nobody is left who holds its output."""
-    for name in ("job.py", "job.toml"):
-        shutil.copy(ROOT / "examples/orders" / name, tmp_path)
-    command = [sys.executable, "-c", INTERRUPTED_START, "run", str(tmp_path / "job.toml")]
-    # Returns once the last process that has the pipes has closed them.
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "millpond: interrupted"
+    said = interrupted_start(tmp_path, 1)
+    assert said[0].startswith("millpond: waiting for Java to start, to end it; interrupt again")
+    assert said[-1] == "millpond: interrupted"
+
+
+def test_an_interrupt_counts_where_java_does_not_start(tmp_path):
+    """What was interrupted ends as that, though Spark could not be started either."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    said = interrupted_start(tmp_path, 1, JAVA_HOME=str(java.parents[1]))
+    assert said[-1] == "millpond: interrupted"
+
+
+def test_a_second_interrupt_does_not_wait_for_java(tmp_path):
+    """It ends the command at once."""
+    said = interrupted_start(tmp_path, 2, JAVA_HOME=str(tmp_path / "none"))
+    assert said[-1] == "millpond: interrupted"
 
 
 def test_a_file_may_have_a_standard_modules_name(tmp_path):

@@ -6,8 +6,10 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
+from millpond.cli.terminal import complain
 from millpond.errors import JobError, MillpondError, PlaceError
 
 if TYPE_CHECKING:
@@ -53,19 +55,31 @@ def local_session() -> SparkSession:
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """The session of a builder. An interrupt waits until it is there.
+    """The session of a builder. An interrupt waits until it is there, a second one does not.
 
     Where PySpark is interrupted while it starts Java, that stays behind for ever, and holds open
     what the command prints to.
     """
     before = signal.getsignal(signal.SIGINT)
     waiting: list[int] = []
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+
+    def wait(number: int, _: FrameType | None) -> None:
+        if waiting:
+            raise KeyboardInterrupt
+        waiting.append(number)
+        complain("waiting for Java to start, to end it; interrupt again to leave it behind")
+
+    if callable(before):
+        signal.signal(signal.SIGINT, wait)
     try:
         session = builder.getOrCreate()
+    except Exception:
+        if waiting:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        if callable(before):
+            signal.signal(signal.SIGINT, before)
     if waiting:
         session.stop()
         raise KeyboardInterrupt

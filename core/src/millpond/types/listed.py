@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any
 
@@ -65,7 +66,8 @@ def listed(given: Any, name: str) -> list[Any]:
 
     Raises:
         ArgumentTypeError: it is no column.
-        ArgumentValueError: it has moments with nanoseconds, which Python's datetimes have not.
+        ArgumentValueError: it has moments or durations that are no whole microseconds, as Python's
+            are.
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
@@ -74,11 +76,25 @@ def listed(given: Any, name: str) -> list[Any]:
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
             return _of_pandas(given, name)
-        return _plain(pa.array(given), name) if given.dtype.kind == "M" else list(given.tolist())
+        return _of_numpy(given, name)
     check_type(name, given, Iterable)
     if isinstance(given, (str, bytes, Mapping)):
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
+
+
+def _of_numpy(given: Any, name: str) -> list[Any]:
+    """An array of one dimension; moments and durations by Arrow, for NumPy makes some ints."""
+    kind = given.dtype.kind
+    if kind not in "mM":
+        return list(given.tolist())
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its units are few
+        return _plain(pa.array(given), name)
+    with suppress(TypeError):  # months of unknown days, picoseconds
+        if "[" in given.dtype.str:
+            return _plain(pa.array(given.astype(f"{kind}8[s]", casting="safe")), name)
+    expected = "moments or durations in whole microseconds"
+    raise ArgumentValueError(name, expected, str(given.dtype))
 
 
 def _of_pandas(given: Any, name: str) -> list[Any]:
@@ -93,7 +109,7 @@ def _of_pandas(given: Any, name: str) -> list[Any]:
     values = zip(given.tolist(), given.isna(), strict=True)
     found = [None if is_null else value for value, is_null in values]
     plain = set(map(type, found)) <= _NO_LISTS
-    return found if plain else list(map(_unwrapped, found))
+    return found if plain else [_unwrapped(value, name) for value in found]
 
 
 def _holds_objects(kind: Any) -> bool:
@@ -103,12 +119,13 @@ def _holds_objects(kind: Any) -> bool:
     return str(inner) == "object"
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any, name: str) -> Any:
     """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
     if _library(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
-        return list(map(_unwrapped, value.tolist()))
+        held = _of_numpy(value, name) if value.ndim == 1 else value
+        return [_unwrapped(each, name) for each in held]
     if type(value) is dict:
-        return {key: _unwrapped(held) for key, held in value.items()}
+        return {key: _unwrapped(held, name) for key, held in value.items()}
     return value
 
 
@@ -146,11 +163,18 @@ def _check_flat(given: Any, name: str) -> None:
 
 
 def _plain(array: Any, name: str) -> list[Any]:
-    if pa.types.is_timestamp(array.type) and array.type.unit != "us":
-        # Python's datetimes have microseconds; Arrow's others come as pandas' own.
+    """An array of Arrow as Python's values; those of other units come as pandas' own."""
+    kind = array.type
+    exact = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+    exact = pa.duration("us") if pa.types.is_duration(kind) else exact
+    if exact != kind:
+        what = "moments" if pa.types.is_timestamp(kind) else "durations"
         try:
-            array = array.cast(pa.timestamp("us", array.type.tz))
+            array = array.cast(exact)
         except pa.ArrowInvalid as error:
-            raise ArgumentValueError(name, "moments in whole microseconds", str(error)) from None
-    values: list[Any] = array.to_pylist()
+            raise ArgumentValueError(name, f"{what} in whole microseconds", str(error)) from None
+    try:
+        values: list[Any] = array.to_pylist()
+    except OverflowError as error:
+        raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values

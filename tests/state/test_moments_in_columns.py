@@ -1,0 +1,75 @@
+"""Bulk calls with NumPy's and pandas' moments and durations, of every unit."""
+
+from datetime import date, datetime, timedelta
+
+import millpond as mp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from millpond import errors
+
+UNITS = ["Y", "M", "W", "h", "m", "s", "ms", "us", "ns"]
+
+
+def kept(kind, column):
+    """What a state of a type gives back after a bulk update with a column of one value."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind))
+        state.update_many(["a"], column)
+        backend.set_current_key("a")
+        return state.value()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_moments_of_each_unit_are_datetimes(unit):
+    """NumPy's, pandas' and lists of them; none of them is a number to a state."""
+    moments = np.array(["2020-01-01"], "M8[s]").astype(f"M8[{unit}]")
+    wanted = moments.astype("M8[us]")[0].item()
+    assert kept(datetime, moments) == wanted
+    assert kept(list[datetime], pd.Series([moments])) == [wanted]
+    for number, column in ((int, moments), (list[int], pd.Series([moments]))):
+        with pytest.raises(errors.StateTypeError):
+            kept(number, column)
+
+
+@pytest.mark.parametrize("unit", ["W", "D", "h", "m", "s", "ms", "us", "ns"])
+def test_durations_of_each_unit_are_timedeltas(unit):
+    """So it is with durations of fixed length, in Arrow's columns too."""
+    durations = np.array([14 * 86_400_000_000_000], "m8[ns]").astype(f"m8[{unit}]")
+    columns = [durations, pd.Series(durations), pa.array(durations.astype("m8[ns]"))]
+    for column in columns:
+        assert (type(kept(timedelta, column)), kept(timedelta, column)) == (
+            timedelta, timedelta(14),
+        )  # fmt: skip
+        with pytest.raises(errors.StateTypeError):
+            kept(int, column)
+    assert kept(list[timedelta], pd.Series([durations])) == [timedelta(14)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([1], "m8[ns]"),
+        np.array([1], "M8[ns]"),
+        np.array([1], "m8[ps]"),
+        np.array([1], "m8[M]"),
+        np.array([1], "m8"),
+        pd.Series(np.array([1], "m8[ns]")),
+        pd.Series([np.array([1], "m8[ns]")]),
+        pa.array([1], pa.duration("ns")),
+        np.array(["99999-01-01"], "M8[us]"),
+    ],
+    ids=lambda column: str(getattr(column, "dtype", "arrow")),
+)
+def test_what_is_no_moment_of_python_is_refused(column):
+    """Nanoseconds, months as durations, and years of five digits are named as what they are."""
+    with pytest.raises(errors.ArgumentValueError, match=r"moments|durations"):
+        kept(int, column)
+
+
+def test_days_are_dates_and_what_is_no_time_is_null():
+    """NumPy's days are dates; its NaT clears a value as None does."""
+    assert kept(date, np.array(["2020-01-01"], "M8[D]")) == date(2020, 1, 1)
+    assert kept(datetime, np.array(["NaT"], "M8[ms]")) is None
+    assert kept(timedelta, np.array(["NaT"], "m8[ms]")) is None
