@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import millpond as mp
 import pandas as pd
 import pytest
+from millpond import errors
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
@@ -17,6 +18,7 @@ MIXED = {
     "texts and bytes": ("a", b"b"),
     "floats and bools": (1.5, True),
     "moments with nanoseconds": (FINE, WHOLE),
+    "sets, where a column has lists": ({1}, [2]),
 }
 ALIKE = [
     (NAIVE, NAIVE),
@@ -35,6 +37,13 @@ class Echo(mp.VectorizedProcessFunction):
 
     def process_batch(self, rows, context):
         return rows
+
+
+class Each(mp.KeyedProcessFunction):
+    """Takes rows one by one."""
+
+    def process_element(self, row, context):
+        yield row.v
 
 
 class Frame(mp.VectorizedProcessFunction):
@@ -102,3 +111,22 @@ def test_moments_finer_than_microseconds_are_refused_by_their_column(function):
             mp.local.run(function, pd.DataFrame({"k": ["a"], "v": column}), key="k")
     whole = pd.DataFrame({"k": ["a"], "v": pd.Series([WHOLE])})
     assert len(mp.local.run(function, whole, key="k")) == 1
+
+
+@pytest.mark.parametrize("function", [Echo, Each])
+@pytest.mark.parametrize(
+    ("frame", "column"),
+    [
+        (pd.DataFrame({"k": ["a", "b"], "v": [1, "x"]}), "column 'v'"),
+        (pd.DataFrame({"k": ["a"], "v": [1 << 70]}), "column 'v'"),
+        (pd.DataFrame({"k": ["a"], "v": [object()]}), "column 'v'"),
+        (pd.DataFrame([["a", 1, 2]], columns=["k", "v", "v"]), "Duplicate column names"),
+        (pd.DataFrame({"k": ["a"], "v": [{1}]}), "sets, where a column has lists"),
+    ],
+    ids=["mixed", "wide", "object", "twice", "sets"],
+)
+def test_a_frame_that_makes_no_table_is_refused_by_its_column(function, frame, column):
+    """It is Millpond's error, for functions of rows and of frames alike."""
+    with pytest.raises(errors.ArgumentTypeError) as caught:
+        mp.local.run(function(), frame, key="k")
+    assert column in str(caught.value)

@@ -166,6 +166,8 @@ def test_unknown_keys(tmp_path, section):
         ("max_parallelism = 4\n", "line 1: max_parallelism: stands outside of [millpond]"),
         ("[milpond.plugins]\nblock = []\n", "line 1: milpond: the file has no table [millpond]"),
         ("[tool.other]\na = 1\n", "tool: the file has no table [millpond]"),
+        ("[millpond]\n[spark.millpond]\nparallelism = 2\n", "Did you mean 'millpond.parallelism'?"),
+        ("[millpond]\n[backend.lmdb]\nsync = true\n", "line 3: backend.lmdb.sync: stands outside"),
     ],
 )
 def test_what_stands_outside_of_the_table(tmp_path, text, said):
@@ -181,7 +183,8 @@ def test_what_stands_outside_of_the_table(tmp_path, text, said):
 def test_other_tables_may_stand_beside_it(tmp_path):
     """A file may hold the configuration of other programs, and an empty one holds the defaults."""
     path = tmp_path / "m.toml"
-    path.write_text("[tool.other]\na = 1\n[millpond]\nplugins.block = ['lmdb']\n")
+    others = "[tool.other]\na = 1\n[metrics]\nport = 9090\n[spark]\nsql.x = 1\n"
+    path.write_text(f"{others}[millpond]\nplugins.block = ['lmdb']\n")
     assert mp.Config.from_toml(path).plugins.block == ("lmdb",)
     path.write_text("# nothing yet\n")
     assert mp.Config.from_toml(path) == mp.Config()

@@ -372,17 +372,26 @@ class Config:
 
 
 def _refuse_outside(tree: Mapping[str, Any]) -> None:
-    """Refuse a TOML file's keys that would be passed over, for they stand in no [millpond]."""
+    """Refuse a TOML file's keys that would be passed over, for they stand in no [millpond].
+
+    Beside that table others may stand, of other programs: only what is a key of ours is meant so.
+    """
     for key, value in tree.items():
-        plain = plain_key(key)
-        if plain.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
-            leaf, _ = next(flatten({plain: value}), (plain, None))
-            reason = f"stands outside of [{_SECTION}], where nothing reads it"
-            raise ConfigError(leaf, reason, suggestion=f"{PREFIX}{leaf}")
+        for leaf, _ in () if key == _SECTION else flatten({key: value}):
+            plain = plain_key(leaf)
+            if leaf.startswith(SPARK_PREFIX) or _is_known(plain):
+                reason = f"stands outside of [{_SECTION}], where nothing reads it"
+                raise ConfigError(leaf, reason, suggestion=f"{PREFIX}{plain}")
     if tree and _SECTION not in tree:
         first = next(iter(tree))
         reason = f"the file has no table [{_SECTION}], in which the configuration stands"
         raise ConfigError(first, reason, suggestion=nearest(first, [_SECTION]))
+
+
+def _is_known(plain: str) -> bool:
+    """Whether a plain key is one of ours; backends have options of their own."""
+    section, _, option = plain.partition(".")
+    return plain in Config.known_keys() or (section == "backend" and "." in option)
 
 
 def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -98,10 +98,24 @@ def table_of(value: Any) -> pa.Table | None:
         return pa.Table.from_batches([value])
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame):
-        table = pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata()
+        table = _of_frame(value)
         _check_objects(value, table.schema)
         return table
     return None
+
+
+def _of_frame(frame: Any) -> pa.Table:
+    """A DataFrame as a table; ArgumentTypeError names the column that is none of Arrow's."""
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
+        for at, name in enumerate(frame.columns):
+            try:
+                pa.Array.from_pandas(frame.iloc[:, at])
+            except (OverflowError, TypeError, ValueError, pa.ArrowException) as own:
+                what = f"column {name!r}"
+                raise ArgumentTypeError(what, "values of one type", str(own)) from None
+        raise ArgumentTypeError("a DataFrame", "columns of Arrow", str(error)) from None
 
 
 def _check_objects(frame: Any, schema: pa.Schema) -> None:

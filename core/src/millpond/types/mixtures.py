@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -44,7 +45,9 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
         fields = (mixture((value.get(each.name) for value in held), each.type) for each in kind)
         return next(filter(None, fields), "")
     if pa.types.is_list(kind):
-        lists = (value for value in values if isinstance(value, Iterable))
+        lists = [value for value in values if isinstance(value, Iterable)]
+        if any(isinstance(value, AbstractSet) for value in lists):
+            return "sets, where a column has lists"
         return mixture(chain.from_iterable(lists), kind.value_type)
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         values = list(values)
