@@ -1,8 +1,14 @@
 """How Spark writes the small files of a checkpoint: quickly on local disks, as ever elsewhere."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from millpond.spark import configure, key_by
-from millpond.spark.driver.checkpoint_files import MANAGER
+from millpond.spark.driver import checkpoint_files
+from millpond.spark.driver.checkpoint_files import FILES, MANAGER
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from streaming import RUNNING, Files, Running, output
@@ -20,6 +26,8 @@ FILE_SYSTEM = "spark.hadoop.fs.defaultFS"
         ({**LOCAL, "spark.millpond.checkpoint.dir": "/snap:shots"}, True),
         ({**LOCAL, "spark.millpond.checkpoint.dir": "s3://bucket/snapshots"}, False),
         ({**LOCAL, FILE_SYSTEM: "file:///"}, True),
+        ({**LOCAL, FILES: "org.apache.hadoop.fs.RawLocalFileSystem"}, True),
+        ({**LOCAL, FILES: "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem"}, False),
         ({**LOCAL, FILE_SYSTEM: "hdfs://name:8020"}, False),
         ({**LOCAL, "environment": "HADOOP_CONF_DIR"}, False),
         ({"spark.master": "spark://127.0.0.1:7077"}, False),
@@ -38,6 +46,7 @@ def test_chosen_for_what_is_local(monkeypatch, settings, chosen):
     configure(builder, parallelism=1)
     name = builder._options.get(MANAGER, "")
     assert name.endswith(".FileSystemBasedCheckpointFileManager") == chosen
+    assert builder._options.get(FILES, "").startswith("org.apache.hadoop.fs.") == chosen
 
 
 def test_the_users_choice_stays(monkeypatch):
@@ -73,6 +82,43 @@ def test_a_builder_leaves_a_running_session_its_manager(spark, monkeypatch):
     builder = configure(SparkSession.Builder().master("local[2]"), parallelism=2)
     spark.conf.set(MANAGER, before)
     assert MANAGER not in builder._options
+
+
+@pytest.mark.spark
+def test_a_batch_that_is_run_again_replaces_what_its_first_attempt_committed(tmp_path):
+    """In a session as configure makes it, and otherwise divided; by Hive's files a part was lost."""
+    job = Path(__file__).with_name("rerun_job.py")
+    done = subprocess.run(
+        [sys.executable, str(job), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["manager"] == "FileSystemBasedCheckpointFileManager"
+    wanted = {key: 667 if key == "c1" else 3 for key in found["sums"]}
+    assert found["sums"] == wanted
+
+
+@pytest.mark.spark
+def test_a_session_on_hives_files_keeps_sparks_default(spark, monkeypatch):
+    """Neither does configure choose the other manager there, nor does a query keep it."""
+    session = spark.newSession()
+    session.conf.unset(MANAGER)
+    monkeypatch.setattr(checkpoint_files, "_REPLACING", ())
+    configure(session, parallelism=2)
+    assert MANAGER not in dict(session.conf.getAll)
+
+
+@pytest.mark.spark
+def test_a_query_on_hives_files_is_written_as_ever(managed, tmp_path, monkeypatch):
+    """A manager that would not replace a pointer there is given up when the query starts."""
+    session, manager = managed
+    session.conf.set(MANAGER, manager)
+    monkeypatch.setattr(checkpoint_files, "_REPLACING", ())
+    files = Files(session, tmp_path / "input")
+    files.add(("a", 1), ("b", 1))
+    start(files.stream(), (tmp_path / "checkpoint").as_uri(), tmp_path)
+    assert output(session, tmp_path) == [("a", 1, 1), ("b", 1, 1)]
+    assert "1" in checksums(tmp_path / "checkpoint" / "state" / "0" / "0")
 
 
 @pytest.fixture

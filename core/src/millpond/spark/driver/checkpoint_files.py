@@ -16,6 +16,10 @@ from millpond.spark.driver.places import is_uri
 __all__ = ["MANAGER", "launch_settings", "leave_unless_local", "local_files", "quick_manager"]
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+FILES = "spark.hadoop.fs.file.impl"
+_REPLACING = tuple(
+    f"org.apache.hadoop.fs.{name}" for name in ("LocalFileSystem", "RawLocalFileSystem")
+)
 _ROOT = "spark.hadoop.fs.defaultFS"
 _PLACES = (_ROOT, f"{SPARK_PREFIX}checkpoint.dir")
 
@@ -23,12 +27,16 @@ _PLACES = (_ROOT, f"{SPARK_PREFIX}checkpoint.dir")
 def local_files(
     target: SparkSession | SparkSession.Builder, chosen: dict[str, str]
 ) -> dict[str, str]:
-    """The setting under which Spark writes a local checkpoint's files quickly; {} elsewhere.
+    """The settings under which Spark writes a local checkpoint's files quickly; {} elsewhere.
 
     By default Spark renames each file through Hadoop's ``FileContext``, which on a local disk
     starts ``readlink`` eight times a file; Spark's other manager renames by a system call. Both
-    write the same files, with checksums, so a checkpoint goes on under either. On HDFS and object
-    stores the other one would not replace a file that is there: Spark's default stays there.
+    write the same files, with checksums, so a checkpoint goes on under either.
+
+    A batch that is run again must replace the pointers that its first attempt has committed. On
+    HDFS and object stores the other manager leaves what is there and only logs it; so it does on a
+    local disk by the file system that Spark takes there, which is Hive's. So it is chosen for
+    Hadoop's own alone, and that is chosen with it where no context runs yet.
 
     Args:
         target: a session or its builder.
@@ -36,12 +44,24 @@ def local_files(
     """
     known = {**_known(target), **chosen}
     launched = launch_settings()
-    set_already = MANAGER in known or MANAGER in launched or _ROOT in launched
+    set_already = any(key in launched for key in (MANAGER, FILES, _ROOT)) or MANAGER in known
     elsewhere = any(_is_remote(known.get(place, "")) for place in _PLACES)
     here = known.get("spark.master", "").startswith("local") and not elsewhere
     if set_already or not here or "HADOOP_CONF_DIR" in os.environ:
         return {}
-    return {MANAGER: quick_manager()}
+    running = SparkContext._active_spark_context  # noqa: SLF001 - told nowhere else
+    if running is None:
+        files = known.get(FILES, _REPLACING[0])
+        return {MANAGER: quick_manager(), FILES: files} if files in _REPLACING else {}
+    jvm_context: Any = running._jsc  # noqa: SLF001 - the only way
+    return {MANAGER: quick_manager()} if _replaces(jvm_context.hadoopConfiguration()) else {}
+
+
+def _replaces(hadoop_configuration: Any) -> bool:
+    """Whether a rename on the local disk replaces what is there, by the file system in use."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - the only way
+    files = jvm.org.apache.hadoop.fs.Path("file:///").getFileSystem(hadoop_configuration)
+    return files.getClass().getName() in _REPLACING
 
 
 def quick_manager() -> str:
@@ -77,8 +97,14 @@ def _is_remote(place: str) -> bool:
 
 
 def leave_unless_local(stream: Any) -> None:
-    """Have a starting query whose checkpoint is not on a local disk write it as Spark prefers."""
-    conf = stream.sparkSessionForStream().conf()
+    """Have a starting query write its state as Spark prefers, unless the quick way is right.
+
+    It is where its checkpoint lies on a local disk, and a rename replaces what is there.
+    """
+    session = stream.sparkSessionForStream()
+    conf = session.conf()
+    if conf.get(MANAGER, "") != quick_manager():
+        return
     is_local = str(stream.resolvedCheckpointRoot()).startswith("file:")
-    if not is_local and conf.get(MANAGER, "") == quick_manager():
+    if not is_local or not _replaces(session.sparkContext().hadoopConfiguration()):
         conf.unset(MANAGER)
