@@ -123,7 +123,7 @@ def _batch(given: str | None) -> int | None:
 def _check_batch(
     batch: int, where: SavepointHandle, wanted: Callable[[OperatorId], bool], last: int | None
 ) -> None:
-    """Refuse a batch that the operator's query has not had, or whose snapshots are deleted.
+    """Refuse a batch that the operator's query has not committed, or whose snapshots are deleted.
 
     Of an operator that has none at all, what reads them tells.
     """
@@ -138,7 +138,8 @@ def _check_batch(
     if last is None:
         last = newest_id(each for each in subtasks if each.operator.query == operator.query)
     runs = whole_checkpoints(mine, last)
-    if runs and not any(batch + 1 in run for run in runs):
+    told = runs or (batch >= last and any(each.handles for each in mine))
+    if told and not any(batch + 1 in run for run in runs):
         reason = f"there is no batch {batch}; there are {as_text(runs, -1)}"
         raise ConfigError("batchId", reason, _PLACE)
 

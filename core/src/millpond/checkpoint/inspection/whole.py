@@ -67,10 +67,13 @@ def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> l
 
     Args:
         subtasks: all of the operator.
-        last: the last id of its query; that of the newest snapshot by default.
+        last: the last id that counts, as what is newer is not committed yet; that of the newest
+            snapshot by default.
     """
-    ids = sorted({handle.checkpoint_id for each in subtasks for handle in each.handles})
-    ends = [*ids[1:], max(last or 0, newest_id(subtasks)) + 1]
+    last = newest_id(subtasks) if last is None else last
+    every = {handle.checkpoint_id for each in subtasks for handle in each.handles}
+    ids = sorted(number for number in every if number <= last)
+    ends = [*ids[1:], last + 1]
     found: list[range] = []
     for first, end in zip(ids, ends, strict=False):  # none comes or goes within
         if gone_groups(subtasks, first, covered_groups(subtasks, first)):
