@@ -15,7 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.inspection.subtask import Subtask, read_subtask, reason_of, still_there
+from millpond.checkpoint.inspection.subtask import (
+    Subtask,
+    read_subtask,
+    reason_of,
+    still_there,
+    without_outlived,
+)
 from millpond.checkpoint.inspection.whole import as_text, gone_groups, whole_checkpoints
 from millpond.checkpoint.paths import (
     SnapshotPath,
@@ -91,7 +97,7 @@ class Catalog:
             raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
         by_operator: dict[OperatorId, list[Subtask]] = {}
         for subtask in self.subtasks:
-            by_operator.setdefault(subtask.operator, []).append(subtask)
+            by_operator.setdefault(subtask.operator, []).append(subtask.with_outlived())
         needed = frozenset[str]().union(*self.layouts.values())
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
@@ -161,14 +167,14 @@ def complete_parts(
         if any(covered.get(g, -1) < number for g in subtask.key_group_range):
             what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
             raise IncompleteCheckpointError(what, subtask.folder, number)
+    if checkpoint_id is not None:
+        _check_whole(subtasks, operator, checkpoint_id, covered)
     if parts:
         everything = set(range(_key_groups(parts)))
         files = {path for each in subtasks for path in each.files}
         layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
         wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
         what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
-        if checkpoint_id is not None:
-            _check_whole(subtasks, operator, checkpoint_id, covered)
         if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
         if absent := _as_text(everything - covered.keys()):
@@ -247,7 +253,8 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     folders: dict[str, dict[str, SnapshotPath]] = {}
     newest_layouts: dict[OperatorId, tuple[int, str]] = {}
     odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
-    for path in (*storage.list(""), *sorted(odd)):
+    listed = storage.list("")
+    for path in (*listed, *sorted(odd)):
         file = SnapshotPath.parse(path)
         if file is not None:
             folders.setdefault(file.folder, {})[path] = file
@@ -262,6 +269,8 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     if any(each.broken for each in subtasks):
         present = odd.union(storage.list(""))
         subtasks = tuple(still_there(each, present) for each in subtasks)
+    every = odd.union(listed)
+    subtasks = tuple(without_outlived(each, every) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
     for _, path in newest_layouts.values():
