@@ -55,6 +55,8 @@ class Catalog:
         broken: metadata files that cannot be read, with the reason.
         elsewhere: other checkpoint directories, below or above, whose files are here too; they
             are left out.
+        odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
+            symbolic link.
     """
 
     storage: CheckpointStorage
@@ -62,6 +64,7 @@ class Catalog:
     layouts: dict[str, frozenset[str]]
     broken: dict[str, str]
     elsewhere: tuple[str, ...] = ()
+    odd: frozenset[str] = frozenset()
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -85,7 +88,7 @@ class Catalog:
 
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
-        would restore.
+        would restore. What is no regular file, or lies in such a directory, is not ours.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
@@ -101,7 +104,9 @@ class Catalog:
         needed = frozenset[str]().union(*self.layouts.values())
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
-        return [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        inside = tuple(f"{path}/" for path in self.odd)
+        return [path for path in found if path not in self.odd and not path.startswith(inside)]
 
     def delete(self, path: str, *, dry_run: bool = False) -> int | None:
         """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
@@ -281,7 +286,7 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    return Catalog(storage, subtasks, layouts, broken, elsewhere)
+    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd)
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
