@@ -301,3 +301,26 @@ def test_what_stands_in_a_snapshots_place_is_damage(tmp_path, kind):
     with pytest.raises(errors.CorruptSnapshotError, match="symbolic link instead of a file"):
         complete_parts(read_catalog(storage), OperatorId("q", "op"))
     assert sorted(root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["directory", "full directory", "pipe", "link"])
+@pytest.mark.parametrize("ending", [".base", "_000012.sst"])
+def test_gc_deletes_files_alone(tmp_path, kind, ending):
+    """What has the name of a data file that nobody needs and is none, stays, with all in it."""
+    root = tmp_path / "snapshots"
+    newest = write_half(mp.checkpoint_storage(root.as_uri()), HALVES[0], [1, 2]).metadata
+    place = (root / newest).with_name(f"1-{'0' * 32}{ending}")
+    (tmp_path / "outside").write_text("of others")
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "link":
+        place.symlink_to(tmp_path / "outside")
+    else:
+        place.mkdir()
+    if kind == "full directory":
+        (place / "mine").write_text("of others")
+    for call in (["--dry-run"], []):
+        result = CliRunner().invoke(commands, ["checkpoint", "gc", str(root), *call])
+        assert (result.exit_code, result.stdout) == (0, "Nothing to delete.\n")
+    assert os.path.lexists(place)
+    assert kind != "full directory" or (place / "mine").exists()

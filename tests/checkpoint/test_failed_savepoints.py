@@ -104,6 +104,22 @@ def test_a_failed_savepoint_leaves_its_neighbours():
     assert set(storage.list("")) == others
 
 
+@pytest.mark.parametrize("folder", ["", "new"])
+def test_a_failed_savepoint_leaves_empty_folders_of_others(tmp_path, folder):
+    """Only folders of its operators go, and of these none that was there before."""
+    place = tmp_path / folder
+    before = ["mine/deep", "operator/of-mine"]
+    for path in before:
+        (place / path).mkdir(parents=True)
+    handle = SavepointHandle(1, folder, mp.checkpoint_storage(str(tmp_path)))
+    ours = begun(handle)
+    (place / "meanwhile").mkdir()
+    with pytest.raises(ZeroDivisionError), ours:
+        1 / 0  # noqa: B018 - what fails
+    left = {path.relative_to(place).as_posix() for path in place.rglob("*")}
+    assert left == {"mine", "mine/deep", "operator", "operator/of-mine", "meanwhile"}
+
+
 def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
     """What is written below it while its rows are read is there when it is complete."""
 

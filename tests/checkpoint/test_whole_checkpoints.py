@@ -110,3 +110,87 @@ def test_the_tools_refuse_such_a_checkpoint(directory):
         result = CliRunner().invoke(commands, ["state", *call, "--id", "3"])
         assert result.exit_code == 1
         assert "whole are: 5 to 6" in " ".join(result.output.split())
+
+
+def outcome(directory, checkpoint_id):
+    """Whether a checkpoint can be read; else the error."""
+    try:
+        rows(directory, checkpoint_id)
+    except errors.MillpondError as error:
+        return error
+    return None
+
+
+def file_of(directory, checkpoint_id, groups=BUSY):
+    """The file of a subtask's snapshot."""
+    folder = directory / "q" / "op" / f"kg-{groups.start}-{groups.end}"
+    (file,) = folder.glob(f"{checkpoint_id}-*.snapshot")
+    return file
+
+
+@pytest.mark.parametrize("newest", [17, 20])
+@pytest.mark.parametrize("groups", [BUSY, BOTH])
+def test_what_is_named_whole_can_be_read(directory, newest, groups):
+    """A delta that is kept as history is no checkpoint once the base below it is deleted."""
+    subtask(directory, groups, range(1, newest + 1), strategy="changelog")
+    if groups == BUSY:
+        subtask(directory, IDLE, [1])
+    file_of(directory, 12, groups)
+    for number in range(1, newest + 1):
+        error = outcome(directory, number)
+        if number >= 16:
+            assert error is None
+        else:
+            assert isinstance(error, errors.RestoreError)
+            assert f"newer snapshots only; whole are: 16 to {newest}" in str(error)
+
+
+def test_tools_name_only_what_can_be_read(directory):
+    """``checkpoint list`` shows no history, and ``--id`` is refused with what it shows."""
+    subtask(directory, BOTH, range(1, 21), strategy="changelog")
+    call = ["checkpoint", "list", str(directory), "--json"]
+    listed = json.loads(CliRunner().invoke(commands, call).output)
+    assert [row["checkpoint"] for row in listed] == [16, 17, 18, 19, 20]
+    result = CliRunner().invoke(commands, ["state", "list", str(directory), "--id", "12"])
+    assert result.exit_code == 1
+    assert "there are 16 to 20" in " ".join(result.output.split())
+
+
+def test_history_is_no_orphan(directory):
+    """A local copy catches up by it, so ``checkpoint gc`` leaves it."""
+    subtask(directory, BOTH, range(1, 21), strategy="changelog")
+    CliRunner().invoke(commands, ["checkpoint", "gc", str(directory), "--retained", "1"])
+    assert file_of(directory, 13, BOTH).exists()
+
+
+def test_a_missing_file_of_the_newest_snapshot_is_damage(directory):
+    """Where the base of the newest one is gone, each that needs it names it as missing."""
+    subtask(directory, BOTH, range(1, 21), strategy="changelog")
+    base = file_of(directory, 16, BOTH)
+    base.unlink()
+    for number in (None, 17, 20):
+        error = outcome(directory, number)
+        assert isinstance(error, errors.CorruptSnapshotError)
+        assert base.name in str(error)
+        assert "missing" in str(error)
+
+
+@pytest.mark.parametrize(("newest", "retained"), [(16, 2), (20, 100)])
+def test_a_missing_file_that_is_still_retained_is_damage(directory, newest, retained):
+    """What a newer base has replaced stays until newer snapshots are confirmed."""
+    kept = {"checkpoint.retained": retained}
+    subtask(directory, BOTH, range(1, newest + 1), strategy="changelog", **kept)
+    base = file_of(directory, 11, BOTH)
+    base.unlink()
+    error = outcome(directory, 15)
+    assert isinstance(error, errors.CorruptSnapshotError)
+    assert base.name in str(error)
+
+
+def test_what_one_operator_has_outlived_is_not_left_out(directory):
+    """Where all that an operator had then is deleted, it is refused, and not taken as empty."""
+    storage = mp.checkpoint_storage(str(directory))
+    confirmed(storage, BOTH, [1, 2, 3], backend="heap", place="q/other")
+    subtask(directory, BOTH, range(1, 7))
+    with pytest.raises(errors.RestoreError, match="of q/op: .*; whole are: 5 to 6"):
+        open_stored(directory, 3)

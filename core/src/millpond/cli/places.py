@@ -13,11 +13,11 @@ import click
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.inspection.catalog import Catalog, read_catalog
+from millpond.checkpoint.inspection.choice import OperatorChoice, operator_named
 from millpond.checkpoint.inspection.inspector import (
     IN_POINTERS,
     StoredOperator,
     open_stored,
-    operator_named,
     operator_of_parts,
 )
 from millpond.checkpoint.inspection.spark_checkpoint import (
@@ -164,12 +164,16 @@ def stored_operators(
     checkpoint_id: int | None = None,
     snapshots: str | None = None,
     operator: str | None = None,
+    *,
+    query: bool = False,
+    refused: list[MillpondError] | None = None,
 ) -> list[StoredOperator]:
     """The operators in a savepoint, or in a checkpoint directory at a checkpoint.
 
     Where the directory is given by itself, ``path`` is a query's checkpointLocation, and what
     counts is what Spark has committed. Of a directory of several operators no other is looked at
-    than the one that is named, unless there is none of that name.
+    than the one that is named; with ``query``, none but those of its query. ``refused`` takes the
+    errors of those that cannot be read, where others can.
 
     Raises:
         PlaceError: there is no such directory, or neither is in it.
@@ -183,7 +187,9 @@ def stored_operators(
         if not subtasks:
             nothing = f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
             raise PlaceError(path, why_no_savepoint(handle) or nothing)
-        queries = {each.operator.query for each in subtasks if wanted(each.operator)}
+        queries = frozenset(each.operator.query for each in subtasks if wanted(each.operator))
+        if query and queries:
+            wanted = OperatorChoice(queries=queries)
         mine = [each for each in subtasks if each.operator.query in queries]
         check_id(mine, path, checkpoint_id)
         if any(handle.carries for each in subtasks for handle in each.handles[-1:]):
@@ -191,7 +197,8 @@ def stored_operators(
     elif checkpoint_id is not None:
         raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
     with about(path):
-        return open_stored(handle, tool_registry(), checkpoint_id, tool_limits(), wanted)
+        limits = tool_limits()
+        return open_stored(handle, tool_registry(), checkpoint_id, limits, wanted, refused)
 
 
 def committed_handles(

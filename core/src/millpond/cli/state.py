@@ -90,11 +90,16 @@ def state() -> None:
 def list_states(
     path: str, checkpoint_id: int | None, snapshots: str | None, *, count: bool, as_json: bool
 ) -> None:
-    """List the states of all operators."""
-    operators = stored_operators(path, checkpoint_id, snapshots)
+    """List the states of all operators; status 1 where one cannot be read."""
+    refused: list[MillpondError] = []
+    operators = stored_operators(path, checkpoint_id, snapshots, refused=refused)
     with about(path), working("counting" if count else "reading"):
         rows = [row for operator in operators for row in _described(operator, count=count)]
     show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
+    for error in refused:
+        complain(f"{path}: {error}")
+    if refused:
+        sys.exit(1)
 
 
 def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
@@ -263,7 +268,7 @@ def edit(
         SystemClock().now_ms,
     )
     place = new_place(target, path, snapshots)
-    operators = stored_operators(path, checkpoint_id, snapshots)
+    operators = stored_operators(path, checkpoint_id, snapshots, operator, query=True)
     stored = pick_operator(operators, operator, path)
     with about(path), working("writing the savepoint"):
         done = edit_value(_of_one_query(operators, stored), stored, wanted, place)

@@ -23,10 +23,10 @@ from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
+from millpond.checkpoint.inspection.choice import operator_named
 from millpond.checkpoint.inspection.inspector import (
     StoredOperator,
     open_stored,
-    operator_named,
     pick_operator,
 )
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
@@ -191,7 +191,9 @@ class QueryableStateClient(Closeable):
     def _committed(self) -> StoredOperator:
         where = public_uri(self._snapshots.storage.uri)
         if self._checkpoint is None:
-            return pick_operator(open_stored(self._snapshots, self._registry), self._uid, where)
+            wanted = operator_named(self._uid)
+            found = open_stored(self._snapshots, self._registry, wanted=wanted)
+            return pick_operator(found, self._uid, where)
         checkpoint = self._checkpoint.storage
         query, batch = query_id(checkpoint), last_batch(checkpoint)
         wanted = operator_named(self._uid, query)

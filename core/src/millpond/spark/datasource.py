@@ -8,7 +8,7 @@ to choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast, get_args
 
 import attrs
@@ -21,10 +21,10 @@ from typing_extensions import override
 from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint import SavepointHandle
 from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.inspection.choice import OperatorChoice, operator_named
 from millpond.checkpoint.inspection.inspector import (
     StoredOperator,
     open_stored,
-    operator_named,
     pick_operator,
 )
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
@@ -32,7 +32,6 @@ from millpond.checkpoint.inspection.whole import as_text, newest_id, whole_check
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, brief
-from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.state.names import Scope
 
@@ -121,9 +120,9 @@ def _batch(given: str | None) -> int | None:
 
 
 def _check_batch(
-    batch: int, where: SavepointHandle, wanted: Callable[[OperatorId], bool], last: int | None
+    batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
 ) -> None:
-    """Refuse a batch that the operator's query has not had, or whose snapshots are deleted.
+    """Refuse a batch that the operator's query has not committed, or whose snapshots are deleted.
 
     Of an operator that has none at all, what reads them tells.
     """
@@ -138,7 +137,8 @@ def _check_batch(
     if last is None:
         last = newest_id(each for each in subtasks if each.operator.query == operator.query)
     runs = whole_checkpoints(mine, last)
-    if runs and not any(batch + 1 in run for run in runs):
+    told = runs or (batch >= last and any(each.handles for each in mine))
+    if told and not any(batch + 1 in run for run in runs):
         reason = f"there is no batch {batch}; there are {as_text(runs, -1)}"
         raise ConfigError("batchId", reason, _PLACE)
 

@@ -75,8 +75,8 @@ class CheckpointStorage(ABC):
     def delete(self, path: str) -> None:
         """Delete a file; no error where there is none."""
 
-    def delete_empty(self, folder: str) -> None:
-        """Delete the folders below one that hold nothing, where a storage has folders."""
+    def delete_empty(self, folders: Iterable[str]) -> None:
+        """Delete those of some folders that hold nothing, where a storage has folders."""
 
     def not_files(self, folder: str) -> list[str]:
         """What lies below a folder and is no file, where a storage has such things: see ``list``.

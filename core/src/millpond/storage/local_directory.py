@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -129,11 +129,10 @@ class LocalStorage(CheckpointStorage):
             target.unlink(missing_ok=True)
 
     @override
-    def delete_empty(self, folder: str) -> None:
-        places = [self._full(path) for path in self.not_files(folder)]
-        for place in reversed(places):
+    def delete_empty(self, folders: Iterable[str]) -> None:
+        for folder in sorted(folders, reverse=True):
             with suppress(OSError):
-                Path(place).rmdir()
+                Path(self._full(folder)).rmdir()
 
     @override
     def not_files(self, folder: str) -> list[str]:

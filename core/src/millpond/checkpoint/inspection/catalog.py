@@ -15,7 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.inspection.subtask import Subtask, read_subtask, reason_of, still_there
+from millpond.checkpoint.inspection.subtask import (
+    Subtask,
+    read_subtask,
+    reason_of,
+    still_there,
+    without_outlived,
+)
 from millpond.checkpoint.inspection.whole import as_text, gone_groups, whole_checkpoints
 from millpond.checkpoint.paths import (
     SnapshotPath,
@@ -49,6 +55,8 @@ class Catalog:
         broken: metadata files that cannot be read, with the reason.
         elsewhere: other checkpoint directories, below or above, whose files are here too; they
             are left out.
+        odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
+            symbolic link.
     """
 
     storage: CheckpointStorage
@@ -56,6 +64,7 @@ class Catalog:
     layouts: dict[str, frozenset[str]]
     broken: dict[str, str]
     elsewhere: tuple[str, ...] = ()
+    odd: frozenset[str] = frozenset()
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -79,7 +88,7 @@ class Catalog:
 
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
-        would restore.
+        would restore. What is no regular file, or lies in such a directory, is not ours.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
@@ -91,11 +100,13 @@ class Catalog:
             raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
         by_operator: dict[OperatorId, list[Subtask]] = {}
         for subtask in self.subtasks:
-            by_operator.setdefault(subtask.operator, []).append(subtask)
+            by_operator.setdefault(subtask.operator, []).append(subtask.with_outlived())
         needed = frozenset[str]().union(*self.layouts.values())
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
-        return [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        inside = tuple(f"{path}/" for path in self.odd)
+        return [path for path in found if path not in self.odd and not path.startswith(inside)]
 
     def delete(self, path: str, *, dry_run: bool = False) -> int | None:
         """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
@@ -161,14 +172,14 @@ def complete_parts(
         if any(covered.get(g, -1) < number for g in subtask.key_group_range):
             what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
             raise IncompleteCheckpointError(what, subtask.folder, number)
+    if checkpoint_id is not None:
+        _check_whole(subtasks, operator, checkpoint_id, covered)
     if parts:
         everything = set(range(_key_groups(parts)))
         files = {path for each in subtasks for path in each.files}
         layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
         wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
         what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
-        if checkpoint_id is not None:
-            _check_whole(subtasks, operator, checkpoint_id, covered)
         if missing := _as_text(wanted - covered.keys()):
             raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
         if absent := _as_text(everything - covered.keys()):
@@ -247,7 +258,8 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     folders: dict[str, dict[str, SnapshotPath]] = {}
     newest_layouts: dict[OperatorId, tuple[int, str]] = {}
     odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
-    for path in (*storage.list(""), *sorted(odd)):
+    listed = storage.list("")
+    for path in (*listed, *sorted(odd)):
         file = SnapshotPath.parse(path)
         if file is not None:
             folders.setdefault(file.folder, {})[path] = file
@@ -262,6 +274,8 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     if any(each.broken for each in subtasks):
         present = odd.union(storage.list(""))
         subtasks = tuple(still_there(each, present) for each in subtasks)
+    every = odd.union(listed)
+    subtasks = tuple(without_outlived(each, every) for each in subtasks)
     broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
     layouts: dict[str, frozenset[str]] = {}
     for _, path in newest_layouts.values():
@@ -272,7 +286,7 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    return Catalog(storage, subtasks, layouts, broken, elsewhere)
+    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd)
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:

@@ -14,6 +14,11 @@ from millpond.backend.operator_state import FrozenState, OperatorStateMeta
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.catalog import Catalog, complete_parts, read_catalog
+from millpond.checkpoint.inspection.choice import (
+    ALL_OPERATORS,
+    OperatorChoice,
+    operator_named,
+)
 from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory, read_contents
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
@@ -30,7 +35,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
 )
 from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.config import RestoreConfig
-from millpond.errors import RestoreError
+from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.state.names import Scope
@@ -40,7 +45,7 @@ from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError
 from millpond.untrusted import decoding
 
-__all__ = ["StoredOperator", "open_stored", "operator_named", "operator_of_parts", "pick_operator"]
+__all__ = ["StoredOperator", "open_stored", "operator_of_parts", "pick_operator"]
 
 _SLICE = 1 << 15
 IN_POINTERS = (
@@ -249,7 +254,8 @@ def open_stored(
     registry: PluginHooks,
     checkpoint_id: int | None = None,
     limits: RestoreConfig = RestoreConfig(),
-    wanted: Callable[[OperatorId], bool] | None = None,
+    wanted: OperatorChoice = ALL_OPERATORS,
+    refused: list[MillpondError] | None = None,
 ) -> list[StoredOperator]:
     """The operators in a savepoint or a checkpoint directory.
 
@@ -258,40 +264,53 @@ def open_stored(
         registry: the plugins that may restore.
         checkpoint_id: of a checkpoint directory, the snapshots up to this one.
         limits: what the files may ask for.
-        wanted: whether an operator of a checkpoint directory is meant; no other is looked at,
-            unless none is.
+        wanted: which operators of a checkpoint directory are meant; no other is looked at.
+        refused: takes the errors of operators that cannot be read beside others that can; without
+            it the first one is raised.
 
     Raises:
         CorruptSnapshotError: the metadata of a snapshot, or of the savepoint, is damaged.
-        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one.
+        RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or none
+            of the operators that are meant.
     """
     if METADATA_FILE in where.storage.list(""):
-        savepoint = read_savepoint(where)
-        return [
-            StoredOperator(
-                operator=OperatorId(uid=operator.uid),
-                checkpoint_id=savepoint.checkpoint_id,
-                max_parallelism=operator.max_parallelism,
-                key=operator.key,
-                states=operator.metas,
-                parts=(where,),
-                registry=registry,
-                shape=operator,
-                limits=limits,
-            )
-            for operator in savepoint.operators
-        ]
+        return list(_from_savepoint(where, registry, limits))
+    place = public_uri(where.storage.uri)
     catalog = read_catalog(where.storage)
-    operators = {subtask.operator for subtask in catalog.subtasks}
-    chosen = sorted(filter(wanted, operators)) if wanted is not None else []
-    chosen = chosen or sorted(operators)
-    found = list(_from_checkpoint(catalog, chosen, registry, checkpoint_id, limits))
-    if reason := catalog.no_root(public_uri(where.storage.uri)):
-        raise RestoreError(public_uri(where.storage.uri), (reason,))
+    if reason := catalog.no_root(place):
+        raise RestoreError(place, (reason,))
+    operators = sorted({subtask.operator for subtask in catalog.subtasks})
+    chosen = list(filter(wanted, operators))
+    if operators and not chosen:
+        raise RestoreError(place, (wanted.none_of(operators),))
+    errors: list[MillpondError] = []
+    found = list(_from_checkpoint(catalog, chosen, registry, checkpoint_id, limits, errors))
+    if errors and (refused is None or not found):
+        raise errors[0]
     if not found:
         cause = unfinished(where) or f"it holds neither a savepoint nor snapshots{IN_POINTERS}"
-        raise RestoreError(public_uri(where.storage.uri), (cause,))
+        raise RestoreError(place, (cause,))
+    if refused is not None:
+        refused += errors
     return found
+
+
+def _from_savepoint(
+    where: SavepointHandle, registry: PluginHooks, limits: RestoreConfig
+) -> Iterator[StoredOperator]:
+    savepoint = read_savepoint(where)
+    for operator in savepoint.operators:
+        yield StoredOperator(
+            operator=OperatorId(uid=operator.uid),
+            checkpoint_id=savepoint.checkpoint_id,
+            max_parallelism=operator.max_parallelism,
+            key=operator.key,
+            states=operator.metas,
+            parts=(where,),
+            registry=registry,
+            shape=operator,
+            limits=limits,
+        )
 
 
 def _from_checkpoint(
@@ -300,14 +319,19 @@ def _from_checkpoint(
     registry: PluginHooks,
     checkpoint_id: int | None,
     limits: RestoreConfig,
+    refused: list[MillpondError],
 ) -> Iterator[StoredOperator]:
+    """Those that can be read; why others cannot is added to ``refused``."""
     for operator in operators:
-        for subtask in catalog.subtasks:
-            if subtask.operator == operator:
-                _refuse_rivals(subtask, checkpoint_id)
-        parts = complete_parts(catalog, operator, checkpoint_id)
-        if parts:
-            yield operator_of_parts(operator, parts, registry, limits)
+        try:
+            for subtask in catalog.subtasks:
+                if subtask.operator == operator:
+                    _refuse_rivals(subtask, checkpoint_id)
+            parts = complete_parts(catalog, operator, checkpoint_id)
+            if parts:
+                yield operator_of_parts(operator, parts, registry, limits)
+        except (RestoreError, CorruptSnapshotError) as error:
+            refused.append(error)
 
 
 def operator_of_parts(
@@ -342,11 +366,6 @@ def _refuse_rivals(subtask: Subtask, checkpoint_id: int | None) -> None:
             "an earlier one, or create a savepoint with Spark, which knows the one that counts"
         )
         raise RestoreError(f"checkpoint {number}", (cause,))
-
-
-def operator_named(name: str | None, query: str | None = None) -> Callable[[OperatorId], bool]:
-    """Whether an operator is of that uid, or ``query/uid``, and of that query; None for any."""
-    return lambda known: name in (None, known.uid, str(known)) and query in (None, known.query)
 
 
 def pick_operator(

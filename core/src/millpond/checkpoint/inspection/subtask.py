@@ -15,7 +15,7 @@ from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
-__all__ = ["Subtask", "read_subtask", "reason_of", "still_there"]
+__all__ = ["Subtask", "read_subtask", "reason_of", "still_there", "without_outlived"]
 
 _NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
 
@@ -32,6 +32,8 @@ class Subtask:
         broken: metadata files that cannot be read, with the reason.
         elsewhere: of another checkpoint directory's subtask that one; see ``root_of``. Its
             snapshots name files from there, so none of them counts.
+        outlived: snapshots that are not among the handles, for newer ones have deleted files that
+            they need; others of their files are still history.
     """
 
     folder: str
@@ -41,6 +43,7 @@ class Subtask:
     files: dict[str, int]
     broken: dict[str, str]
     elsewhere: str = ""
+    outlived: tuple[KeyedStateHandle, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -54,12 +57,17 @@ class Subtask:
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
+    def with_outlived(self) -> Subtask:
+        """The subtask with all of its snapshots as handles, also those that cannot be read."""
+        every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
+        return attrs.evolve(self, handles=tuple(every), outlived=())
+
     def unnamed(self, checkpoint_id: int | None) -> int:
         """The newest id up to another of files that are newer than all metadata; -1 for none.
 
         A subtask without any metadata is a gap, and not told here.
         """
-        known = self.at(checkpoint_id)
+        known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
         numbers = self.files.values()
         newest = max(
             (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
@@ -120,6 +128,33 @@ def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
         files={path: number for path, number in subtask.files.items() if path in present},
         broken={path: reason for path, reason in subtask.broken.items() if path in present},
     )
+
+
+def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
+    """The subtask with those snapshots apart that newer ones have made unreadable.
+
+    A missing file that the newest snapshot needs, or has not given free yet, is damage, which is
+    told by whoever reads the file.
+    """
+    kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
+    outlived = tuple(
+        handle
+        for handle in subtask.handles
+        if any(path not in present for path in handle.needed_paths - kept)
+    )
+    handles = tuple(handle for handle in subtask.handles if handle not in outlived)
+    return attrs.evolve(subtask, handles=handles, outlived=outlived) if outlived else subtask
+
+
+def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
+    """The files that a subtask has not deleted by itself.
+
+    It deletes files in the order in which they were retired, and those that a snapshot has
+    retired not before that one is confirmed.
+    """
+    still = [file.checkpoint_id for file in newest.retired if file.path in present]
+    first = min(still, default=newest.checkpoint_id)
+    return newest.paths.union(f.path for f in newest.retired if f.checkpoint_id >= first)
 
 
 def reason_of(error: MillpondError) -> str:

@@ -32,15 +32,20 @@ def gone_groups(
 
     Their first newer snapshot comes after another one that is not there, or that is newer than
     the id too; what was before that, nothing says. One that comes after none is the first: until
-    then no row had come. Where pointers may carry snapshots, nothing says that either.
+    then no row had come. Where pointers may carry snapshots, nothing says that either. A snapshot
+    of then that newer ones have outlived is as good as deleted.
 
     Args:
         subtasks: all of the operator.
         checkpoint_id: the checkpoint.
         covered: as ``covered_groups`` has them.
     """
+    gone: set[int] = set()
     following: dict[int, tuple[int, int]] = {}  # the id of the first newer snapshot, and before it
-    for subtask in subtasks:
+    for subtask in map(Subtask.with_outlived, subtasks):
+        for handle in subtask.at(checkpoint_id)[-1:]:
+            number = handle.checkpoint_id
+            gone |= {g for g in subtask.key_group_range if covered.get(g, -1) < number}
         newer = next((h for h in subtask.handles if h.checkpoint_id > checkpoint_id), None)
         if newer is None:
             continue
@@ -49,7 +54,7 @@ def gone_groups(
             if group not in following or newer.checkpoint_id < following[group][0]:
                 ids = [number for groups, number in before.items() if group in groups]
                 following[group] = (newer.checkpoint_id, max(ids, default=-1))
-    return {group for group, (_, last) in following.items() if last > covered.get(group, -1)}
+    return gone | {g for g, (_, last) in following.items() if last > covered.get(g, -1)}
 
 
 def _ids_before(handle: KeyedStateHandle) -> dict[KeyGroupRange, int]:
@@ -67,10 +72,13 @@ def whole_checkpoints(subtasks: Sequence[Subtask], last: int | None = None) -> l
 
     Args:
         subtasks: all of the operator.
-        last: the last id of its query; that of the newest snapshot by default.
+        last: the last id that counts, as what is newer is not committed yet; that of the newest
+            snapshot by default.
     """
-    ids = sorted({handle.checkpoint_id for each in subtasks for handle in each.handles})
-    ends = [*ids[1:], max(last or 0, newest_id(subtasks)) + 1]
+    last = newest_id(subtasks) if last is None else last
+    every = [handle for each in subtasks for handle in (*each.handles, *each.outlived)]
+    ids = sorted({h.checkpoint_id for h in every if h.checkpoint_id <= last})
+    ends = [*ids[1:], last + 1]
     found: list[range] = []
     for first, end in zip(ids, ends, strict=False):  # none comes or goes within
         if gone_groups(subtasks, first, covered_groups(subtasks, first)):

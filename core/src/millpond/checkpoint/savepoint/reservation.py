@@ -27,11 +27,19 @@ _LOG = logging.getLogger("millpond.checkpoint")
 
 @attrs.frozen
 class Reservation:
-    """A context manager; at its end the savepoint is complete, or what was written is deleted."""
+    """A context manager; at its end the savepoint is complete, or what was written is deleted.
+
+    Attributes:
+        handle: the place.
+        uids: the operators that the savepoint is to hold.
+        marker: the name of the file that shows that somebody writes there.
+        folders: the paths of those that were there before, empty as they are.
+    """
 
     handle: SavepointHandle
     uids: frozenset[str]
     marker: str
+    folders: frozenset[str]
 
     def __enter__(self) -> Self:
         """The reservation itself."""
@@ -58,9 +66,15 @@ class Reservation:
                 _LOG.warning("%s: what a failed savepoint has left stays: %s", place, failed)
 
     def _discard(self) -> None:
+        storage = self.handle.storage
         for path in written_files(self.handle, self.uids):
-            self.handle.storage.delete(path)
-        self.handle.storage.delete_empty(self.handle.folder)
+            storage.delete(path)
+        storage.delete_empty(filter(self._has_made, storage.not_files(self.handle.folder)))
+
+    def _has_made(self, path: str) -> bool:
+        """Whether a folder is that of an operator, or of a state, and was not there before."""
+        operator, *state = PurePosixPath(path).relative_to(self.handle.folder).parts
+        return path not in self.folders and operator in self.uids and len(state) <= 1
 
     def release(self) -> None:
         """Take the marker away; may be called twice."""
@@ -84,10 +98,11 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
     storage = handle.storage
     held = storage.list(handle.folder)
     if not held:
+        folders = frozenset(storage.not_files(handle.folder))
         storage.write(handle.path(marker), [b""])
         held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
         if not held:
-            return Reservation(handle, frozenset(uids), marker)
+            return Reservation(handle, frozenset(uids), marker, folders)
         storage.delete(handle.path(marker))
     held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004

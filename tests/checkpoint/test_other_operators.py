@@ -1,0 +1,116 @@
+"""What other operators and queries of a checkpoint directory have makes no difference."""
+
+import json
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.checkpoint.paths import layout_path
+from millpond.checkpoint.sealed_metadata import write_sealed
+from millpond.cli.main import commands
+from millpond.operator_id import OperatorId
+from millpond.runtime.queryable import QueryableStateClient
+from millpond.spark.datasource import MillpondDataSource
+from stored import confirmed, open_stored
+
+LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
+BOTH = mp.KeyGroupRange(0, 127)
+CONFIG = mp.Config({"state.snapshot.strategy": "full", "checkpoint.retained": 2})
+
+
+def store(directory, place, groups, checkpoints):
+    """Confirmed snapshots of a subtask of ``query/uid``, of which two are retained."""
+    storage = mp.checkpoint_storage(str(directory))
+    layout = layout_path(OperatorId.of(place), 1)
+    write_sealed(storage, layout, json.dumps({"sources": []}))
+    confirmed(storage, groups, checkpoints, backend="heap", place=place, config=CONFIG)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Two operators of the query q1 that are whole at 3, and one of q2 that is whole from 8 on."""
+    place = tmp_path / "snapshots"
+    place.mkdir()
+    store(place, "q1/first", BOTH, [1, 2, 3])
+    store(place, "q1/second", BOTH, [1, 2, 3])
+    store(place, "q2/third", LOWER, range(1, 10))
+    store(place, "q2/third", UPPER, [1])
+    return place
+
+
+def damage(directory, place):
+    """Cut the end off the newest snapshot of an operator."""
+    file = max((directory / place).rglob("*.snapshot"))
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def millpond(*words):
+    """What a command of the tool ends with, and says."""
+    result = CliRunner().invoke(commands, list(map(str, words)))
+    return result, " ".join(result.stderr.split())
+
+
+def test_an_edit_needs_its_own_query_alone(directory, tmp_path):
+    """Another query that is not whole is not looked at, and all operators of the own one are kept."""
+    target, choice = tmp_path / "edited", ("--operator", "first", "--id", 3)
+    result, said = millpond("state", "edit", directory, "total", 1, target, *choice, "--set", 7)
+    assert result.exit_code == 0, said
+    edited = {str(each.operator): each.table("total") for each in open_stored(target)}
+    assert {name: len(table) for name, table in edited.items()} == {"first": 40, "second": 40}
+    assert 7 in edited["first"]["value"].to_pylist()
+
+
+def test_an_edit_needs_all_of_its_query(directory, tmp_path):
+    """A savepoint without an operator of the query would lose its state."""
+    damage(directory, "q1/second")
+    choice = ("--operator", "first", "--remove")
+    result, said = millpond("state", "edit", directory, "total", 1, tmp_path / "edited", *choice)
+    assert result.exit_code == 1
+    assert "q1/second" in said
+
+
+def test_a_list_shows_what_is_whole(directory):
+    """An operator that is not whole then is complained about, and the others are listed."""
+    result, said = millpond("state", "list", directory, "--id", 3, "--json")
+    listed = {row["operator"]: row["checkpoint"] for row in json.loads(result.stdout)}
+    assert listed == {"q1/first": 3, "q1/second": 3}
+    assert result.exit_code == 1
+    assert "checkpoint 3 of q2/third: the key groups 0..63 have newer snapshots only" in said
+
+
+def test_a_list_of_nothing_that_can_be_read_is_the_error(directory):
+    """Where none of them can be read, nothing is listed."""
+    for place in ("q1/first", "q1/second", "q2/third"):
+        for file in (directory / place).rglob("*.snapshot"):
+            file.write_bytes(b"")
+    result, said = millpond("state", "list", directory, "--json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "does not end with a snapshot's metadata" in said
+
+
+def test_a_query_without_snapshots_is_told(directory, tmp_path):
+    """Of a query that has nothing there, the data source names the operators that are there."""
+    query = tmp_path / "query"
+    (query / "commits").mkdir(parents=True)
+    (query / "metadata").write_text(json.dumps({"id": "q3"}))
+    (query / "commits" / "2").write_text("v1\n{}")
+    given = {"path": str(query), "snapshots": str(directory), "state": "total"}
+    there = "no operator of the query q3 with snapshots in it; there are: q1/first, q1/second, q2"
+    with pytest.raises(errors.RestoreError, match=there):
+        MillpondDataSource(given).schema()
+
+
+def test_an_operator_that_is_not_there_is_told(directory):
+    """The others are not read, so what is wrong with them is not the answer."""
+    damage(directory, "q1/second")
+    result, said = millpond("state", "dump", directory, "total", "--operator", "fourth")
+    assert result.exit_code == 1
+    assert "there is no operator 'fourth' with snapshots in it; there are: q1/first" in said
+
+
+def test_a_client_of_one_operator_reads_no_other(directory):
+    """Queryable state of an operator is served beside one that is damaged."""
+    damage(directory, "q1/second")
+    with QueryableStateClient(directory, operator="first") as client:
+        assert client.refresh() == 3
