@@ -144,6 +144,23 @@ def test_timers_of_a_failed_backend_do_not_fire(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
+def test_what_expires_in_the_buffer_is_told_alike(name, tmp_path):
+    """So it is with entries that have expired before they were stored."""
+    clock = mp.ManualClock(0)
+    ttl = mp.StateTtlConfig(timedelta(milliseconds=10))
+    with mp.open_keyed_backend(name, key_type=int, directory=tmp_path, clock=clock) as backend:
+        value = mp.ValueStateDescriptor("v", int).enable_time_to_live(ttl)
+        backend.set_current_key(1)
+        backend.get_partitioned_state(value).update(1)
+        clock.advance(12)
+        assert list(backend.keys("v")) == []
+        backend.set_current_key(2)
+        backend.get_partitioned_state(value).update(1)
+        clock.advance(12)
+        assert backend.num_state_entries() == 0
+
+
+@pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
 def test_keys_of_what_has_expired_are_told_alike(name, tmp_path):
     """Listing keys cleans up first on each backend, as counting entries and visiting keys do."""
     clock, seen = mp.ManualClock(0), []

@@ -235,7 +235,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator.process_broadcast(as_row(row), timestamp, self.output)
 
     def advance_watermark(self, ms: int) -> None:
-        """Raise the watermark to a moment in ms and fire due timers; a lower one is ignored."""
+        """Raise the watermark to a moment in ms and fire due timers; one not higher is ignored."""
         check_within("ms", ms, *INT64)
         self._opened("advance_watermark").advance_watermark(ms, self.output)
 

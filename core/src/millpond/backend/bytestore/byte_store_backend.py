@@ -143,6 +143,12 @@ class ByteStoreBackend(KeyedStateBackend):
         self.sweeper.flushed()
         self.report(batch)
 
+    def _settle_all(self) -> None:
+        """Flush; once more where entries expire, for the clean-up sees only what is stored."""
+        self.flush()
+        if any(meta.ttl_ms is not None for meta in self.state_metas()):
+            self.flush()
+
     def _write(self, batch: WriteBatch) -> None:
         try:
             self.store.write(batch)
@@ -214,7 +220,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def addresses(self, name: str, namespaces: KeyCodec) -> Iterator[tuple[Any, Any]]:
-        self.flush()
+        self._settle_all()
         family = self.buffer.family(name)
         for group in self.key_group_range:
             rows = self.buffer.rows(family, self._key.group_prefixes[group])
@@ -223,7 +229,7 @@ class ByteStoreBackend(KeyedStateBackend):
 
     @override
     def count_entries(self) -> int:
-        self.flush()
+        self._settle_all()
         return sum(
             meta.kind is not StateKind.LIST or not is_piece(value)
             for meta in self.state_metas()
