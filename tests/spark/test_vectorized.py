@@ -1,6 +1,7 @@
 """Vectorized functions on Spark: every type, streams with timers and restarts, wrong output."""
 
 import millpond as mp
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -119,3 +120,75 @@ def test_null_keys_and_batch_execution_are_refused(spark, job_conf):
     assert list(map(tuple, found)) == [("a", 1)]
     with pytest.raises(errors.ConfigError, match="leave it at streaming"):
         key_by(df, "k").process(EchoFrames(), **call, execution_mode="batch")
+
+
+MAPS = "k string, m map<string,int>"
+
+
+class Made(mp.VectorizedProcessFunction):
+    """Returns what it is given to make."""
+
+    def __init__(self, make, frames="arrow"):
+        self.make, self.frames = make, frames
+
+    def process_batch(self, rows, context):
+        return self.make(rows)
+
+
+def collected(df, function, output):
+    """The second column of the output, by the first."""
+    made = key_by(df, "k").process(function, output=output, uid="made")
+    return {row[0]: row[1] for row in made.collect()}
+
+
+def with_unlike_dicts(rows):
+    """Maps of other keys, which Arrow would make structs of."""
+    return pd.DataFrame({"k": ["a", "b"], "m": [{"x": 1}, {"y": 2}]})
+
+
+def test_dicts_of_a_data_frame_are_maps(spark, job_conf):
+    """They get no keys of their neighbours, at any depth, nor do those that were handed in."""
+    job_conf(state_backend="heap")
+    df = spark.sql("select 'a' k, map('x', 1) m union all select 'b', map('y', null)")
+    assert collected(df, Made(with_unlike_dicts), MAPS) == {"a": {"x": 1}, "b": {"y": 2}}
+    listed = Made(lambda rows: pd.DataFrame({"k": ["a"], "m": [[{"x": 1}, {"y": 2}]]}))
+    within = collected(df, listed, "k string, m array<map<string,int>>")
+    assert within == {"a": [{"x": 1}, {"y": 2}]}
+    given = {"a": {"x": 1}, "b": {"y": None}}
+    assert collected(df, Made(lambda rows: rows, "pandas"), MAPS) == given
+    numbers = Made(lambda rows: pd.DataFrame({"k": ["a"], "m": [{1: 2}]}))
+    assert collected(df, numbers, "k string, m map<int,int>") == {"a": {1: 2}}
+
+
+@pytest.mark.parametrize(
+    ("make", "output", "told"),
+    [
+        (lambda rows: pa.table({"k": ["a"], "m": [{"x": 1}]}), MAPS, "give it pa.map_ as type"),
+        (
+            lambda rows: pa.table({"k": ["a"], "m": [[{"x": 1}]]}),
+            "k string, m array<map<string,int>>",
+            "give it pa.map_ as type",
+        ),
+        (
+            lambda rows: pa.table(
+                {
+                    "k": ["a"],
+                    "m": pa.array([[("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int32())),
+                }
+            ),
+            MAPS,
+            "a map has a key twice",
+        ),
+        (lambda rows: pd.DataFrame({"k": ["a"], "m": [1 << 70]}), "k string, m bigint", "'m'"),
+        (lambda rows: pd.DataFrame({"k": ["a", "b"], "m": ["x", 1]}), "k string, m int", "'x'"),
+    ],
+    ids=["structs", "nested", "twice", "wide", "mixed"],
+)
+def test_values_that_arrow_would_change_are_refused(spark, job_conf, make, output, told):
+    """The refusal names the column, and the value where there is one."""
+    job_conf(state_backend="heap")
+    df = spark.createDataFrame([("a",)], "k string")
+    with pytest.raises(Exception, match="OutputTypeError") as caught:
+        collected(df, Made(make), output)
+    assert told in str(caught.value)
+    assert "pyarrow/" not in str(caught.value)

@@ -14,7 +14,8 @@ from millpond.backend.chosen_keys import checked_key
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import ArgumentTypeError, brief
 from millpond.runtime.named_rows import as_row, names_of
-from millpond.runtime.vectorized_operator import RowFrame, rows_of_table, table_of
+from millpond.runtime.tables import rows_of_table, table_of
+from millpond.runtime.vectorized_operator import RowFrame
 from millpond.types.key_columns import key_column
 from millpond.types.listed import arrow_column
 from millpond.types.mixtures import mixture

@@ -28,14 +28,10 @@ from millpond.runtime.process_function import BroadcastProcessFunction
 from millpond.runtime.restoring import StartingPoint
 from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
+from millpond.runtime.tables import rows_of_table, table_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.runtime.vectorized import VectorizedProcessFunction
-from millpond.runtime.vectorized_operator import (
-    RowFrame,
-    VectorizedOperator,
-    rows_of_table,
-    table_of,
-)
+from millpond.runtime.vectorized_operator import RowFrame, VectorizedOperator
 from millpond.types import DeclaredKeyType, infer_key_type
 
 __all__ = ["run"]

@@ -41,14 +41,9 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
         kind: the type that Arrow has found for them.
     """
     if pa.types.is_struct(kind):
-        held = [value for value in values if isinstance(value, dict)]
-        fields = (mixture((value.get(each.name) for value in held), each.type) for each in kind)
-        return next(filter(None, fields), "")
+        return _in_dicts([value for value in values if isinstance(value, dict)], kind)
     if pa.types.is_list(kind):
-        lists = [value for value in values if isinstance(value, Iterable)]
-        if any(isinstance(value, AbstractSet) for value in lists):
-            return "sets, where a column has lists"
-        return mixture(chain.from_iterable(lists), kind.value_type)
+        return _in_lists([value for value in values if isinstance(value, Iterable)], kind)
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         values = list(values)
         if any(getattr(value, "nanosecond", 0) > 0 for value in values):  # NaT has NaN of them
@@ -57,3 +52,16 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
         if is_such(kind):
             return words if {True, False} <= set(map(tell, values)) else ""
     return ""
+
+
+def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
+    if any(each.keys() != dicts[0].keys() for each in dicts):
+        return "dicts of unlike keys, of which a table would say that they are maps"
+    fields = (mixture((each.get(field.name) for each in dicts), field.type) for field in kind)
+    return next(filter(None, fields), "")
+
+
+def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
+    if any(isinstance(each, AbstractSet) for each in lists):
+        return "sets, where a column has lists"
+    return mixture(chain.from_iterable(lists), kind.value_type)

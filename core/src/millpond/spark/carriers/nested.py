@@ -52,12 +52,12 @@ class NestedCarrier(Carrier):
 
     def __init__(self, name: str, declared: DataType) -> None:
         self._node = node_of(name, declared)
-        self._declared = declared
+        self.declared = declared
         self._pack: Callable[[Any], Any] = self._node.pack
 
     def by_position(self, column: Column) -> Column:
         """A column with structs' fields named by position, as ``encode`` and ``restore`` see it."""
-        return column.cast(_remade(self._declared, by_position=True))
+        return column.cast(_remade(self.declared, by_position=True))
 
     @override
     def encode(self, column: str) -> str:
@@ -83,7 +83,7 @@ class NestedCarrier(Carrier):
 
     def by_name(self, column: Column) -> Column:
         """A restored column with the fields' own names."""
-        return column.cast(_remade(self._declared, by_position=False))
+        return column.cast(_remade(self.declared, by_position=False))
 
 
 def _remade(declared: DataType, *, by_position: bool) -> DataType:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millpond.arguments import nearest
 from millpond.errors import OutputTypeError, UnsupportedColumnError, brief
+from millpond.runtime.tables import ResultTable
 from millpond.spark.carriers.arrow_columns import arrow_array, carried_column
 from millpond.spark.carriers.frames import RowCodec
+from millpond.spark.carriers.nested import NestedCarrier
 from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.types.listed import listed
 
@@ -40,7 +43,7 @@ def carried_array(codec: RowCodec, frame: pd.DataFrame, index: int) -> Any:
         raise UnsupportedColumnError(codec.names[index], str(kind), reason) from error
 
 
-def packed_table(codec: OutputCodec, table: pa.Table, operator_uid: str) -> pd.DataFrame:
+def packed_table(codec: OutputCodec, table: ResultTable, operator_uid: str) -> pd.DataFrame:
     """A table that a function returned as a carrier frame.
 
     Raises:
@@ -48,17 +51,30 @@ def packed_table(codec: OutputCodec, table: pa.Table, operator_uid: str) -> pd.D
     """
     columns = []
     for index, position in enumerate(_positions(codec, table, operator_uid)):
-        array = _joined(table.column(position))
-        column = carried_column(codec.carriers[index], array)
-        if column is None or (array.null_count and not codec.nullable[index]):
-            values = _listed(codec, index, array, operator_uid)
-            rows = list(zip(values, strict=True))
-            column = codec.column(index, values, rows, operator_uid)
-        columns.append(column)
+        given = table.columns[position]
+        columns.append(_packed(codec, index, given, operator_uid))
     return codec.frame(columns)
 
 
-def _positions(codec: OutputCodec, table: pa.Table, operator_uid: str) -> Iterable[int]:
+def _packed(codec: OutputCodec, index: int, given: Any, operator_uid: str) -> Any:
+    """A column of Arrow, or of Python's values, as it is carried."""
+    values = given
+    if not isinstance(given, list):
+        array = _joined(given)
+        column = carried_column(codec.carriers[index], array)
+        if column is not None and (codec.nullable[index] or not array.null_count):
+            return column
+        carrier = codec.carriers[index]
+        if isinstance(carrier, NestedCarrier) and _is_guessed(array.type, carrier.declared):
+            reason = "Arrow makes structs of dicts, of the fields of all: give it pa.map_ as type"
+            got = f"a column of {array.type}"
+            name = codec.names[index]
+            raise OutputTypeError(operator_uid, name, carrier.python_name, got, reason)
+        values = _listed(codec, index, array, operator_uid)
+    return codec.column(index, values, list(zip(values, strict=True)), operator_uid)
+
+
+def _positions(codec: OutputCodec, table: ResultTable, operator_uid: str) -> Iterable[int]:
     """Where each output column stands in a table: by name, whatever their order."""
     names, found = codec.names, table.column_names
     if tuple(found) == names:
@@ -81,7 +97,9 @@ def _positions(codec: OutputCodec, table: pa.Table, operator_uid: str) -> Iterab
 
 
 def _joined(column: Any) -> Any:
-    """A chunked column as one array."""
+    """A column, chunked or not, as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -97,14 +115,30 @@ def _listed(codec: OutputCodec, index: int, array: Any, operator_uid: str) -> li
         raise OutputTypeError(operator_uid, name, expected, got, brief(error)) from None
 
 
+def _is_guessed(kind: pa.DataType, declared: DataType) -> bool:
+    """Whether a column of Arrow has structs where maps are declared, at any depth."""
+    if isinstance(declared, ArrayType) and hasattr(kind, "value_type"):
+        return _is_guessed(kind.value_type, declared.elementType)
+    if isinstance(declared, StructType) and pa.types.is_struct(kind):
+        types = {field.name: field.type for field in kind}
+        fields = [field for field in declared if field.name in types]
+        return any(_is_guessed(types[field.name], field.dataType) for field in fields)
+    if isinstance(declared, MapType) and pa.types.is_map(kind):
+        return _is_guessed(kind.item_type, declared.valueType)
+    return isinstance(declared, MapType) and pa.types.is_struct(kind)
+
+
 def _natural(value: Any, kind: pa.DataType) -> Any:
     if value is None or not pa.types.is_nested(kind):
         return value
     if pa.types.is_map(kind):
-        return {
-            _hashable(_natural(key, kind.key_type)): _natural(item, kind.item_type)
-            for key, item in value
-        }
+        pairs = [
+            (_natural(key, kind.key_type), _natural(item, kind.item_type)) for key, item in value
+        ]
+        made = {_hashable(key): item for key, item in pairs}
+        if len(made) < len(pairs):
+            raise ValueError(f"a map has a key twice: {brief(value)}")
+        return made
     if pa.types.is_struct(kind):
         return {field.name: _natural(value[field.name], field.type) for field in kind}
     return [_natural(item, kind.value_type) for item in value]

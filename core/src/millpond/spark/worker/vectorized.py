@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from millpond.errors import OutputTypeError
 from millpond.runtime import VectorizedOperator, VectorizedProcessFunction
-from millpond.runtime.vectorized_operator import RowFrame, rows_of_table
+from millpond.runtime.tables import ResultTable, rows_of_table
+from millpond.runtime.vectorized_operator import RowFrame
 from millpond.spark.carriers.key_order import in_key_order
 from millpond.spark.carriers.tables import batch_of, packed_table
 from millpond.spark.columns import GROUP_COLUMN
@@ -45,7 +46,7 @@ class VectorizedRunner(SubtaskRunner):
                     yield self._frames(table)
                 yield []
 
-    def _frames(self, table: pa.Table) -> list[pd.DataFrame]:
+    def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
         """A table that the function returned, as carrier frames."""
         plan = self._plan
         if not table.num_rows:
