@@ -1,6 +1,7 @@
 """Walks over maps whose entries change meanwhile, as generated programs beside a dictionary."""
 
 import random
+import sys
 
 import millpond as mp
 import pytest
@@ -76,3 +77,43 @@ def test_a_walk_over_stored_entries_gives_none_twice_and_none_that_is_gone(backe
                 _, seen = program.walk()
                 assert len(seen) == len(set(seen)), seed
             assert dict(state.items()) == program.model
+
+
+def calls(action):
+    """How many calls of Python and C functions an action makes."""
+    count = 0
+
+    def note(*_):
+        nonlocal count
+        count += 1
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+def test_a_map_that_was_cleared_is_not_walked_again(backend, tmp_path):
+    """To rebuild a small map of a large stored one again and again costs as much for each time."""
+
+    def rebuilt(count):
+        opened.set_current_key(count)
+        state.put_all({number: 0 for number in range(count)})
+        opened.flush()
+        opened.set_current_key(count)
+        state.clear()
+
+        def rebuild():
+            for number in range(count):
+                state.clear()
+                state.put(number, 1)
+                assert list(state.keys()) == [number]
+
+        return calls(rebuild)
+
+    with mp.open_keyed_backend(backend, key_type=int, directory=tmp_path) as opened:
+        state = opened.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+        assert rebuilt(400) < 3 * rebuilt(200)

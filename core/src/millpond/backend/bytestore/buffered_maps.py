@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -49,7 +49,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     ``_maps`` has the entries that are there, ``_absent`` the keys that are known to have none:
     programs that put and remove again and again, as with a queue, never go over what is gone. Where
     a map is taken apart from its beginning, ``_drained`` has the physical key up to which whatever
-    is stored was removed, lest it be passed again.
+    is stored was removed, lest it be passed again; of those in ``_cleared`` that is all.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._sized = serializer.sized
         self._dirty: dict[tuple[bytes, bytes], int] = {}  # the bytes accounted for a changed entry
         self._drained: dict[bytes, bytes] = {}
+        self._cleared: set[bytes] = set()
         self._begun: dict[bytes, list[_Begun]] = {}  # the walks that have given one entry
 
     @override
@@ -167,7 +168,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         """
         buffered: dict[bytes, None] | None = None  # until the caller gets an entry
         deserialize = self._serializer.deserialize
-        for chunk in self._buffer.chunks(self._family, address, self._drained.get(address, b"")):
+        for chunk in self._chunks(address):
             maps = self._maps
             for full, data in chunk:
                 key = full[len(address) :]
@@ -187,6 +188,12 @@ class BufferedMapTable(BufferedTable, MapTable):
                 if value is not ABSENT:
                     yield key, value
         yield from self._unstored(address, buffered)
+
+    def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
+        """The rows of a map that are stored, without those that are known to be removed."""
+        if address in self._cleared:
+            return ()
+        return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
 
     def _is_held(self, address: bytes, key: bytes) -> bool:
         return key in self._maps.get(address, ()) or key in self._absent.get(address, ())
@@ -252,6 +259,7 @@ class BufferedMapTable(BufferedTable, MapTable):
         address = self._address(namespace)
         for key, _ in self._merged(address):
             self.remove_at(address, key)
+        self._cleared.add(address)
 
     @override
     def load(self, key: bytes, value: bytes | None) -> None:
@@ -284,4 +292,5 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._absent = {}
         self._dirty = {}
         self._drained = {}
+        self._cleared = set()
         self._begun = {}  # what is in these walks' entries does not change any more
