@@ -1,6 +1,6 @@
 """Unlike values of one column, of which Arrow would change some, in rows and in DataFrames."""
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import millpond as mp
 import pandas as pd
@@ -18,6 +18,8 @@ MIXED = {
     "texts and bytes": ("a", b"b"),
     "floats and bools": (1.5, True),
     "moments with nanoseconds": (FINE, WHOLE),
+    "durations with nanoseconds": (pd.Timedelta(1001), pd.Timedelta(1000)),
+    "times with a zone": (time(1, tzinfo=UTC), time(2)),
     "sets, where a column has lists": ({1}, [2]),
     "dicts of unlike keys": ({"x": 1}, {"y": 2}),
 }

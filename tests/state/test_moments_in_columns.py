@@ -1,6 +1,6 @@
 """Bulk calls with NumPy's and pandas' moments and durations, of every unit."""
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import millpond as mp
 import numpy as np
@@ -73,3 +73,11 @@ def test_days_are_dates_and_what_is_no_time_is_null():
     assert kept(date, np.array(["2020-01-01"], "M8[D]")) == date(2020, 1, 1)
     assert kept(datetime, np.array(["NaT"], "M8[ms]")) is None
     assert kept(timedelta, np.array(["NaT"], "m8[ms]")) is None
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
+def test_the_last_hours_of_a_zone_are_moments_too(zone):
+    """A moment that Python has in UTC alone is taken, and comes back in UTC as any other."""
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+    assert kept(datetime, column) == last

@@ -176,5 +176,7 @@ def _plain(array: Any, name: str) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except OverflowError as error:
+        if getattr(kind, "tz", None) not in (None, "UTC"):  # the last hours lie beyond it there
+            return _plain(array.cast(_UTC), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values

@@ -29,12 +29,32 @@ _MIXTURES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool | Non
 """By the type that Arrow finds: what tells two kinds of values apart, and both in words."""
 
 
+_LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str], ...] = (
+    (
+        pa.types.is_timestamp,
+        lambda value: getattr(value, "nanosecond", 0) > 0,  # NaT has NaN of them
+        "moments with nanoseconds, where a column has microseconds",
+    ),
+    (
+        pa.types.is_duration,
+        lambda value: getattr(value, "nanoseconds", 0) > 0,
+        "durations with nanoseconds, where a column has microseconds",
+    ),
+    (
+        pa.types.is_time,
+        lambda value: getattr(value, "tzinfo", None) is not None,
+        "times with a zone, where a column has none",
+    ),
+)
+"""By the type that Arrow finds: which values it cuts, all alike, and that in words."""
+
+
 def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
     """The kinds of values, in words, that Arrow has mixed in a column; empty where it changes none.
 
     A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
     a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float. Moments
-    of pandas' lose their nanoseconds, even where all have some.
+    and durations of pandas' lose their nanoseconds, and times their zone, even where all have some.
 
     Args:
         values: those of the column.
@@ -44,10 +64,10 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
         return _in_dicts([value for value in values if isinstance(value, dict)], kind)
     if pa.types.is_list(kind):
         return _in_lists([value for value in values if isinstance(value, Iterable)], kind)
-    if pa.types.is_timestamp(kind) and kind.unit == "us":
-        values = list(values)
-        if any(getattr(value, "nanosecond", 0) > 0 for value in values):  # NaT has NaN of them
-            return "moments with nanoseconds, where a column has microseconds"
+    values = list(values)
+    for is_such, loses, words in _LOSSES:
+        if is_such(kind) and getattr(kind, "unit", "us") == "us" and any(map(loses, values)):
+            return words
     for is_such, tell, words in _MIXTURES:
         if is_such(kind):
             return words if {True, False} <= set(map(tell, values)) else ""
