@@ -56,7 +56,7 @@ class ResultTable:
 def _column(series: Any, name: str) -> Any:
     """A column of a DataFrame as Arrow has it, or its objects where that would guess."""
     objects = series.dtype == object
-    if objects and any(isinstance(each, _NESTED) or hasattr(each, "ndim") for each in series):
+    if objects and _is_nested(series):
         return listed(series, f"column {name!r}")
     try:
         column = pa.Array.from_pandas(series)
@@ -66,6 +66,14 @@ def _column(series: Any, name: str) -> Any:
         raise ArgumentTypeError(f"column {name!r}", "values of one type", str(error)) from None
     _check_objects(series, name, column.type)
     return column
+
+
+def _is_nested(series: Any) -> bool:
+    """Whether a column of objects has lists, dicts or arrays; pandas knows texts and numbers."""
+    infer: Any = sys.modules["pandas"].api.types.infer_dtype
+    if infer(series, skipna=True) != "mixed":
+        return False
+    return any(isinstance(each, _NESTED) or hasattr(each, "ndim") for each in series)
 
 
 def _is_frame(value: Any) -> bool:
