@@ -42,15 +42,12 @@ from millpond.runtime.results import Check, check_ran, checked_rows, rows_of, yi
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
-__all__ = ["FAILURES", "WATCHED", "KeyedOperator", "SubtaskInfo"]
+__all__ = ["WATCHED", "KeyedOperator", "SubtaskInfo"]
 
 
 _KEYED = ("process_element", *INPUTS, "on_timer")
 _GIVING = (*_KEYED, "process_broadcast_element")
 _NO_KEY: Any = object()
-FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What ends a function: ``sys.exit()`` too, by which a worker would end without a word."""
-
 WATCHED = 32
 """So many calls of each method in a task have their rows checked as they come, not with all
 others later: a row that does not fit, most often the first, is then told with key and line."""
@@ -65,7 +62,8 @@ class KeyedOperator:
         restored_checkpoint_id: of that snapshot, where it has one.
         check: of rows that the function yields.
         watched: how many calls' rows are checked.
-        failures: what is told as a failure of the function.
+        passing: what may come out of the function and is no failure of it. All else is one,
+            ``sys.exit()`` too, by which a worker would end without a word.
 
     Attributes:
         timers: the timers of the current key.
@@ -86,9 +84,9 @@ class KeyedOperator:
         restored_checkpoint_id: int | None = None,
         check: Check | None = None,
         watched: int = WATCHED,
-        failures: tuple[type[BaseException], ...] = FAILURES,
+        passing: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
     ) -> None:
-        self._failures = failures
+        self._passing = passing
         self._check = check
         self._to_watch = dict.fromkeys(_GIVING, 0 if check is None else watched)
         backend.operator_state = operator_state
@@ -122,11 +120,11 @@ class KeyedOperator:
         )
         try:
             initialize_state(self._function, context)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("initialize_state", error) from error
         try:
             check_ran(self._function.open(keyed))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("open", error) from error
 
     @contextmanager
@@ -156,7 +154,7 @@ class KeyedOperator:
         )
         try:
             snapshot_state(self._function, self._operator_state, context)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("snapshot_state", error) from error
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -165,7 +163,7 @@ class KeyedOperator:
             return
         try:
             check_ran(self._function.notify_checkpoint_complete(checkpoint_id))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("notify_checkpoint_complete", error) from error
 
     def process(
@@ -192,7 +190,7 @@ class KeyedOperator:
             result = process(row, context)
             if result is not None:
                 output.extend(rows_of(process, result))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure(method, error, row) from error
 
     def _select(self, key: Any) -> None:
@@ -216,7 +214,7 @@ class KeyedOperator:
             result = process(row, context)
             if result is not None:
                 output.extend(rows_of(process, result))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("process_broadcast_element", error, row) from error
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
@@ -263,7 +261,7 @@ class KeyedOperator:
                 result = process(row, context)
                 if result is not None:
                     extend(result if generates else rows_of(process, result))
-            except self._failures as error:
+            except BaseException as error:
                 raise self._failure(method, error, row) from error
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
@@ -289,7 +287,7 @@ class KeyedOperator:
                 due = iter(due)
                 self._fire_each(islice(due, to_watch), self._watched("on_timer", on_timer), output)
             self._fire_each(due, on_timer, output)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("on_timer", error) from error
         finally:
             context.time_domain = None
@@ -327,6 +325,9 @@ class KeyedOperator:
         return misfit_of(self._function, self._info, error)
 
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
+        """The error to raise for one that came out of a method; raises one that may pass."""
+        if isinstance(error, self._passing):
+            raise error
         key = getattr(self._context, "current_key", None) if method in _KEYED else None
         return failure_of(self._function, method, self._info, error, key=key, row=row)
 
@@ -335,5 +336,5 @@ class KeyedOperator:
         try:
             with self._backend.current.withheld(), self._operator_state.withheld():
                 check_ran(self._function.close())
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("close", error) from error
