@@ -36,7 +36,7 @@ def test_errors_survive_pickling(cls):
 def test_all_errors_are_listed():
     """__all__ holds every error class."""
     assert sorted(errors.__all__) == sorted(
-        ["brief", "printable", "shown", *(cls.__name__ for cls in CLASSES)]
+        ["brief", "printable", "said", "shown", *(cls.__name__ for cls in CLASSES)]
     )
 
 
@@ -45,10 +45,14 @@ def test_brief_bounds_what_it_shows():
 
     class Hostile:
         def __repr__(self):
+            raise WordlessError
+
+    class WordlessError(Exception):
+        def __str__(self):
             raise RuntimeError("no")
 
     assert len(errors.brief("x" * 10_000)) < 150
-    assert "repr failed" in errors.brief(Hostile())
+    assert "repr failed: <str failed: RuntimeError>" in errors.brief(Hostile())
 
 
 def test_no_error_reaches_a_terminal_with_control_characters():

@@ -182,6 +182,30 @@ def test_what_cannot_be_a_key(rows, given, message):
         key_by(rows, given() if callable(given) else given)
 
 
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        (
+            ["decimal(38,38)"],
+            r"k0: a decimal\(38,38\) column cannot .* scale of at most 18; cast it",
+        ),
+        (
+            ["decimal(19,19)"],
+            r"k0: a decimal\(19,19\) column cannot .* scale of at most 18; cast it",
+        ),
+        (
+            ["int", "decimal(19,2)"],
+            r"k1: a decimal\(19,2\) .* beside others: .* at most 18 digits; cast",
+        ),
+    ],
+)
+def test_wide_decimals_that_cannot_be_keys(rows, types, message):
+    """A decimal key whose hash only Spark can tell is refused by its column, with the limit."""
+    keys = [F.lit(0).cast(each).alias(f"k{at}") for at, each in enumerate(types)]
+    with pytest.raises(errors.ConfigError, match=message):
+        key_by(rows, *keys)
+
+
 def test_two_keys_of_one_name(rows):
     """A key has its names: they tell its parts apart in state and savepoints."""
     with pytest.raises(errors.ConfigError, match="K: two keys have this name: give one another"):

@@ -9,6 +9,7 @@ from millpond import errors
 from millpond.checkpoint.inspection.inspector import open_stored
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
+from millpond.spark.datasource import MillpondDataSource
 
 TOTAL = mp.ValueStateDescriptor("total", float)
 CALLS = [
@@ -60,6 +61,18 @@ def test_a_savepoint_reader_names_the_directory_too(directory):
     where = get_registry().savepoint((directory / "shop").as_uri())
     with pytest.raises(errors.RestoreError, match=f"not one itself; name {directory.as_uri()}"):
         open_stored(where, get_registry())
+
+
+@pytest.mark.parametrize("metadata", [None, "{}"])
+def test_the_data_source_names_what_is_no_query(directory, tmp_path, metadata):
+    """Where a query's checkpointLocation is wanted, another folder is refused by its path."""
+    given = tmp_path / "nix"
+    if metadata is not None:
+        given.mkdir()
+        (given / "metadata").write_text(metadata)
+    options = {"path": str(given), "state": "total", "snapshots": directory.as_uri()}
+    with pytest.raises(errors.ConfigError, match=f"path: {given} is no checkpointLocation of a"):
+        MillpondDataSource(options).schema()
 
 
 def test_a_checkpoint_directory_within_another_is_left_alone(directory, tmp_path):

@@ -6,7 +6,7 @@ what to do.
 """
 
 from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
-from millpond.errors.base import MillpondError, brief, printable, shown
+from millpond.errors.base import MillpondError, brief, printable, said, shown
 from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
     FunctionResultError,
@@ -123,5 +123,6 @@ __all__ = [
     "WindowStateError",
     "brief",
     "printable",
+    "said",
     "shown",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from typing_extensions import override
 
-__all__ = ["MillpondError", "brief", "printable", "shown"]
+__all__ = ["MillpondError", "brief", "printable", "said", "shown"]
 
 
 _LONGEST = 20_000
@@ -57,5 +57,13 @@ def shown(value: Any, limit: int = 120) -> str:
     try:
         text = f"{value!r}"
     except Exception as error:  # noqa: BLE001 - a user's __repr__ may do anything
-        text = f"<repr failed: {error}>"
+        text = f"<repr failed: {said(error)}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, or that its ``__str__`` fails."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's __str__ may do anything
+        return f"<str failed: {type(failure).__name__}>"

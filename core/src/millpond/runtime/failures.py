@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.errors import FunctionResultError, OutputTypeError, UserFunctionError, shown
+from millpond.errors import FunctionResultError, OutputTypeError, UserFunctionError, said, shown
 from millpond.runtime.co_process import INPUTS
 from millpond.runtime.functions import KeyedFunction, OperatorFunction, SubtaskInfo
 from millpond.runtime.hints import hint_for
@@ -115,4 +115,4 @@ def _told(error: BaseException) -> str:
     if isinstance(error, AttributeError) and isinstance(error.obj, Row):
         return f"AttributeError: {unknown_column(error.name or '', error.obj)}"
     hint = hint_for(error)
-    return f"{type(error).__name__}: {error}" + (hint and f" ({hint})")
+    return f"{type(error).__name__}: {said(error)}" + (hint and f" ({hint})")

@@ -42,13 +42,13 @@ from millpond.runtime.results import Check, check_ran, checked_rows, rows_of, yi
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
-__all__ = ["FAILURES", "WATCHED", "KeyedOperator", "SubtaskInfo"]
+__all__ = ["WATCHED", "KeyedOperator", "SubtaskInfo"]
 
 
 _KEYED = ("process_element", *INPUTS, "on_timer")
 _GIVING = (*_KEYED, "process_broadcast_element")
 _NO_KEY: Any = object()
-FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
+FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit, GeneratorExit)
 """What ends a function: ``sys.exit()`` too, by which a worker would end without a word."""
 
 WATCHED = 32
@@ -65,7 +65,8 @@ class KeyedOperator:
         restored_checkpoint_id: of that snapshot, where it has one.
         check: of rows that the function yields.
         watched: how many calls' rows are checked.
-        failures: what is told as a failure of the function.
+        failures: what is a failure of the function where it comes out of it. All else passes: an
+            interrupt, and what frameworks for tests end a test by.
 
     Attributes:
         timers: the timers of the current key.
@@ -122,11 +123,11 @@ class KeyedOperator:
         )
         try:
             initialize_state(self._function, context)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("initialize_state", error) from error
         try:
             check_ran(self._function.open(keyed))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("open", error) from error
 
     @contextmanager
@@ -156,7 +157,7 @@ class KeyedOperator:
         )
         try:
             snapshot_state(self._function, self._operator_state, context)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("snapshot_state", error) from error
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -165,7 +166,7 @@ class KeyedOperator:
             return
         try:
             check_ran(self._function.notify_checkpoint_complete(checkpoint_id))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("notify_checkpoint_complete", error) from error
 
     def process(
@@ -192,7 +193,7 @@ class KeyedOperator:
             result = process(row, context)
             if result is not None:
                 output.extend(rows_of(process, result))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure(method, error, row) from error
 
     def _select(self, key: Any) -> None:
@@ -216,7 +217,7 @@ class KeyedOperator:
             result = process(row, context)
             if result is not None:
                 output.extend(rows_of(process, result))
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("process_broadcast_element", error, row) from error
 
     def expect(self, keys: Sequence[Any], groups: Sequence[int]) -> None:
@@ -263,7 +264,7 @@ class KeyedOperator:
                 result = process(row, context)
                 if result is not None:
                     extend(result if generates else rows_of(process, result))
-            except self._failures as error:
+            except BaseException as error:
                 raise self._failure(method, error, row) from error
 
     def advance_watermark(self, timestamp: int, output: list[Any]) -> None:
@@ -289,7 +290,7 @@ class KeyedOperator:
                 due = iter(due)
                 self._fire_each(islice(due, to_watch), self._watched("on_timer", on_timer), output)
             self._fire_each(due, on_timer, output)
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("on_timer", error) from error
         finally:
             context.time_domain = None
@@ -327,6 +328,9 @@ class KeyedOperator:
         return misfit_of(self._function, self._info, error)
 
     def _failure(self, method: str, error: BaseException, row: Any = None) -> UserFunctionError:
+        """The error to raise for one that came out of a method; raises one that is no failure."""
+        if not isinstance(error, self._failures):
+            raise error
         key = getattr(self._context, "current_key", None) if method in _KEYED else None
         return failure_of(self._function, method, self._info, error, key=key, row=row)
 
@@ -335,5 +339,5 @@ class KeyedOperator:
         try:
             with self._backend.current.withheld(), self._operator_state.withheld():
                 check_ran(self._function.close())
-        except self._failures as error:
+        except BaseException as error:
             raise self._failure("close", error) from error

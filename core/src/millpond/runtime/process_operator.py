@@ -77,7 +77,7 @@ class ProcessOperator(KeyedOperator):
                 result = process(row, context)
                 if result is not None:
                     extend(result if generates else rows_of(process, result))
-            except self._failures as error:
+            except BaseException as error:
                 raise self._failure(method, error, row) from error
 
     @override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -47,19 +47,21 @@ class VectorizedOperator(KeyedOperator):
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
         """Process a frame; yields the tables that the function returns."""
         current = self._backend.current
+        tables = self._tables(frame)
         try:
-            keys = Frame(current, frame.keys, frame.groups, frame.column)
-            current.forget()
-            current.frame = keys
-            context: VectorizedContext[Any] = VectorizedContext(
-                keys, frame.starts, frame.rows, frame.timestamps, self.timers
-            )
-            yield from self._tables(self._given(frame.rows), context)
-        except self._failures as error:
-            raise self._failure("process_batch", error) from error
+            while (table := self._next_of(tables)) is not None:
+                yield table
         finally:
+            tables.close()
             current.frame = None
             current.forget()
+
+    def _next_of(self, tables: Iterator[ResultTable]) -> ResultTable | None:
+        """The next table; where nothing waits at a ``yield``, a GeneratorExit is the function's."""
+        try:
+            return next(tables, None)
+        except BaseException as error:
+            raise self._failure("process_batch", error) from error
 
     def process_rows(self, frame: RowFrame, output: list[Any]) -> None:
         """Process a frame; what comes out of it is appended as rows."""
@@ -73,9 +75,16 @@ class VectorizedOperator(KeyedOperator):
             integer_object_nulls=True, date_as_object=True, maps_as_pydicts="strict"
         )
 
-    def _tables(self, rows: Any, context: VectorizedContext[Any]) -> Iterator[ResultTable]:
+    def _tables(self, frame: RowFrame) -> Generator[ResultTable, None, None]:
+        current = self._backend.current
+        keys = Frame(current, frame.keys, frame.groups, frame.column)
+        current.forget()
+        current.frame = keys
+        context: VectorizedContext[Any] = VectorizedContext(
+            keys, frame.starts, frame.rows, frame.timestamps, self.timers
+        )
         method = self._function.process_batch
-        result = method(rows, context)
+        result = method(self._given(frame.rows), context)
         table = ResultTable.of(result)
         if table is not None:
             yield table

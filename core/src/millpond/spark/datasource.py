@@ -31,9 +31,10 @@ from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.checkpoint.inspection.whole import as_text, newest_id, whole_checkpoints
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.config import Config, S3Config
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, CorruptSnapshotError, brief
 from millpond.plugins import get_registry
 from millpond.state.names import Scope
+from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["MillpondDataSource"]
 
@@ -77,7 +78,7 @@ class MillpondDataSource(DataSource):
         query = last = None
         if "snapshots" in options:
             checkpoint = registry.savepoint(path, config).storage
-            query, last = query_id(checkpoint), last_batch(checkpoint)
+            query, last = _query_of(checkpoint, path), last_batch(checkpoint)
         wanted = operator_named(options.get("operator"), query)
         if batch is not None:
             _check_batch(batch, where, wanted, None if last is None else last + 1)
@@ -110,6 +111,19 @@ class MillpondDataSource(DataSource):
         """A reader of one partition for each stored part."""
         operator = self._operator()
         return _Reader(operator, *self._state(operator))
+
+
+def _query_of(checkpoint: CheckpointStorage, path: str) -> str:
+    """The id of the query whose ``checkpointLocation`` was given; ConfigError if it is none."""
+    try:
+        return query_id(checkpoint)
+    except CorruptSnapshotError as error:
+        reason = (
+            f"{path} is no checkpointLocation of a Spark query, whose file metadata holds the "
+            "query's id: with the option snapshots name one; what else holds state is loaded "
+            "without that option"
+        )
+        raise ConfigError("path", reason, _PLACE) from error
 
 
 def _batch(given: str | None) -> int | None:

@@ -215,6 +215,8 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
     """
     if not names:
         return VoidKeyCodec()
+    for name, declared in zip(names, types, strict=True):
+        _check_digits(name, declared, sole=len(names) == 1)
     parts = [
         key_codec_for(_python_key_type(name, declared))
         for name, declared in zip(names, types, strict=True)
@@ -222,6 +224,19 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
     if len(parts) == 1:
         return parts[0]
     return TupleKeyCodec(parts, row_type(names), tuple, names)
+
+
+def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
+    """Refuse a wide decimal whose hash in Spark does not follow from its value."""
+    if not isinstance(declared, DecimalType) or declared.precision <= _LONG_DIGITS:
+        return
+    what = f"a {declared.simpleString()} column cannot be a key"
+    if not sole:
+        reason = f"{what} beside others: there a decimal has at most {_LONG_DIGITS} digits; cast it"
+        raise ConfigError(name, reason, "key_by(...)")
+    if declared.scale > _LONG_DIGITS:
+        limit = f"one of more than {_LONG_DIGITS} digits has a scale of at most {_LONG_DIGITS}"
+        raise ConfigError(name, f"{what}: {limit}; cast it", "key_by(...)")
 
 
 def _widened(column: str, declared: DataType) -> str:
@@ -240,14 +255,12 @@ def key_group_column(
 
     Spark hashes a decimal by its declared precision: up to 18 digits as a long, beyond as
     bytes. A value of a wide column that fits 18 digits is hashed as a long here, so that
-    Python can tell the layout from the value.
+    Python can tell the layout from the value: of a sole column with a scale up to 18, as
+    ``key_codec_of`` demands.
     """
     for column, declared in zip(columns, types, strict=True):
         if isinstance(declared, DecimalType) and declared.precision > _LONG_DIGITS:
-            narrow = DecimalType(_LONG_DIGITS, min(declared.scale, _LONG_DIGITS))
-            if declared.scale > _LONG_DIGITS or len(columns) > 1:
-                reason = f"a {declared.simpleString()} column can only be a key by itself"
-                raise ConfigError("key", reason + ", with a scale up to 18", "key_by(...)")
+            narrow = DecimalType(_LONG_DIGITS, declared.scale)
             slim = f"try_cast({column} AS {narrow.simpleString()})"
             digest = f"if({slim} IS NOT NULL, xxhash64({slim}), xxhash64({column}))"
             return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"

@@ -14,7 +14,7 @@ from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.runtime import MAX_TIMESTAMP, SubtaskInfo, operator_of
-from millpond.runtime.keyed_operator import FAILURES, WATCHED
+from millpond.runtime.keyed_operator import WATCHED
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import nothing, nulls_first
 from millpond.spark.carriers.key_order import in_key_order
@@ -83,7 +83,7 @@ class SubtaskRunner:
             restored_checkpoint_id=restored_checkpoint_id,
             check=plan.check,
             watched=sys.maxsize if again else WATCHED,
-            failures=(*FAILURES, KeyboardInterrupt),  # in a worker it comes from nobody's keyboard
+            failures=(BaseException,),  # in a worker an interrupt comes from nobody's keyboard
         )
         self._restored_checkpoint_id = restored_checkpoint_id
         self._codec = plan.key_codec()

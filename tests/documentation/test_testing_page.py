@@ -1,0 +1,17 @@
+"""The page on tests names what the harness has."""
+
+import re
+
+import millpond as mp
+from pages import text
+
+HARNESS = mp.testing.KeyedOperatorHarness
+
+
+def test_the_harness_has_what_the_page_names():
+    """What the page writes as a call is a method, and its metrics are none."""
+    prose = re.sub(r"```.*?```", "", text("testing.md"), flags=re.DOTALL)
+    called = re.findall(r"`(\w+)\([^`]*\)`", prose)
+    assert {"process_batch", "snapshot", "savepoint"} <= set(called)
+    assert [name for name in called if not callable(getattr(HARNESS, name, None))] == []
+    assert "`metrics`" in prose

@@ -1,0 +1,34 @@
+"""What tasks say that run a function which fails, without a session."""
+
+import attrs
+import millpond as mp
+import numpy as np
+import pytest
+from arriving import arriving
+from millpond import errors
+from millpond.runtime.keyed_operator import WATCHED
+from millpond.runtime.user_code import Place
+from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.worker.bounded import run_partition
+from operator_plans import plan_of
+from pyspark.sql.types import LongType, StringType, StructType
+
+ROWS = StructType().add("k", StringType()).add("n", LongType())
+MADE = Place("/home/me/job.py", 30, "<module>")
+MANY = [(f"k{at}", at) for at in range(WATCHED + 3)]
+
+
+def task_of(function, rows, *, batch=False):
+    """The plan and the frames of a task that runs a function over rows."""
+    plan = plan_of("totals", function, ROWS, mp.Config({}), "heap")
+    plan = attrs.evolve(plan, made_at=MADE, batch=batch, max_parallelism=1)
+    frame = arriving(plan.rows, plan.output.columns(rows, "input"))
+    frame[GROUP_COLUMN] = np.zeros(len(frame), dtype=np.int32)
+    return plan, [frame]
+
+
+def failure_of(function, rows, *, batch=False):
+    """What a task says that runs a function over rows."""
+    with pytest.raises(errors.UserFunctionError) as caught:
+        list(run_partition(*task_of(function, rows, batch=batch)))
+    return caught.value
