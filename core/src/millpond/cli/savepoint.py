@@ -17,6 +17,7 @@ from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.places import (
     about,
+    catalog_of,
     committed_handles,
     is_savepoint,
     new_place,
@@ -78,6 +79,11 @@ def create(
 
 
 def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
+    """What a directory holds that was written without Spark; PlaceError where Spark has."""
+    if queries := catalog_of(directory).spark_queries():
+        which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
+        reason = "Spark wrote it, and only a query's checkpointLocation says what is committed"
+        raise PlaceError(directory, f"{reason}; give that of {which} as CHECKPOINT")
     handles: dict[str, list[KeyedStateHandle]] = {}
     for each in stored_operators(directory):
         if each.uid in handles:
