@@ -45,3 +45,21 @@ def test_another_querys_layout_does_not_count(directory, tmp_path):
     layout = Layout(number=0, parallelism=2, max_parallelism=128, roster=("other",))
     write_layout(storage, OperatorId("q2", "other"), layout)
     assert create(directory, tmp_path / "saved").exit_code == 0
+
+
+@pytest.mark.parametrize("within", ["checkpoint", "snapshots"])
+def test_a_savepoint_lies_in_nothing_that_is_read(tmp_path, within):
+    """A target in the checkpointLocation or among the snapshots is refused, and nothing is written."""
+    places = {name: tmp_path / name for name in ("checkpoint", "snapshots")}
+    for place in places.values():
+        place.mkdir()
+    target = places[within] / "saved"
+    call = ["savepoint", "create", places["checkpoint"], target]
+    call += ["--snapshots", places["snapshots"]]
+    result = CliRunner().invoke(commands, [str(each) for each in call])
+    assert (result.exit_code, result.stdout) == (1, "")
+    said = (
+        f"{target}: it lies in {places[within]}, which this command reads; name another directory."
+    )
+    assert result.stderr == f"millpond: {said}\n"
+    assert not target.exists()

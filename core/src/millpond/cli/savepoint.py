@@ -62,7 +62,7 @@ def create(
     which knows the snapshots that are committed. It does not need Spark if CHECKPOINT and
     --snapshots are the same directory, written without Spark.
     """
-    place = new_place(target)
+    place = new_place(target, checkpoint, snapshots)
     for path in (checkpoint, snapshots):
         if is_savepoint(source(path)):
             reason = "it is a savepoint already: copy it, or use millpond savepoint rekey"
