@@ -106,7 +106,7 @@ class JobFile:
                 sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
                 config=Config(millpond, place=file.origins("millpond")),
                 settings=flatten(millpond, "spark.millpond"),
-                spark=flatten(file.table("spark"), "spark"),
+                spark=_settings(file),
                 folder=path.resolve().parent,
                 origins=origins,
             )
@@ -139,6 +139,21 @@ class JobFile:
             return path
         home = path == "~" or path.startswith("~/")
         return str(Path(path).expanduser() if home else self.folder / path)
+
+
+def _settings(file: TomlFile) -> dict[str, str]:
+    """``[spark]``; ConfigError for what ``[millpond]`` is for, and for a prefix given twice."""
+    settings = flatten(file.table("spark"), "spark")
+    with file.origins("spark").placed():
+        for name in settings:
+            given = name.removeprefix("spark.")
+            plain = given.removeprefix("spark.")
+            if plain.startswith("millpond."):
+                key = plain.removeprefix("millpond.")
+                raise ConfigError(given, f"belongs in [millpond]: write {key} there")
+            if plain != given:
+                raise ConfigError(given, f"is given spark. by the section: write {plain}")
+    return settings
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
