@@ -2,7 +2,9 @@
 
 import pytest
 from millpond.cli.jobfile import JobFile
+from millpond.cli.query import start_query
 from millpond.errors import ConfigError
+from millpond.runtime import KeyedProcessFunction
 
 JOB = """
 [source]
@@ -21,6 +23,13 @@ checkpoint = "checkpoint"
 [millpond]
 parallelism = 2
 """
+
+
+class Nothing(KeyedProcessFunction):
+    """A function without rows."""
+
+    def process_element(self, row, context):
+        """Nothing."""
 
 
 def line_of(text, line):
@@ -42,4 +51,28 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         JobFile.read(tmp_path / "job.toml")
+    assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('order-by = ["at", "zzz"]', "job.order-by: zzz: there is no such column"),
+        ('order-by = ["y"]', "job.order-by: y: there is no such column"),
+        ('event-time = "zzz"', "job.event-time: zzz: there is no such column"),
+        ('event-time = "k"', "job.event-time: k: "),
+        ('key = ["y"]', "job.key: y: there is no such column"),
+        ('time-mode = "noon"', "job.time-mode: expected one of event-time, processing-time"),
+        ('null-keys = "keep"', "job.null-keys: expected one of "),
+    ],
+)
+def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path, line, said):
+    """A column is told with the key that names it, and what is wrong with it."""
+    (tmp_path / "input").mkdir()
+    text = JOB.replace('key = ["k"]\n', "") if line.startswith("key") else JOB
+    text = text.replace("[job]", f"[job]\n{line}")
+    (tmp_path / "job.toml").write_text(text)
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
     assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,6 @@ from millpond.tomlfiles import TomlFile, read_toml
 
 __all__ = ["JobFile", "JobSection"]
 
-_CALLS: dict[str, Callable[[str], str]] = {
-    "key_by(...)": lambda key: "job.null_keys" if key == "null_keys" else "job.key",
-    "order_by(...)": lambda _: "job.order_by",
-    "process(...)": lambda key: f"job.{key}",
-}
-"""Which key of the file an argument of a call is taken from, by the argument."""
 _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -122,13 +116,26 @@ class JobFile:
         except ConfigError as error:
             if error.place == SPARK_SOURCE:
                 error.place = UNPLACED
-            elif error.place in _CALLS:
-                key = _CALLS[error.place](error.key)
-                if not key.endswith(error.key):
+            elif field := self._field(error):
+                if field != error.key:
                     error.reason = f"{error.key}: {error.reason}"
-                error.key, error.place = key, UNPLACED
+                error.key, error.place = f"job.{field}", UNPLACED
             self.origins.refusing(error)
             raise
+
+    def _field(self, error: ConfigError) -> str:
+        """The key of ``[job]`` that an argument of a call is from; empty where it is from none.
+
+        A call that is given columns tells the one that it refuses, not the argument.
+        """
+        call, key = error.place.partition("(")[0], error.key
+        if call == "key_by":
+            return key if key == "null_keys" else "key"
+        if call != "process":
+            return ""
+        if key in attrs.fields_dict(JobSection):
+            return key
+        return "event_time" if key == self.job.event_time else "order_by"
 
     def uri(self, path: str) -> str:
         """A path of the file as Spark takes it: with a scheme as it is, else absolute.
