@@ -1,5 +1,8 @@
 """What is wrong in a job file is told by line and key, with what to write instead."""
 
+import subprocess
+import sys
+
 import pytest
 from millpond.cli.jobfile import JobFile
 from millpond.cli.query import start_query
@@ -76,3 +79,23 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
     with pytest.raises(ConfigError) as caught, job.placed():
         start_query(spark, job, Nothing())
     assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+@pytest.mark.spark
+def test_a_command_is_no_line_of_the_users(tmp_path):
+    """What fails in `millpond run` is not said to be made at a line of Millpond's or of its script."""
+    (tmp_path / "counts.py").write_text(
+        "import millpond as mp\n"
+        "class Counts(mp.KeyedProcessFunction):\n"
+        "    def process_element(self, row, context):\n"
+        "        return None\n"
+    )
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "1.json").write_text('{"k": null}\n')
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "script.py").write_text("from millpond_command import main\nmain()\n")
+    call = [sys.executable, str(tmp_path / "script.py"), "run", str(tmp_path / "job.toml")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "choose null_keys='drop' or 'aside'" in done.stderr
+    assert "made at" not in done.stderr
