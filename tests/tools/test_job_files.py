@@ -4,7 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from millpond.cli.jobfile import JobFile
+from millpond.cli.main import commands
 from millpond.cli.query import start_query
 from millpond.errors import ConfigError
 from millpond.runtime import KeyedProcessFunction
@@ -79,6 +81,37 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
     with pytest.raises(ConfigError) as caught, job.placed():
         start_query(spark, job, Nothing())
     assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
+def test_what_is_no_list_of_texts_is_asked_for_texts(tmp_path, given):
+    """The refusal of a key that takes names says what they are written as."""
+    (tmp_path / "job.toml").write_text(JOB.replace('key = ["k"]', f"key = {given}"))
+    with pytest.raises(ConfigError, match=r"job\.key: expected a text or a list of texts, got"):
+        JobFile.read(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])
+def test_a_function_that_cannot_be_loaded_is_told_by_its_line(tmp_path, function):
+    """The sentence begins with the job file and the line that names the function."""
+    line = f'function = "{function}"'
+    text = JOB.replace('function = "counts.py:Counts"', line)
+    (tmp_path / "job.toml").write_text(text)
+    result = CliRunner().invoke(commands, ["run", str(tmp_path / "job.toml")])
+    assert result.exit_code == 1
+    said = f"job.toml, {line_of(text, line)}: job.function: {function} cannot be loaded: "
+    assert said in result.stderr
+
+
+def test_a_schema_that_spark_cannot_parse_is_told_by_its_line(spark, tmp_path):
+    """Of what Spark says there is the sentence, behind the key and its line."""
+    text = JOB.replace("k string, at timestamp", "x")
+    (tmp_path / "job.toml").write_text(text)
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
+    line = line_of(text, 'schema = "x"')
+    assert f"job.toml, {line}: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
 
 
 @pytest.mark.spark
