@@ -1,4 +1,4 @@
-"""What `millpond savepoint create` reads, and where it writes."""
+"""What savepoints are made of, where they are written, and what may be in them."""
 
 import millpond as mp
 import pytest
@@ -62,4 +62,15 @@ def test_a_savepoint_lies_in_nothing_that_is_read(tmp_path, within):
         f"{target}: it lies in {places[within]}, which this command reads; name another directory."
     )
     assert result.stderr == f"millpond: {said}\n"
+    assert not target.exists()
+
+
+def test_no_operator_has_the_name_of_a_savepoints_own_file(directory, tmp_path):
+    """Renaming an operator to savepoint.json is refused, and no folder is left."""
+    saved, target = tmp_path / "saved", tmp_path / "renamed"
+    assert create(directory, saved).exit_code == 0
+    call = ["savepoint", "rename-operator", saved, "totals", "savepoint.json", target]
+    result = CliRunner().invoke(commands, [str(each) for each in call])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "uid: 'savepoint.json' is the name of a savepoint's own file" in result.stderr
     assert not target.exists()
