@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import attrs
 
 from millpond.arguments import nearest
+from millpond.cli.paths import is_uri
 from millpond.config import SPARK_SOURCE, Config, structure_options
 from millpond.errors import ConfigError, brief
 from millpond.errors.config import UNPLACED
@@ -21,7 +21,6 @@ from millpond.tomlfiles import TomlFile, read_toml
 __all__ = ["JobFile", "JobSection"]
 
 _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 @attrs.frozen
@@ -142,7 +141,7 @@ class JobFile:
 
         ``~`` is the home of who runs the job.
         """
-        if _SCHEME.match(path):
+        if is_uri(path):
             return path
         home = path == "~" or path.startswith("~/")
         return str(Path(path).expanduser() if home else self.folder / path)

@@ -10,7 +10,7 @@ import click
 from millpond.cli.jobfile import JobFile
 from millpond.cli.loading import load_function
 from millpond.cli.output import show
-from millpond.cli.places import file_path
+from millpond.cli.paths import file_path
 from millpond.cli.progress import working
 from millpond.cli.query import start_query
 from millpond.cli.spark import QUIET, spark_words, started

@@ -15,13 +15,13 @@ from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
+from millpond.cli.paths import place_text
 from millpond.cli.places import (
     about,
     catalog_of,
     committed_handles,
     is_savepoint,
     new_place,
-    place_text,
     savepoint_place,
     scope_option,
     snapshots_option,
