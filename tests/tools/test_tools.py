@@ -144,6 +144,13 @@ def test_list_get_dump_and_export(directory, tmp_path):
     assert "there are: 'basket', 'total'" in refused("state", "dump", directory, "totl")
 
 
+@pytest.mark.parametrize("target", ["s3://x/y.csv", "file:///tmp/none/u.csv"])
+def test_export_writes_local_files(directory, target):
+    """A URI is a wrong call, not a relative path with a colon in it."""
+    said = refused("state", "export", directory, "total", target, status=2)
+    assert f"{target!r} is a URI; a local path is expected" in said
+
+
 def test_export_writes_a_new_file_outside_of_what_it_reads(directory, tmp_path):
     """A savepoint's own table, a file within one and a file that is there already are refused."""
     place, link = tmp_path / "savepoint", tmp_path / "link"

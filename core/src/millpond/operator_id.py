@@ -10,7 +10,10 @@ from typing_extensions import override
 
 from millpond.errors import ConfigError, brief
 
-__all__ = ["OperatorId", "check_uid"]
+__all__ = ["SAVEPOINT_FILE", "OperatorId", "check_uid"]
+
+SAVEPOINT_FILE = "savepoint.json"
+"""A savepoint's own file, beside the folders of its operators: the one name that no folder has."""
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -56,4 +59,7 @@ def check_uid(uid: Any, call: str) -> str:
     if not isinstance(uid, str) or not _UID.fullmatch(uid):
         reason = f"expected 1 to 100 letters, digits, '.', '_' or '-', got {brief(uid)}"
         raise ConfigError("uid", reason, call)
+    if uid == SAVEPOINT_FILE:
+        reason = f"{uid!r} is the name of a savepoint's own file, beside the operators' folders"
+        raise ConfigError("uid", f"{reason}: choose another one", call)
     return uid

@@ -155,6 +155,8 @@ def _structure_value(kind: Any, value: Any, path: tuple[str, ...]) -> Any:
         return _CONVERTER.structure(value, kind)
     except (ValueError, TypeError, OverflowError, AttributeError, cattrs.BaseValidationError):
         name = getattr(kind, "__name__", str(kind)).removesuffix(" | None")
+        if kind == tuple[str, ...]:
+            name = "a text or a list of texts"
         got = brief(value)
         if Secret in (kind, *get_args(kind)):
             name, got = "text", type(value).__name__

@@ -15,7 +15,8 @@ from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.checkpoint.paths import owner_of
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
-from millpond.cli.places import about, catalog_of, check_id, place_text, stored_operators
+from millpond.cli.paths import place_text
+from millpond.cli.places import about, catalog_of, check_id, stored_operators
 from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import attrs
 
 from millpond.arguments import nearest
+from millpond.cli.paths import is_uri
 from millpond.config import SPARK_SOURCE, Config, structure_options
 from millpond.errors import ConfigError, brief
 from millpond.errors.config import UNPLACED
@@ -20,14 +20,7 @@ from millpond.tomlfiles import TomlFile, read_toml
 
 __all__ = ["JobFile", "JobSection"]
 
-_CALLS: dict[str, Callable[[str], str]] = {
-    "key_by(...)": lambda key: "job.null_keys" if key == "null_keys" else "job.key",
-    "order_by(...)": lambda _: "job.order_by",
-    "process(...)": lambda key: f"job.{key}",
-}
-"""Which key of the file an argument of a call is taken from, by the argument."""
 _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 @attrs.frozen
@@ -106,7 +99,7 @@ class JobFile:
                 sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
                 config=Config(millpond, place=file.origins("millpond")),
                 settings=flatten(millpond, "spark.millpond"),
-                spark=flatten(file.table("spark"), "spark"),
+                spark=_settings(file),
                 folder=path.resolve().parent,
                 origins=origins,
             )
@@ -122,23 +115,51 @@ class JobFile:
         except ConfigError as error:
             if error.place == SPARK_SOURCE:
                 error.place = UNPLACED
-            elif error.place in _CALLS:
-                key = _CALLS[error.place](error.key)
-                if not key.endswith(error.key):
+            elif field := self._field(error):
+                if field != error.key:
                     error.reason = f"{error.key}: {error.reason}"
-                error.key, error.place = key, UNPLACED
+                error.key, error.place = f"job.{field}", UNPLACED
             self.origins.refusing(error)
             raise
+
+    def _field(self, error: ConfigError) -> str:
+        """The key of ``[job]`` that an argument of a call is from; empty where it is from none.
+
+        A call that is given columns tells the one that it refuses, not the argument.
+        """
+        call, key = error.place.partition("(")[0], error.key
+        if call == "key_by":
+            return key if key == "null_keys" else "key"
+        if call != "process":
+            return ""
+        if key in attrs.fields_dict(JobSection):
+            return key
+        return "event_time" if key == self.job.event_time else "order_by"
 
     def uri(self, path: str) -> str:
         """A path of the file as Spark takes it: with a scheme as it is, else absolute.
 
         ``~`` is the home of who runs the job.
         """
-        if _SCHEME.match(path):
+        if is_uri(path):
             return path
         home = path == "~" or path.startswith("~/")
         return str(Path(path).expanduser() if home else self.folder / path)
+
+
+def _settings(file: TomlFile) -> dict[str, str]:
+    """``[spark]``; ConfigError for what ``[millpond]`` is for, and for a prefix given twice."""
+    settings = flatten(file.table("spark"), "spark")
+    with file.origins("spark").placed():
+        for name in settings:
+            given = name.removeprefix("spark.")
+            plain = given.removeprefix("spark.")
+            if plain.startswith("millpond."):
+                key = plain.removeprefix("millpond.")
+                raise ConfigError(given, f"belongs in [millpond]: write {key} there")
+            if plain != given:
+                raise ConfigError(given, f"is given spark. by the section: write {plain}")
+    return settings
 
 
 def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:

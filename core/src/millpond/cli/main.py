@@ -12,7 +12,7 @@ from millpond import __version__
 from millpond.cli.backends import backends
 from millpond.cli.boundary import CommandGroup
 from millpond.cli.checkpoint import checkpoint
-from millpond.cli.places import file_path
+from millpond.cli.paths import file_path
 from millpond.cli.rescale import rescale
 from millpond.cli.run import run
 from millpond.cli.savepoint import savepoint

@@ -31,6 +31,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     unfinished,
     why_no_savepoint,
 )
+from millpond.cli.paths import place_text
 from millpond.cli.plugins import located, tool_limits, tool_registry
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
@@ -45,11 +46,9 @@ __all__ = [
     "catalog_of",
     "check_id",
     "committed_handles",
-    "file_path",
     "is_savepoint",
     "new_file",
     "new_place",
-    "place_text",
     "query_checkpoint",
     "savepoint_place",
     "scope_option",
@@ -58,18 +57,6 @@ __all__ = [
     "spark_path",
     "stored_operators",
 ]
-
-
-def place_text(value: str) -> str:
-    """A path or URI as it was given; a wrong call where it is the text of an unset variable."""
-    if not value.strip():
-        raise click.BadParameter("the path is empty")
-    return value
-
-
-def file_path(value: str) -> Path:
-    """The path of a file; a wrong call as with ``place_text``."""
-    return Path(place_text(value))
 
 
 snapshots_option = click.option(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millpond.cli.jobfile import JobFile, JobSection
@@ -19,12 +21,14 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     """Start a job's query over the input that is there.
 
     Raises:
-        ConfigError: Spark refuses the watermark, or Millpond what it is given.
+        ConfigError: Spark refuses the schema or the watermark, or Millpond what it is given.
     """
     from millpond.spark import key_by  # noqa: PLC0415 - an extra
 
-    reader = spark.readStream.format(job.source.format).schema(job.source.schema)
     section = job.job
+    reader = spark.readStream.format(job.source.format)
+    with _refused("source.schema"):
+        reader = reader.schema(job.source.schema)
     rows = reader.options(**job.source.options).load(job.uri(job.source.path))
     rows = _watermarked(rows, section)
     result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
@@ -43,11 +47,18 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
 
 
 def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
-
     if section.event_time is None or section.watermark is None:
         return rows
-    try:
+    with _refused("job.watermark"):
         return rows.withWatermark(section.event_time, section.watermark)
+
+
+@contextmanager
+def _refused(key: str) -> Iterator[None]:
+    """Tell what Spark refuses meanwhile by the key of the job file; ConfigError."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
     except PySparkException as error:
-        raise ConfigError("job.watermark", reason(str(error)).removesuffix(".")) from error
+        raise ConfigError(key, reason(str(error)).removesuffix(".")) from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from millpond.cli.output import as_json_option, show
+from millpond.cli.paths import place_text
 from millpond.cli.places import (
     about,
-    place_text,
     query_checkpoint,
     snapshots_option,
     source,

@@ -10,16 +10,19 @@ import click
 from millpond.cli.jobfile import JobFile
 from millpond.cli.loading import load_function
 from millpond.cli.output import show
-from millpond.cli.places import file_path
+from millpond.cli.paths import file_path
 from millpond.cli.progress import working
 from millpond.cli.query import start_query
 from millpond.cli.spark import QUIET, spark_words, started
 from millpond.cli.terminal import say
+from millpond.errors import JobError
 from millpond.runtime.opening import configured_backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from millpond.runtime import KeyedFunction
 
 __all__ = ["run"]
 
@@ -35,7 +38,7 @@ def run(file: Path, backend: str | None) -> None:
     job = JobFile.read(file)
     with job.placed():
         configured_backend(job.config, backend or "")
-        function = load_function(job.job.function, job.folder)
+        function = _loaded(job)
     with spark_words(str(file)), job.placed():
         with working("starting Spark"):
             spark = _session(job, backend)
@@ -44,6 +47,15 @@ def run(file: Path, backend: str | None) -> None:
             _report(spark, job)
         finally:
             spark.stop()
+
+
+def _loaded(job: JobFile) -> KeyedFunction:
+    """The job's function; what it cannot be loaded for is told with the line that names it."""
+    try:
+        return load_function(job.job.function, job.folder)
+    except JobError as error:
+        error.what = f"{job.origins.where('job.function')}: {error.what}"
+        raise
 
 
 def _session(job: JobFile, backend: str | None) -> SparkSession:

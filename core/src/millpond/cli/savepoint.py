@@ -15,12 +15,13 @@ from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
+from millpond.cli.paths import place_text
 from millpond.cli.places import (
     about,
+    catalog_of,
     committed_handles,
     is_savepoint,
     new_place,
-    place_text,
     savepoint_place,
     scope_option,
     snapshots_option,
@@ -61,7 +62,7 @@ def create(
     which knows the snapshots that are committed. It does not need Spark if CHECKPOINT and
     --snapshots are the same directory, written without Spark.
     """
-    place = new_place(target)
+    place = new_place(target, checkpoint, snapshots)
     for path in (checkpoint, snapshots):
         if is_savepoint(source(path)):
             reason = "it is a savepoint already: copy it, or use millpond savepoint rekey"
@@ -78,6 +79,11 @@ def create(
 
 
 def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
+    """What a directory holds that was written without Spark; PlaceError where Spark has."""
+    if queries := catalog_of(directory).spark_queries():
+        which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
+        reason = "Spark wrote it, and only a query's checkpointLocation says what is committed"
+        raise PlaceError(directory, f"{reason}; give that of {which} as CHECKPOINT")
     handles: dict[str, list[KeyedStateHandle]] = {}
     for each in stored_operators(directory):
         if each.uid in handles:

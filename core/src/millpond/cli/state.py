@@ -16,11 +16,11 @@ from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_j
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show
+from millpond.cli.paths import file_path, place_text
 from millpond.cli.places import (
     about,
     new_file,
     new_place,
-    place_text,
     scope_option,
     stored_operators,
 )
@@ -208,7 +208,7 @@ def dump(
 @state.command()
 @_source
 @click.argument("name")
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=file_path)
 @scope_option
 def export(
     path: str,

@@ -27,7 +27,9 @@ __all__ = [
     "users_method",
 ]
 
-_OURS = ("millpond", "millpond_heap", "millpond_lmdb", "millpond_rocksdb", "pyspark", "py4j")
+_COMMAND = "millpond_command"
+_BACKENDS = ("millpond_heap", "millpond_lmdb", "millpond_rocksdb")
+_OURS = ("millpond", _COMMAND, *_BACKENDS, "pyspark", "py4j")
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _FROZEN = "<frozen "
 _LONGEST = 10_000
@@ -86,8 +88,13 @@ def raised_by_us(error: BaseException) -> bool:
 
 
 def calling_place() -> Place | None:
-    """The user's innermost line that has led here."""
+    """The user's innermost line that has led here; None where the command has.
+
+    What leads to the command is the script that starts it, which is not the user's.
+    """
     for frame, line in traceback.walk_stack(sys._getframe()):  # noqa: SLF001 - as traceback does
+        if _package(frame) == _COMMAND:
+            return None
         if _is_users(frame, installed=False):
             return Place(frame.f_code.co_filename, line, frame.f_code.co_name)
     return None
@@ -138,7 +145,11 @@ def _users(tb: TracebackType | None) -> Iterator[bool]:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS
+    return _package(frame) in _OURS
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _is_users(frame: FrameType, *, installed: bool) -> bool:

@@ -79,6 +79,12 @@ class Catalog:
         right = where.removesuffix(inner) if where.endswith(inner) else f"the one with {inner[1:]}"
         return f"it is a folder in a checkpoint directory, not one itself; name {right or '/'}"
 
+    def spark_queries(self) -> list[str]:
+        """The queries on Spark that have snapshots here: which count, only their pointers say."""
+        owners = {owner_of(layout) for layout in self.layouts}
+        with_state = {each.operator for each in self.subtasks}
+        return sorted({operator.query for operator in owners & with_state})
+
     def select(self, uid: str | None) -> tuple[Subtask, ...]:
         """The subtasks of an operator; all of them for None."""
         return tuple(each for each in self.subtasks if uid in (None, each.uid))

@@ -20,7 +20,7 @@ from millpond.checkpoint.metadata_checks import (
 from millpond.errors import CorruptSnapshotError, RestoreError
 from millpond.format_versions import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
-from millpond.operator_id import OperatorId
+from millpond.operator_id import SAVEPOINT_FILE, OperatorId
 from millpond.sealed_json import SealedJson
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, public_uri
@@ -46,7 +46,7 @@ __all__ = [
     "write_savepoint",
 ]
 
-METADATA_FILE = "savepoint.json"
+METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
 """Of the file that says, in a savepoint's own directory, that somebody writes there."""
 SAVEPOINT_FORMAT = "savepoint"

@@ -1,0 +1,134 @@
+"""What is wrong in a job file is told by line and key, with what to write instead."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from millpond.cli.jobfile import JobFile
+from millpond.cli.main import commands
+from millpond.cli.query import start_query
+from millpond.errors import ConfigError
+from millpond.runtime import KeyedProcessFunction
+
+JOB = """
+[source]
+format = "json"
+schema = "k string, at timestamp"
+path = "input"
+[job]
+uid = "counts"
+function = "counts.py:Counts"
+key = ["k"]
+output = "k string"
+[sink]
+format = "json"
+path = "output"
+checkpoint = "checkpoint"
+[millpond]
+parallelism = 2
+"""
+
+
+class Nothing(KeyedProcessFunction):
+    """A function without rows."""
+
+    def process_element(self, row, context):
+        """Nothing."""
+
+
+def line_of(text, line):
+    """The number of a line, as an error tells it."""
+    return f"line {text.splitlines().index(line) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("millpond.parallelism = 3", "spark.millpond.parallelism: belongs in [millpond]: write pa"),
+        ("spark.millpond.parallelism = 3", "spark.spark.millpond.parallelism: belongs in [mill"),
+        ("spark.sql.x = 3", "spark.spark.sql.x: is given spark. by the section: write sql.x"),
+    ],
+)
+def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, said):
+    """Millpond's keys have one section, and the prefix is added once."""
+    text = f"{JOB}[spark]\nmaster = 'local'\n{line}\n"
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        JobFile.read(tmp_path / "job.toml")
+    assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('order-by = ["at", "zzz"]', "job.order-by: zzz: there is no such column"),
+        ('order-by = ["y"]', "job.order-by: y: there is no such column"),
+        ('event-time = "zzz"', "job.event-time: zzz: there is no such column"),
+        ('event-time = "k"', "job.event-time: k: "),
+        ('key = ["y"]', "job.key: y: there is no such column"),
+        ('time-mode = "noon"', "job.time-mode: expected one of event-time, processing-time"),
+        ('null-keys = "keep"', "job.null-keys: expected one of "),
+    ],
+)
+def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path, line, said):
+    """A column is told with the key that names it, and what is wrong with it."""
+    (tmp_path / "input").mkdir()
+    text = JOB.replace('key = ["k"]\n', "") if line.startswith("key") else JOB
+    text = text.replace("[job]", f"[job]\n{line}")
+    (tmp_path / "job.toml").write_text(text)
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
+    assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
+def test_what_is_no_list_of_texts_is_asked_for_texts(tmp_path, given):
+    """The refusal of a key that takes names says what they are written as."""
+    (tmp_path / "job.toml").write_text(JOB.replace('key = ["k"]', f"key = {given}"))
+    with pytest.raises(ConfigError, match=r"job\.key: expected a text or a list of texts, got"):
+        JobFile.read(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])
+def test_a_function_that_cannot_be_loaded_is_told_by_its_line(tmp_path, function):
+    """The sentence begins with the job file and the line that names the function."""
+    line = f'function = "{function}"'
+    text = JOB.replace('function = "counts.py:Counts"', line)
+    (tmp_path / "job.toml").write_text(text)
+    result = CliRunner().invoke(commands, ["run", str(tmp_path / "job.toml")])
+    assert result.exit_code == 1
+    said = f"job.toml, {line_of(text, line)}: job.function: {function} cannot be loaded: "
+    assert said in result.stderr
+
+
+def test_a_schema_that_spark_cannot_parse_is_told_by_its_line(spark, tmp_path):
+    """Of what Spark says there is the sentence, behind the key and its line."""
+    text = JOB.replace("k string, at timestamp", "x")
+    (tmp_path / "job.toml").write_text(text)
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
+    line = line_of(text, 'schema = "x"')
+    assert f"job.toml, {line}: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
+
+
+@pytest.mark.spark
+def test_a_command_is_no_line_of_the_users(tmp_path):
+    """What fails in `millpond run` is not said to be made at a line of Millpond's or of its script."""
+    (tmp_path / "counts.py").write_text(
+        "import millpond as mp\n"
+        "class Counts(mp.KeyedProcessFunction):\n"
+        "    def process_element(self, row, context):\n"
+        "        return None\n"
+    )
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "1.json").write_text('{"k": null}\n')
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "script.py").write_text("from millpond_command import main\nmain()\n")
+    call = [sys.executable, str(tmp_path / "script.py"), "run", str(tmp_path / "job.toml")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "choose null_keys='drop' or 'aside'" in done.stderr
+    assert "made at" not in done.stderr
