@@ -75,8 +75,6 @@ def badly_told(error):
         return f"{type(error).__name__} without a message of a sensible length"
     if "MemoryError" in text:
         return f"{type(error).__name__} for want of memory"
-    if "TooLongError" in text:  # raised within a function, whose failure it then is
-        return f"{type(error).__name__} for want of time"
     return None
 
 

@@ -7,11 +7,9 @@ import os
 import signal
 from contextlib import suppress
 
-import millpond as mp
 import pytest
 
 from arguments import TARGETS, complaint, judging, onspark, walk
-from arguments.calling import badly_told
 from arguments.exceptions import EXCEPTIONS
 
 
@@ -145,18 +143,6 @@ def endless():
             sum(range(1000))
 
 
-class Endless(mp.KeyedProcessFunction):
-    def process_element(self, row, context):
-        endless()
-
-
-def within_a_function():
-    """Work without an end in a function, as a target's complaint has it."""
-    with pytest.raises(mp.errors.UserFunctionError) as caught:
-        mp.local.run(Endless(), [{"k": "a"}], key="k")
-    return badly_told(caught.value)
-
-
 def test_the_judge_sees_memory_after_memory():
     """Each call is judged by itself: a second one that takes as much as a first is seen, too."""
     assert verdicts(taking(150 << 20), taking(150 << 20)) == [None, None]
@@ -170,7 +156,6 @@ def test_the_judge_sees_memory_after_memory():
 def test_the_judge_sees_time_and_death():
     """Work without an end is ended and told; so is the death of the process."""
     assert verdicts(endless) == ["more than 2 s of work, or 20 s"]
-    assert verdicts(within_a_function) == ["UserFunctionError for want of time"]
     assert verdicts(lambda: os.kill(os.getpid(), signal.SIGKILL)) == {"process": "it ended with -9"}
 
 

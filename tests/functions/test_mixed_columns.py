@@ -87,9 +87,7 @@ def test_no_value_of_a_data_frame_is_changed(words):
     frame = pd.DataFrame({"k": ["a", "a"], "v": pd.Series(MIXED[words], dtype=object)})
     with pytest.raises(mp.errors.ArgumentTypeError, match=f"column 'v': .*got {words}"):
         mp.local.run(Echo(), frame, key="k")
-    if not {"sets", "dicts"} & set(
-        words.replace(",", "").split()[:1]
-    ):  # in a result they are what the function made
+    if not words.startswith("dicts"):  # in a result they are what the function made
         with pytest.raises(mp.errors.UserFunctionError, match=f"column 'v': .*got {words}"):
             mp.local.run(Frame(MIXED[words]), [{"k": "a"}], key="k")
 

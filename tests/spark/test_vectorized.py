@@ -1,6 +1,9 @@
 """Vectorized functions on Spark: every type, streams with timers and restarts, wrong output."""
 
+from datetime import datetime
+
 import millpond as mp
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -192,3 +195,27 @@ def test_values_that_arrow_would_change_are_refused(spark, job_conf, make, outpu
         collected(df, Made(make), output)
     assert told in str(caught.value)
     assert "pyarrow/" not in str(caught.value)
+
+
+def test_what_is_missing_within_a_data_frame_is_null(spark, job_conf):
+    """NaN, NaT and NA inside of lists and dicts are nulls, and NumPy's scalars Python's values."""
+    job_conf(state_backend="heap")
+    df = spark.sql("select 'a' k, array(1.5D, null) m")
+    floats = "k string, m array<double>"
+    assert collected(df, Made(lambda rows: rows, "pandas"), floats) == {"a": [1.5, None]}
+    values = {"x": np.float32(1.5), "y": np.nan, "z": pd.NA}
+    frame = pd.DataFrame({"k": ["a"], "m": [values]})
+    maps = collected(df, Made(lambda rows: frame), "k string, m map<string,double>")
+    assert maps == {"a": {"x": 1.5, "y": None, "z": None}}
+    moments = pd.Series([pd.Timestamp("2026-01-01"), pd.NaT])
+    dated = pd.DataFrame({"k": ["a"], "m": [list(moments)]})
+    found = collected(df, Made(lambda rows: dated), "k string, m array<timestamp_ntz>")
+    assert found == {"a": [datetime(2026, 1, 1), None]}
+
+
+def test_maps_with_keys_that_no_dict_has_are_pairs(spark, job_conf):
+    """A function that takes DataFrames runs on them, and passes its other columns on."""
+    job_conf(state_backend="heap")
+    df = spark.sql("select 'a' k, map(struct(1L as x), 2L) m, map('x', 1) n")
+    made = Made(lambda rows: rows[["k"]].assign(m=len(rows.m[0])), "pandas")
+    assert collected(df, made, "k string, m int") == {"a": 1}

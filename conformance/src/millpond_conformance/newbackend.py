@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
-from millpond.cli.paths import file_path
+from millpond.cli.places import file_path
 from millpond.cli.terminal import say, tell
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -391,7 +392,12 @@ def _refuse_outside(tree: Mapping[str, Any]) -> None:
 def _is_known(plain: str) -> bool:
     """Whether a plain key is one of ours; backends have options of their own."""
     section, _, option = plain.partition(".")
-    return plain in Config.known_keys() or (section == "backend" and "." in option)
+    return plain in _known_keys() or (section == "backend" and "." in option)
+
+
+@cache
+def _known_keys() -> frozenset[str]:
+    return frozenset(Config.known_keys())
 
 
 def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:

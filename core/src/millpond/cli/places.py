@@ -31,7 +31,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     unfinished,
     why_no_savepoint,
 )
-from millpond.cli.paths import place_text
+from millpond.cli.paths import file_path, place_text
 from millpond.cli.plugins import located, tool_limits, tool_registry
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
@@ -46,6 +46,7 @@ __all__ = [
     "catalog_of",
     "check_id",
     "committed_handles",
+    "file_path",
     "is_savepoint",
     "new_file",
     "new_place",

@@ -49,6 +49,8 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
 def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:
     if section.event_time is None or section.watermark is None:
         return rows
+    with _refused("job.event_time"):
+        rows.select(section.event_time)
     with _refused("job.watermark"):
         return rows.withWatermark(section.event_time, section.watermark)
 

@@ -16,7 +16,6 @@ from millpond.types.rows import row_maker, row_type
 
 __all__ = ["ResultTable", "rows_of_table", "table_of"]
 
-_NESTED = (dict, list, tuple, set, frozenset)
 _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 
 
@@ -54,26 +53,39 @@ class ResultTable:
 
 
 def _column(series: Any, name: str) -> Any:
-    """A column of a DataFrame as Arrow has it, or its objects where that would guess."""
-    objects = series.dtype == object
-    if objects and _is_nested(series):
-        return listed(series, f"column {name!r}")
+    """A column of a DataFrame as Arrow has it, or its objects where Arrow would guess."""
+    objects, what = series.dtype == object, f"column {name!r}"
     try:
         column = pa.Array.from_pandas(series)
     except _LOSES as error:
         if objects:
-            return listed(series, f"column {name!r}")
-        raise ArgumentTypeError(f"column {name!r}", "values of one type", str(error)) from None
+            return [_natural(value, what) for value in series]
+        raise ArgumentTypeError(what, "values of one type", str(error)) from None
+    if objects and _has_structs(column.type):
+        return [_natural(value, what) for value in series]
     _check_objects(series, name, column.type)
     return column
 
 
-def _is_nested(series: Any) -> bool:
-    """Whether a column of objects has lists, dicts or arrays; pandas knows texts and numbers."""
-    infer: Any = sys.modules["pandas"].api.types.infer_dtype
-    if infer(series, skipna=True) != "mixed":
-        return False
-    return any(isinstance(each, _NESTED) or hasattr(each, "ndim") for each in series)
+def _has_structs(kind: Any) -> bool:
+    """Whether Arrow has made structs of dicts, at some depth."""
+    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _has_structs(kind.value_type))
+
+
+def _natural(value: Any, name: str) -> Any:
+    """An object of pandas', and what is in it, as Python's own: what is missing is None."""
+    if isinstance(value, dict):
+        return {key: _natural(held, name) for key, held in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return [_natural(held, name) for held in value]
+    if hasattr(value, "dtype") and hasattr(value, "ndim"):
+        flat = listed(value.reshape(1), name)[0] if value.ndim == 0 else list(value)
+        return _natural(flat, name)
+    if value is None or value is sys.modules["pandas"].NA or value != value:  # noqa: PLR0124 - NaN
+        return None
+    exact = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
+    fine = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    return value if exact is None or fine else exact()
 
 
 def _is_frame(value: Any) -> bool:

@@ -71,9 +71,9 @@ class VectorizedOperator(KeyedOperator):
     def _given(self, rows: pa.RecordBatch) -> Any:
         if self._function.frames == "arrow":
             return rows
-        return rows.to_pandas(
-            integer_object_nulls=True, date_as_object=True, maps_as_pydicts="strict"
-        )
+        pairs = any(_has_nested_keys(field.type) for field in rows.schema)
+        maps = None if pairs else "strict"
+        return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
 
     def _tables(self, frame: RowFrame) -> Generator[ResultTable, None, None]:
         current = self._backend.current
@@ -96,6 +96,13 @@ class VectorizedOperator(KeyedOperator):
                 if table is None:
                     raise _refused(method, each)
                 yield table
+
+
+def _has_nested_keys(kind: Any) -> bool:
+    """Whether a type has a map whose keys no dict can have, at some depth."""
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+        return True
+    return any(_has_nested_keys(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _refused(method: Any, value: Any) -> FunctionResultError:

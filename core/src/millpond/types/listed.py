@@ -91,8 +91,12 @@ def _of_numpy(given: Any, name: str) -> list[Any]:
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # its units are few
         return _plain(pa.array(given), name)
     with suppress(TypeError):  # months of unknown days, picoseconds
-        if "[" in given.dtype.str:
-            return _plain(pa.array(given.astype(f"{kind}8[s]", casting="safe")), name)
+        seconds = given.astype(f"{kind}8[s]", casting="safe")
+        if (
+            "[" in given.dtype.str
+            and (seconds.astype(given.dtype).view("i8") == given.view("i8")).all()
+        ):
+            return _plain(pa.array(seconds), name)
     expected = "moments or durations in whole microseconds"
     raise ArgumentValueError(name, expected, str(given.dtype))
 

@@ -192,6 +192,7 @@ class BufferedMapTable(BufferedTable, MapTable):
     def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
         """The rows of a map that are stored, without those that are known to be removed."""
         if address in self._cleared:
+            self._current.require_open()
             return ()
         return self._buffer.chunks(self._family, address, self._drained.get(address, b""))
 

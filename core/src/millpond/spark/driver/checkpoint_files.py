@@ -52,9 +52,20 @@ def local_files(
     running = SparkContext._active_spark_context  # noqa: SLF001 - told nowhere else
     if running is None:
         files = known.get(FILES, _REPLACING[0])
-        return {MANAGER: quick_manager(), FILES: files} if files in _REPLACING else {}
+        usable = files in _REPLACING and _can_have(files)
+        return {MANAGER: quick_manager(), FILES: files} if usable else {}
     jvm_context: Any = running._jsc  # noqa: SLF001 - the only way
     return {MANAGER: quick_manager()} if _replaces(jvm_context.hadoopConfiguration()) else {}
+
+
+def _can_have(files: str) -> bool:
+    """Whether a new context gets a file system: a JVM keeps what a former context has opened."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - the only way
+    if jvm is None:
+        return True
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    configuration.set(FILES.removeprefix("spark.hadoop."), files)
+    return _replaces(configuration)
 
 
 def _replaces(hadoop_configuration: Any) -> bool:
