@@ -5,29 +5,15 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from job_text import job_text
 from millpond.cli.jobfile import JobFile
 from millpond.cli.main import commands
 from millpond.cli.query import start_query
 from millpond.errors import ConfigError
 from millpond.runtime import KeyedProcessFunction
 
-JOB = """
-[source]
-format = "json"
-schema = "k string, at timestamp"
-path = "input"
-[job]
-uid = "counts"
-function = "counts.py:Counts"
-key = ["k"]
-output = "k string"
-[sink]
-format = "json"
-path = "output"
-checkpoint = "checkpoint"
-[millpond]
-parallelism = 2
-"""
+JOB = job_text('uid = "counts"', 'function = "counts.py:Counts"', 'output = "k string"')
+JOB += "[millpond]\nparallelism = 2\n"
 
 
 class Nothing(KeyedProcessFunction):

@@ -1,29 +1,20 @@
 """The time of a job file: its event time, the watermark's delay, the time mode."""
 
 import pytest
+from job_text import job_text
 from millpond.cli.jobfile import JobFile
 from millpond.cli.loading import load_function
 from millpond.cli.query import start_query
 from millpond.errors import ConfigError
 
-JOB = """
-[source]
-format = "json"
-schema = "k string, at timestamp"
-path = "input"
-[job]
-uid = "alarms"
-function = "alarms.py:Alarms"
-key = ["k"]
-output = "k string, at bigint"
-event-time = "at"
-watermark = "5 seconds"
-time-mode = "event-time"
-[sink]
-format = "json"
-path = "output"
-checkpoint = "checkpoint"
-"""
+JOB = job_text(
+    'uid = "alarms"',
+    'function = "alarms.py:Alarms"',
+    'output = "k string, at bigint"',
+    'event-time = "at"',
+    'watermark = "5 seconds"',
+    'time-mode = "event-time"',
+)
 FUNCTION = """
 import millpond as mp
 class Alarms(mp.KeyedProcessFunction):

@@ -46,7 +46,7 @@ __all__ = [
     "catalog_of",
     "check_id",
     "committed_handles",
-    "file_path",
+    "file_path",  # for the kit, which is sealed with this import
     "is_savepoint",
     "new_file",
     "new_place",
