@@ -77,6 +77,16 @@ def test_what_is_no_list_of_texts_is_asked_for_texts(tmp_path, given):
         JobFile.read(tmp_path / "job.toml")
 
 
+def test_a_key_in_both_spellings_is_given_twice(tmp_path):
+    """Neither the hyphen nor the underscore wins in silence."""
+    second = 'null_keys = "aside"'
+    text = JOB.replace("[job]", f'[job]\nnull-keys = "drop"\n{second}')
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        JobFile.read(tmp_path / "job.toml")
+    assert "job.null-keys: is given twice" in str(caught.value)
+
+
 @pytest.mark.parametrize("function", ["nofile.py:Counts", "no_such_module:Counts"])
 def test_a_function_that_cannot_be_loaded_is_told_by_its_line(tmp_path, function):
     """The sentence begins with the job file and the line that names the function."""

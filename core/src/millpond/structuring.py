@@ -121,11 +121,17 @@ def _valid(cls: type, name: str, value: Any) -> bool:
 def structure_fields(
     cls: type, tree: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The arguments that make a class of a tree; ConfigError for a wrong key or value."""
+    """The arguments that make a class of a tree.
+
+    Raises:
+        ConfigError: a key is unknown or given twice, with a hyphen and with ``_``; a wrong value.
+    """
     hints = get_type_hints(cls)
     fields: dict[str, Any] = {}
     for key, value in tree.items():
         name = known_name(cls, key, value, path)
+        if name in fields:
+            raise ConfigError(".".join((*path, key)), "is given twice")
         fields[name] = _structure_value(hints[name], value, (*path, key))
     return fields
 

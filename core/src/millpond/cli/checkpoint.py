@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from millpond.checkpoint.inspection.catalog import Catalog
-from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
+from millpond.checkpoint.inspection.inspector import pick_operator
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.checkpoint.paths import owner_of

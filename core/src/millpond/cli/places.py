@@ -14,17 +14,13 @@ import click
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.inspection.catalog import Catalog, read_catalog
 from millpond.checkpoint.inspection.choice import OperatorChoice, operator_named
-from millpond.checkpoint.inspection.inspector import (
-    IN_POINTERS,
-    StoredOperator,
-    open_stored,
-    operator_of_parts,
-)
+from millpond.checkpoint.inspection.inspector import IN_POINTERS, open_stored, operator_of_parts
 from millpond.checkpoint.inspection.spark_checkpoint import (
     has_query_metadata,
     is_spark_checkpoint,
     query_id,
 )
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.savepoint.savepoint_file import (
     METADATA_FILE,

@@ -11,8 +11,9 @@ import click
 import pyarrow as pa
 
 from millpond.checkpoint.inspection.editing import Edit, edit_value
-from millpond.checkpoint.inspection.inspector import StoredOperator, pick_operator
+from millpond.checkpoint.inspection.inspector import pick_operator
 from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_json, stored_as
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.cli.exporting import ENDINGS, write_file
 from millpond.cli.loading import load_function, told
 from millpond.cli.output import as_json_option, dumps, show

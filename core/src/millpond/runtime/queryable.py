@@ -24,12 +24,9 @@ from millpond.backend import KeyedStateBackend, StateMeta
 from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.inspection.choice import operator_named
-from millpond.checkpoint.inspection.inspector import (
-    StoredOperator,
-    open_stored,
-    pick_operator,
-)
+from millpond.checkpoint.inspection.inspector import open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.errors import (

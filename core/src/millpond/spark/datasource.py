@@ -22,12 +22,9 @@ from millpond.backend.operator_state import OperatorStateMeta
 from millpond.checkpoint import SavepointHandle
 from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.checkpoint.inspection.choice import OperatorChoice, operator_named
-from millpond.checkpoint.inspection.inspector import (
-    StoredOperator,
-    open_stored,
-    pick_operator,
-)
+from millpond.checkpoint.inspection.inspector import open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.whole import as_text, newest_id, whole_checkpoints
 from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
 from millpond.config import Config, S3Config

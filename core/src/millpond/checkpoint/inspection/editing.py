@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import attrs
 
 from millpond.backend.changes import Change
-from millpond.checkpoint.inspection.inspector import StoredOperator
 from millpond.checkpoint.inspection.plain_values import column_value, key_value, stored_as
 from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory
+from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
