@@ -78,9 +78,17 @@ class WriteBuffer:
         return name
 
     def rows(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Scan a prefix; no store iterator stays open between rows, so the caller may write."""
+        """Scan a prefix; no store iterator stays open between rows, so the caller may write.
+
+        What the caller writes in the place of a row that it was given never comes, even where a
+        list becomes several rows: the rows behind a row are read before the row is given.
+        """
+        last: list[tuple[bytes, bytes]] = []
         for chunk in self.chunks(family, prefix):
-            yield from chunk
+            yield from last
+            yield from chunk[:-1]
+            last = chunk[-1:]
+        yield from last
 
     def chunks(
         self, family: str, prefix: bytes, start: bytes = b""
