@@ -2,6 +2,7 @@
 
 import datetime as dt
 import enum
+from typing import NamedTuple
 
 import attrs
 import millpond as mp
@@ -9,6 +10,7 @@ import pytest
 from millpond import errors
 from millpond.spark.driver.plan import key_codec_of
 from millpond.types import key_codec_for
+from millpond.types.rows import row_type
 from pyspark.sql.types import LongType, StringType, StructType
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
@@ -36,6 +38,13 @@ class Shift:
     colour: Colour
     begins: dt.time
     lasts: dt.timedelta | None
+
+
+class Named(NamedTuple):
+    """Of the same columns as the declared ones."""
+
+    customer: str
+    day: int
 
 
 KEYS = {
@@ -139,3 +148,24 @@ def test_rows_with_durations_and_times_are_state():
         state = backend.get_partitioned_state(descriptor)
         state.update((dt.timedelta(1), dt.time(8), 14))
         assert state.value() == (dt.timedelta(1), dt.time(8), 14)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_no_row_of_the_declared_columns_is_no_key(tmp_path, backend):
+    """A list, a set, a dict, a text and a row of other columns are refused; rows of these are not."""
+    row_of, other = row_type(("customer", "day")), row_type(("day", "customer"))
+    with mp.open_keyed_backend(backend, key_type=DDL, directory=tmp_path) as opened:
+        counts = mp.MapStateDescriptor("counts", DDL, int)
+        for good in (("ann", 1), row_of("ann", 1), Named("ann", 1)):
+            opened.set_current_key(good)
+            state = opened.get_partitioned_state(counts, good, DDL)
+            state.put(good, 1)
+            assert list(state.items()) == [(("ann", 1), 1)]
+        bad = (["ann", 1], {"ann", 1}, {"customer": "ann", "day": 1}, "an", other(1, "ann"), 5)
+        for each in bad:
+            with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
+                opened.set_current_key(each)
+            with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
+                opened.get_partitioned_state(counts, each, DDL)
+            with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
+                state.get(each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, TypeGuard, Union, get_args, get_origin
 
@@ -36,6 +37,7 @@ __all__ = [
     "custom_serializer",
     "infer_key_type",
     "key_codec_for",
+    "row_key_codec",
     "serializer_for",
 ]
 
@@ -120,8 +122,24 @@ def _declared_key(declared: object) -> object:
     kinds = [_without_none(given.__annotations__[name]) for name in names]
     if len(kinds) == 1:
         return kinds[0]
-    parts = [_codec(kind, no_serializer, 1) for kind in kinds]
-    return TupleKeyCodec(parts, row_type(names), tuple, names)
+    return row_key_codec([_codec(kind, no_serializer, 1) for kind in kinds], names)
+
+
+def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCodec:
+    """The codec of keys that are rows of some columns; each may be given as a plain tuple."""
+    kind = row_type(names)
+
+    def split(key: Any) -> Any:
+        # Row classes are kept in a cache, so that of equal columns there may be another one.
+        given = type(key)
+        if given is kind or given is tuple:
+            return key
+        if not isinstance(key, tuple) or getattr(key, "_fields", None) != kind._fields:
+            reason = "give a tuple of their values, or a row of these columns in this order"
+            raise StateTypeError(f"a row of {', '.join(names)}", brief(key), reason=reason)
+        return key
+
+    return TupleKeyCodec(parts, kind, split, names)
 
 
 def _without_none(declared: Any) -> Any:

@@ -40,8 +40,8 @@ from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.driver.timing import TimeMode
 from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
-from millpond.types.keys import TupleKeyCodec, VoidKeyCodec
-from millpond.types.rows import row_type
+from millpond.types.infer import row_key_codec
+from millpond.types.keys import VoidKeyCodec
 
 __all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
 
@@ -223,7 +223,7 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
     ]
     if len(parts) == 1:
         return parts[0]
-    return TupleKeyCodec(parts, row_type(names), tuple, names)
+    return row_key_codec(parts, names)
 
 
 def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
