@@ -14,7 +14,7 @@ from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
 from millpond.types.scalars import SCALARS
 
-__all__ = ["arrow_column", "arrow_type_of", "has_nulls", "listed", "serializer_type"]
+__all__ = ["arrow_column", "arrow_type_of", "has_nulls", "library_of", "listed", "serializer_type"]
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {
@@ -71,7 +71,7 @@ def listed(given: Any, name: str) -> list[Any]:
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
-    library = _library(given)
+    library = library_of(given)
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
@@ -125,7 +125,7 @@ def _holds_objects(kind: Any) -> bool:
 
 def _unwrapped(value: Any, name: str) -> Any:
     """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
-    if _library(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
+    if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
         held = _of_numpy(value, name) if value.ndim == 1 else value
         return [_unwrapped(each, name) for each in held]
     if type(value) is dict:
@@ -140,7 +140,7 @@ def has_nulls(column: Any) -> bool:
     """
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return bool(column.null_count) or not pa.types.is_primitive(column.type)
-    library = _library(column)
+    library = library_of(column)
     if library == "pandas" and not _is_plain(column):
         kind = getattr(getattr(column, "dtype", None), "kind", "O")
         return kind not in "iuf" or bool(getattr(column, "hasnans", True))
@@ -148,7 +148,7 @@ def has_nulls(column: Any) -> bool:
     return masked or bool(getattr(column, "null_count", 0))
 
 
-def _library(column: Any) -> str:
+def library_of(column: Any) -> str:
     """NumPy's or pandas' name, of instances of subclasses too; empty for what is neither's."""
     modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
     return next((name for name in modules if name in ("numpy", "pandas")), "")
