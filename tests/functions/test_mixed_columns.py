@@ -1,11 +1,14 @@
 """Unlike values of one column, of which Arrow would change some, in rows and in DataFrames."""
 
+import tracemalloc
 from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import millpond as mp
+import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
+from millpond.runtime.tables import ResultTable
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
@@ -19,6 +22,11 @@ MIXED = {
     "floats and bools": (1.5, True),
     "moments with nanoseconds": (FINE, WHOLE),
     "durations with nanoseconds": (pd.Timedelta(1001), pd.Timedelta(1000)),
+    "moments outside of the years 1 to 9999": (
+        pd.Timestamp(np.datetime64("20000-01-01", "s")),
+        WHOLE,
+    ),
+    "durations of pandas' in s or ms": (pd.Timedelta(5, "s").as_unit("s"), pd.Timedelta(1000)),
     "times with a zone": (time(1, tzinfo=UTC), time(2)),
     "sets, where a column has lists": ({1}, [2]),
     "dicts of unlike keys": ({"x": 1}, {"y": 2}),
@@ -98,6 +106,19 @@ def test_nulls_of_pandas_are_no_other_kind():
         {"k": list("abcd"), "v": pd.Series([AWARE, None, float("nan"), pd.NaT], dtype=object)}
     )
     assert [row.v for row in mp.local.run(Echo(), frame, key="k")] == [AWARE, None, None, None]
+
+
+def test_arrays_of_a_data_frame_are_not_made_objects():
+    """Of a column of arrays no value becomes one of Python's: that took five times their room."""
+    arrays = [np.random.default_rng(at).random(1000) for at in range(200)]
+    frame = pd.DataFrame({"v": pd.Series(arrays, dtype=object)})
+    tracemalloc.start()
+    try:
+        ResultTable.of(frame)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 200 * 1000  # a byte a number; Arrow's own room is not traced
 
 
 class EachRow(mp.KeyedProcessFunction):

@@ -230,6 +230,21 @@ def test_frames_of_pandas():
     assert mp.local.run(Frames(), rows, key="k") == [("a", (1 << 60) + 1), ("a", None)]
 
 
+def test_a_column_that_pandas_cannot_have_is_refused_by_its_name():
+    """It is no failure of the function's, which has not been called yet."""
+
+    class Frames(mp.VectorizedProcessFunction):
+        frames = "pandas"
+
+        def process_batch(self, rows, context):
+            raise AssertionError
+
+    twice = pa.array([[("x", 1), ("x", 2)]], pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"k": ["a"], "m": twice})
+    with pytest.raises(errors.ArgumentValueError, match="column 'm': .*each key of a map once"):
+        mp.local.run(Frames(), rows, key="k")
+
+
 @pytest.mark.parametrize(
     ("function", "values", "expected"),
     [

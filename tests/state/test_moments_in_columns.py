@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
+from millpond.types.listed import listed
 
 UNITS = ["Y", "M", "W", "h", "m", "s", "ms", "us", "ns"]
 
@@ -59,6 +60,7 @@ def test_durations_of_each_unit_are_timedeltas(unit):
         pd.Series([np.array([1], "m8[ns]")]),
         pa.array([1], pa.duration("ns")),
         np.array(["99999-01-01"], "M8[us]"),
+        pa.array([[1]], pa.list_(pa.timestamp("ns"))),
     ],
     ids=lambda column: str(getattr(column, "dtype", "arrow")),
 )
@@ -81,3 +83,58 @@ def test_the_last_hours_of_a_zone_are_moments_too(zone):
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     assert kept(datetime, column) == last
+
+
+NANOS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        NANOS,
+        pa.list_(NANOS),
+        pa.large_list(NANOS),
+        pa.list_(NANOS, 1),
+        pa.list_(pa.struct([("x", NANOS)])),
+        pa.map_(pa.string(), NANOS),
+        pa.struct([("x", pa.list_(NANOS))]),
+    ],
+    ids=str,
+)
+def test_moments_within_arrows_values_are_pythons(kind):
+    """At any depth, and of any unit, as they are where a column has nothing else."""
+    moment = pd.Timestamp("2026-01-01 12:00:00.000001")
+
+    def value(of):
+        if pa.types.is_struct(of):
+            return {"x": value(of.field("x").type)}
+        if pa.types.is_map(of):
+            return [("x", value(of.item_type))]
+        return [value(of.value_type)] if hasattr(of, "value_field") else moment
+
+    def leaf(held):
+        while isinstance(held, (list, dict, tuple)):
+            held = list(held.values())[-1] if isinstance(held, dict) else held[-1]
+        return held
+
+    column = pa.array([value(kind), None], kind)
+    within = pa.StructArray.from_arrays([column], ["x"])
+    assert type(leaf(listed(within, "v")[0])) is datetime
+    for given in (column, pa.chunked_array([column])):
+        found, nothing = listed(given, "v")
+        assert type(leaf(found)) is datetime
+        assert (leaf(found), nothing) == (moment.to_pydatetime(), None)
+
+
+def test_moments_that_are_all_masked_are_nulls():
+    """Of a unit that Arrow does not have, too."""
+    hours = np.array(["2020-01-01T01", "2020-01-01T02"], "M8[h]")
+    assert listed(np.ma.array(hours, mask=True), "v") == [None, None]
+    assert listed(np.ma.array(hours, mask=[True, False]), "v") == [None, datetime(2020, 1, 1, 2)]
+
+
+def test_moments_of_a_dictionary_are_pythons():
+    """As a category of pandas' gives them."""
+    moments = pd.Series([pd.Timestamp("2026-01-01")]).astype("category")
+    for column in (moments, pa.Array.from_pandas(moments)):
+        assert [type(value) for value in listed(column, "v")] == [datetime]

@@ -10,6 +10,7 @@ import attrs
 import pyarrow as pa
 
 from millpond.errors import ArgumentTypeError
+from millpond.runtime.frame_objects import are_guessed, natural
 from millpond.types.listed import listed
 from millpond.types.mixtures import mixture
 from millpond.types.rows import row_maker, row_type
@@ -23,9 +24,9 @@ _LOSES = (OverflowError, TypeError, ValueError, pa.ArrowException)
 class ResultTable:
     """What a vectorized function returned.
 
-    Arrow makes a struct of dicts, of the fields of all of them, and knows no declared type. So the
-    objects of a DataFrame that it would have to guess at stay what they are, for the output's
-    columns to judge as they judge what other functions yield.
+    Arrow makes a struct of dicts, of the fields of all of them, and lists of rows with names, and
+    knows no declared type. So the objects of a DataFrame that it would have to guess at stay what
+    they are, for the output's columns to judge as they judge what other functions yield.
 
     Attributes:
         column_names: the names of the columns, as they stand.
@@ -59,33 +60,12 @@ def _column(series: Any, name: str) -> Any:
         column = pa.Array.from_pandas(series)
     except _LOSES as error:
         if objects:
-            return [_natural(value, what) for value in series]
+            return natural(series, what)
         raise ArgumentTypeError(what, "values of one type", str(error)) from None
-    if objects and _has_structs(column.type):
-        return [_natural(value, what) for value in series]
+    if objects and are_guessed(series, column.type):
+        return natural(series, what)
     _check_objects(series, name, column.type)
     return column
-
-
-def _has_structs(kind: Any) -> bool:
-    """Whether Arrow has made structs of dicts, at some depth."""
-    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _has_structs(kind.value_type))
-
-
-def _natural(value: Any, name: str) -> Any:
-    """An object of pandas', and what is in it, as Python's own: what is missing is None."""
-    if isinstance(value, dict):
-        return {key: _natural(held, name) for key, held in value.items()}
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return [_natural(held, name) for held in value]
-    if hasattr(value, "dtype") and hasattr(value, "ndim"):
-        flat = listed(value.reshape(1), name)[0] if value.ndim == 0 else list(value)
-        return _natural(flat, name)
-    if value is None or value is sys.modules["pandas"].NA or value != value:  # noqa: PLR0124 - NaN
-        return None
-    exact = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
-    fine = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-    return value if exact is None or fine else exact()
 
 
 def _is_frame(value: Any) -> bool:

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.chosen_keys import Frame
-from millpond.errors import FunctionResultError, brief
+from millpond.errors import ArgumentValueError, FunctionResultError, brief
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.tables import ResultTable, rows_of_table
 from millpond.runtime.user_code import place_of_method
@@ -45,9 +45,13 @@ class VectorizedOperator(KeyedOperator):
     _function: VectorizedProcessFunction
 
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
-        """Process a frame; yields the tables that the function returns."""
+        """Process a frame; yields the tables that the function returns.
+
+        Raises:
+            ArgumentValueError: the function takes DataFrames, and pandas cannot have a column.
+        """
         current = self._backend.current
-        tables = self._tables(frame)
+        tables = self._tables(self._given(frame.rows), frame)
         try:
             while (table := self._next_of(tables)) is not None:
                 yield table
@@ -71,11 +75,18 @@ class VectorizedOperator(KeyedOperator):
     def _given(self, rows: pa.RecordBatch) -> Any:
         if self._function.frames == "arrow":
             return rows
-        pairs = any(_has_nested_keys(field.type) for field in rows.schema)
-        maps = None if pairs else "strict"
-        return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
+        try:
+            return _frame_of(rows)
+        except pa.ArrowException:
+            for at, name in enumerate(rows.schema.names):
+                try:
+                    _frame_of(rows.select([at]))
+                except pa.ArrowException as error:
+                    expected = "values that pandas can have, with each key of a map once"
+                    raise ArgumentValueError(f"column {name!r}", expected, str(error)) from None
+            raise
 
-    def _tables(self, frame: RowFrame) -> Generator[ResultTable, None, None]:
+    def _tables(self, given: Any, frame: RowFrame) -> Generator[ResultTable, None, None]:
         current = self._backend.current
         keys = Frame(current, frame.keys, frame.groups, frame.column)
         current.forget()
@@ -84,7 +95,7 @@ class VectorizedOperator(KeyedOperator):
             keys, frame.starts, frame.rows, frame.timestamps, self.timers
         )
         method = self._function.process_batch
-        result = method(self._given(frame.rows), context)
+        result = method(given, context)
         table = ResultTable.of(result)
         if table is not None:
             yield table
@@ -96,6 +107,12 @@ class VectorizedOperator(KeyedOperator):
                 if table is None:
                     raise _refused(method, each)
                 yield table
+
+
+def _frame_of(rows: pa.RecordBatch) -> Any:
+    pairs = any(_has_nested_keys(field.type) for field in rows.schema)
+    maps = None if pairs else "strict"
+    return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts=maps)
 
 
 def _has_nested_keys(kind: Any) -> bool:

@@ -14,7 +14,7 @@ from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
 from millpond.types.scalars import SCALARS
 
-__all__ = ["arrow_column", "arrow_type_of", "has_nulls", "listed", "serializer_type"]
+__all__ = ["arrow_column", "arrow_type_of", "has_nulls", "library_of", "listed", "serializer_type"]
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {
@@ -71,7 +71,7 @@ def listed(given: Any, name: str) -> list[Any]:
     """
     if isinstance(given, (pa.Array, pa.ChunkedArray)):
         return _plain(given, name)
-    library = _library(given)
+    library = library_of(given)
     if library in ("numpy", "pandas"):
         _check_flat(given, name)
         if library == "pandas" and not _is_plain(given):
@@ -94,7 +94,7 @@ def _of_numpy(given: Any, name: str) -> list[Any]:
         seconds = given.astype(f"{kind}8[s]", casting="safe")
         if (
             "[" in given.dtype.str
-            and (seconds.astype(given.dtype).view("i8") == given.view("i8")).all()
+            and not (seconds.astype(given.dtype).view("i8") != given.view("i8")).any()
         ):
             return _plain(pa.array(seconds), name)
     expected = "moments or durations in whole microseconds"
@@ -125,7 +125,7 @@ def _holds_objects(kind: Any) -> bool:
 
 def _unwrapped(value: Any, name: str) -> Any:
     """A list in place of NumPy's array, as which a frame of pandas has a column's lists."""
-    if _library(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
+    if library_of(value) == "numpy" and hasattr(value, "ndim") and value.ndim > 0:
         held = _of_numpy(value, name) if value.ndim == 1 else value
         return [_unwrapped(each, name) for each in held]
     if type(value) is dict:
@@ -140,7 +140,7 @@ def has_nulls(column: Any) -> bool:
     """
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return bool(column.null_count) or not pa.types.is_primitive(column.type)
-    library = _library(column)
+    library = library_of(column)
     if library == "pandas" and not _is_plain(column):
         kind = getattr(getattr(column, "dtype", None), "kind", "O")
         return kind not in "iuf" or bool(getattr(column, "hasnans", True))
@@ -148,7 +148,7 @@ def has_nulls(column: Any) -> bool:
     return masked or bool(getattr(column, "null_count", 0))
 
 
-def _library(column: Any) -> str:
+def library_of(column: Any) -> str:
     """NumPy's or pandas' name, of instances of subclasses too; empty for what is neither's."""
     modules = (kind.__module__.partition(".")[0] for kind in type(column).__mro__)
     return next((name for name in modules if name in ("numpy", "pandas")), "")
@@ -169,13 +169,13 @@ def _check_flat(given: Any, name: str) -> None:
 def _plain(array: Any, name: str) -> list[Any]:
     """An array of Arrow as Python's values; those of other units come as pandas' own."""
     kind = array.type
-    exact = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
-    exact = pa.duration("us") if pa.types.is_duration(kind) else exact
+    exact = _in_micros(kind)
     if exact != kind:
-        what = "moments" if pa.types.is_timestamp(kind) else "durations"
         try:
             array = array.cast(exact)
         except pa.ArrowInvalid as error:
+            what = "durations" if pa.types.is_duration(kind) else "moments"
+            what = "moments and durations" if pa.types.is_nested(kind) else what
             raise ArgumentValueError(name, f"{what} in whole microseconds", str(error)) from None
     try:
         values: list[Any] = array.to_pylist()
@@ -184,3 +184,35 @@ def _plain(array: Any, name: str) -> list[Any]:
             return _plain(array.cast(_UTC), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values
+
+
+def _in_micros(kind: Any) -> Any:
+    """A type whose moments and durations, at any depth, have Python's unit; else the same."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct(map(_field_in_micros, kind))
+    if pa.types.is_map(kind):
+        key, item = map(_field_in_micros, (kind.key_field, kind.item_field))
+        return pa.map_(key, item, kind.keys_sorted)
+    if pa.types.is_dictionary(kind):
+        exact = _in_micros(kind.value_type)
+        return kind if exact == kind.value_type else exact
+    made = next((list_of(kind) for is_such, list_of in _LISTS if is_such(kind)), None)
+    return kind if made is None else made
+
+
+def _field_in_micros(field: Any) -> Any:
+    return field.with_type(_in_micros(field.type))
+
+
+_LISTS: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_list, lambda kind: pa.list_(_field_in_micros(kind.value_field))),
+    (pa.types.is_large_list, lambda kind: pa.large_list(_field_in_micros(kind.value_field))),
+    (
+        pa.types.is_fixed_size_list,
+        lambda kind: pa.list_(_field_in_micros(kind.value_field), kind.list_size),
+    ),
+)

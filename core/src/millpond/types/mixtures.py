@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from datetime import datetime
-from itertools import chain
+from datetime import MAXYEAR, MINYEAR, datetime
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -36,9 +36,19 @@ _LOSSES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], bool], str],
         "moments with nanoseconds, where a column has microseconds",
     ),
     (
+        pa.types.is_timestamp,
+        lambda value: getattr(value, "year", 1) > MAXYEAR or getattr(value, "year", 1) < MINYEAR,
+        "moments outside of the years 1 to 9999",
+    ),
+    (
         pa.types.is_duration,
         lambda value: getattr(value, "nanoseconds", 0) > 0,
         "durations with nanoseconds, where a column has microseconds",
+    ),
+    (
+        pa.types.is_duration,
+        lambda value: getattr(value, "unit", "us") in ("s", "ms"),
+        "durations of pandas' in s or ms, of which Arrow makes 0: give them as_unit('us')",
     ),
     (
         pa.types.is_time,
@@ -54,7 +64,8 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
 
     A datetime beside dates loses its time of day, one without zone is taken as UTC's or one with
     a zone moved by its offset, a text beside bytes is encoded, and a bool becomes a float. Moments
-    and durations of pandas' lose their nanoseconds, and times their zone, even where all have some.
+    and durations of pandas' lose their nanoseconds, and times their zone, even where all have some;
+    what Python's own moments cannot be becomes another moment.
 
     Args:
         values: those of the column.
@@ -64,9 +75,10 @@ def mixture(values: Iterable[Any], kind: pa.DataType) -> str:
         return _in_dicts([value for value in values if isinstance(value, dict)], kind)
     if pa.types.is_list(kind):
         return _in_lists([value for value in values if isinstance(value, Iterable)], kind)
-    values = list(values)
-    for is_such, loses, words in _LOSSES:
-        if is_such(kind) and getattr(kind, "unit", "us") == "us" and any(map(loses, values)):
+    losses = [each for each in _LOSSES if each[0](kind) and getattr(kind, "unit", "us") == "us"]
+    values = list(values) if losses else values  # a column of arrays has many numbers
+    for _, loses, words in losses:
+        if any(map(loses, values)):
             return words
     for is_such, tell, words in _MIXTURES:
         if is_such(kind):
@@ -84,4 +96,10 @@ def _in_dicts(dicts: list[dict[str, Any]], kind: Any) -> str:
 def _in_lists(lists: list[Iterable[Any]], kind: Any) -> str:
     if any(isinstance(each, AbstractSet) for each in lists):
         return "sets, where a column has lists"
-    return mixture(chain.from_iterable(lists), kind.value_type)
+    return mixture(chain.from_iterable(map(_unlike, lists)), kind.value_type)
+
+
+def _unlike(values: Iterable[Any]) -> Iterable[Any]:
+    """What is in a list; of an array of NumPy's, whose values are of one kind, the first."""
+    is_array = type(values).__module__ == "numpy" and getattr(values, "dtype", "object") != "object"
+    return islice(values, 1) if is_array else values

@@ -1,0 +1,170 @@
+"""Objects of a DataFrame that a function returns: rows with names, and values of NumPy's."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from types import MappingProxyType
+from typing import NamedTuple
+
+import attrs
+import numpy as np
+import pandas as pd
+import pytest
+from millpond import errors
+from millpond.runtime.tables import ResultTable
+from millpond.spark.carriers.output_frames import OutputCodec
+from millpond.spark.carriers.tables import packed_table
+from millpond.types.rows import row_maker, row_type
+from pyspark.sql import Row
+from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructField, StructType
+
+
+class Point(NamedTuple):
+    """Its fields stand in another order than the column's."""
+
+    y: float
+    x: float
+
+
+@attrs.frozen
+class Place:
+    """The same fields, and no tuple."""
+
+    y: float
+    x: float
+
+
+NAMED = {
+    "named tuple": Point(1.0, 2.0),
+    "Row of Spark's": Row(y=1.0, x=2.0),
+    "Row": row_maker(row_type(("y", "x")))([1.0, 2.0]),
+    "attrs": Place(1.0, 2.0),
+    "dict": {"y": 1.0, "x": 2.0},
+    "mapping": MappingProxyType({"y": 1.0, "x": 2.0}),
+}
+STRUCT = StructType([StructField(name, DoubleType()) for name in "xy"])
+
+
+def objects(*values):
+    """A DataFrame of one column of objects."""
+    return pd.DataFrame({"v": pd.Series([*values, None], dtype=object).iloc[:-1]})
+
+
+def carried(value, kind):
+    """A value of a DataFrame as it is carried to a column of Spark's type."""
+    codec = OutputCodec.of(StructType([StructField("v", kind)]))
+    return packed_table(codec, ResultTable.of(objects(value)), "op").iloc[0, 0]
+
+
+def yielded(value, kind):
+    """The same of a value that a function yields."""
+    codec = OutputCodec.of(StructType([StructField("v", kind)]))
+    return codec.columns([(value,)], "op")[0].to_pylist()[0]
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    ("within", "kind"),
+    [
+        (lambda row: row, STRUCT),
+        (lambda row: [row], ArrayType(STRUCT)),
+        (lambda row: [[], [row]], ArrayType(ArrayType(STRUCT))),
+        (lambda row: {"a": row}, MapType(StringType(), STRUCT)),
+        (lambda row: {"a": [row]}, StructType([StructField("a", ArrayType(STRUCT))])),
+    ],
+    ids=["alone", "array", "arrays", "map", "struct"],
+)
+def test_a_row_with_names_goes_by_them(name, within, kind):
+    """As where a function yields it; Arrow would take those of numbers alone for a list."""
+    value = within(NAMED[name])
+    assert carried(value, kind) == yielded(value, kind)
+
+
+def test_a_row_without_names_goes_by_position():
+    """A plain tuple, a list, and a Row that was made without names."""
+    for value in ((1.0, 2.0), [1.0, 2.0], Row(1.0, 2.0)):
+        assert carried(value, STRUCT) == yielded((1.0, 2.0), STRUCT)
+
+
+MOMENT = datetime(2026, 1, 1, 12)
+LONG = np.longdouble(1.5)
+NUMPYS = [
+    (np.float32(1.5), 1.5),
+    (np.int64(1), 1),
+    (np.bool_(True), True),
+    (np.float64("nan"), None),
+    (np.datetime64(MOMENT, "ns"), MOMENT),
+    (np.timedelta64(1, "s"), timedelta(seconds=1)),
+    (np.datetime64("NaT"), None),
+    (np.str_("x\0"), "x\0"),
+    (np.bytes_(b"x\0"), b"x\0"),
+    (LONG, LONG),
+    (np.array(7), 7),
+    (np.array([[1.5, np.nan], [2.5, 3.5]]), [[1.5, None], [2.5, 3.5]]),
+    (np.array([1, 2], np.uint8), [1, 2]),
+    (np.array([MOMENT], "M8[s]"), [MOMENT]),
+    (np.array([NAN := float("nan"), {"y": NAN}], object), [None, {"y": None}]),
+    (np.ma.array([[1, 2]], mask=[[True, False]]), [[None, 2]]),
+    (np.ma.masked, None),
+    (pd.Series([1, None], dtype="Int64"), [1, None]),
+    (pd.array([pd.Timestamp(MOMENT), pd.NaT]), [MOMENT, None]),
+    (Decimal("NaN"), None),
+    (Decimal("sNaN"), None),
+    (pd.NaT, None),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), NUMPYS, ids=[repr(each) for each, _ in NUMPYS])
+def test_what_is_of_numpy_or_pandas_is_pythons(value, expected):
+    """Within a dict, whose objects Arrow does not make a column of; a long double has no like."""
+    (found,) = ResultTable.of(objects({"x": value})).columns[0]
+    assert found == {"x": expected}
+    assert type(found["x"]) is type(expected)
+
+
+class Tensor:
+    """As libraries of tensors have them: each of its elements is a tensor."""
+
+    dtype, ndim, shape = "float32", 1, (1,)
+
+    def __iter__(self):
+        return iter([self])
+
+    def reshape(self, *_):
+        return self
+
+    def __eq__(self, other):
+        raise ValueError("one truth of many elements")
+
+    __hash__ = None
+
+
+def test_what_is_no_array_of_numpy_stays_what_it_is():
+    """Nothing is asked of it: the output's column says that it does not fit."""
+    tensor = Tensor()
+    ((found,),) = ResultTable.of(objects({"x": tensor})).columns
+    assert found["x"] is tensor
+    with pytest.raises(errors.OutputTypeError, match="column 'v'"):
+        carried({"x": tensor}, MapType(StringType(), DoubleType()))
+
+
+def looped():
+    """A mapping that contains itself."""
+    held = {}
+    held["x"] = MappingProxyType(held)
+    return held["x"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        looped(),
+        pd.DataFrame({"x": [1]}),
+        pd.Timestamp(np.datetime64("20000-01-01", "s")),
+        np.array([1], "M8[ns]"),
+    ],
+    ids=["a mapping in itself", "DataFrame", "year 20000", "nanoseconds"],
+)
+def test_what_cannot_be_read_is_refused_by_its_column(value):
+    """The error names the column, and is Millpond's."""
+    with pytest.raises(errors.MillpondError, match="column 'v': expected"):
+        ResultTable.of(objects({"x": value}))
