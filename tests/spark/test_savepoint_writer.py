@@ -126,11 +126,13 @@ def test_no_rows_and_several_keys(spark, job_conf, tmp_path):
     assert [tuple(row) for row in done.collect()] == [("a", 1, 5)]
 
 
-def test_rows_that_cannot_be_state(spark, job_conf, files, tmp_path):
+@pytest.mark.parametrize("kind", ["string", "decimal(9, 2)"])
+def test_rows_that_cannot_be_state(spark, job_conf, files, tmp_path, kind):
     """What can be seen at once is; a failed job leaves nothing at the place."""
     job_conf(state_backend="heap", parallelism=2)
     new = mp.SavepointWriter.new_savepoint()
-    rows = spark.createDataFrame([("a", 1), ("a", 2)], "k string, count bigint")
+    rows = spark.createDataFrame([("1.5", 1), ("1.5", 2)], "k string, count bigint")
+    rows = rows.selectExpr(f"cast(k as {kind}) as k", "count")
     with pytest.raises(errors.ConfigError, match="there is no such column; there are: k, count"):
         new.with_operator("running", key_by(rows, "k"), SUM)
     with pytest.raises(errors.ArgumentTypeError, match="a keyed DataFrame"):

@@ -59,11 +59,11 @@ class UserFunctionError(MillpondError):
 
 @attrs.define(eq=False, slots=False)
 class FunctionResultError(MillpondError, TypeError):
-    """A function returned something else than rows.
+    """A function returned something else than rows, or part of windows what it must not.
 
     Attributes:
         file, line: where the method begins; empty and 0 where it has no code of its own.
-        expected: ``rows``, or ``tables`` of a vectorized function.
+        expected: ``rows``, or ``tables`` of a vectorized function, or what else there must be.
     """
 
     method: str
@@ -79,6 +79,8 @@ class FunctionResultError(MillpondError, TypeError):
                 f"it returned {self.value} where tables are expected: return a RecordBatch, a "
                 f"Table or a DataFrame, or yield several, from {self.method}."
             )
+        if self.expected != "rows":
+            return f"it returned {self.value}: return {self.expected} from {self.method}."
         return (
             f"it returned {self.value} where rows are expected: yield each row, or return a list "
             f"of rows, from {self.method}."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic, NoReturn, TypeAlias
 
 import attrs
 from typing_extensions import TypeVar, override
@@ -27,7 +27,7 @@ from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import open_batch_backend, open_operator_backend
 from millpond.state import StateDescriptor, StateKind
-from millpond.types import VOID_NAMESPACE, DeclaredKeyType, infer_key_type
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
 
 __all__ = [
     "Bootstrap",
@@ -132,6 +132,10 @@ _WAYS: Mapping[StateKind, Callable[[Any, Any], None]] = {
 }
 
 
+BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
+"""A checked key, its key group, a row, and the row's timestamp."""
+
+
 @attrs.frozen
 class Bootstrap:
     """What is to become of rows: the state of an operator, in a savepoint.
@@ -178,7 +182,7 @@ def _refuse(row: Any) -> NoReturn:
 
 def fill_states(
     operator: KeyedOperator,
-    rows: Iterable[tuple[Any, int, Any, int | None]],
+    rows: Iterable[BootstrapRow],
     backend: SingleKeyBackend,
     spooled: SpooledRows,
 ) -> None:
@@ -186,16 +190,27 @@ def fill_states(
 
     Args:
         operator: runs the function.
-        rows: each with its checked key, key group and timestamp, by ascending key group, and
-            those of one key together.
+        rows: by ascending key group, and those of one key together.
         backend: that of the operator.
         spooled: where the filled states go.
     """
     with operator.opened():
-        for _, mine in groupby(rows, key=itemgetter(0)):
+        for mine in _of_each_key(rows, backend.current.codec):
             operator.process_all(mine, [])
             for state, changes in backend.take_rows():
                 spooled.add(state, changes)
+
+
+def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
+    """The rows of each key, all with one object as their key."""
+    if codec.exact:
+        for _, mine in groupby(rows, key=itemgetter(0)):
+            yield mine
+        return
+    # Python may call keys equal whose bytes differ, or equal ones different.
+    for _, mine in groupby(rows, key=lambda row: codec.encode(row[0])):
+        first = next(mine)
+        yield ((first[0], *row[1:]) for row in chain((first,), mine))
 
 
 def save_filled(
@@ -253,11 +268,9 @@ class LocalRows(KeyedRows):
             return save_filled(backend, spooled, target, job.uid)
 
 
-def _sorted(
-    backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]
-) -> list[tuple[Any, int, Any, int | None]]:
+def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
     """Rows by key group and key, each key's in their order."""
-    keyed: list[tuple[Any, int, Any, int | None]] = []
+    keyed: list[BootstrapRow] = []
     for given, row in rows:
         key, group = checked_key(backend.current, given)
         keyed.append((key, group, row, None))

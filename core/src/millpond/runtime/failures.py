@@ -98,7 +98,9 @@ def _method_name(function: OperatorFunction, method: str, error: BaseException) 
     """The method's name with its class; in windows that of the user's part that has failed."""
     if isinstance(function, WindowOperator):
         users = function.users_function
-        if isinstance(error, (FunctionResultError, OutputTypeError)):
+        if isinstance(error, FunctionResultError):
+            found = error.method.rpartition("<locals>.")[2]
+        elif isinstance(error, OutputTypeError):
             found = getattr(users, "__qualname__", "").rpartition("<locals>.")[2]
         else:
             found = users_method(error)

@@ -10,7 +10,7 @@ from millpond.errors import FunctionResultError, OutputTypeError, brief
 from millpond.runtime.user_code import Place, place_of_method
 from millpond.runtime.user_frames import place_of_yield
 
-__all__ = ["Check", "check_ran", "checked_rows", "rows_of", "yields"]
+__all__ = ["Check", "check_ran", "checked_rows", "refusal", "rows_of", "yields"]
 
 Check = Callable[[Any], None]
 """Raises OutputTypeError for a row that does not fit the declared output."""
@@ -24,10 +24,12 @@ def yields(method: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(method)
 
 
-def check_ran(given: object) -> None:
+def check_ran(given: object, what: str = "it") -> None:
     """Raise TypeError if a method that gives no rows has returned a generator: it has not run."""
     if inspect.isgenerator(given):
-        reason = "it gives no rows, and with a yield nothing of it has run: leave the yield out"
+        reason = (
+            f"{what} gives no rows, and with a yield nothing of it has run: leave the yield out"
+        )
         raise TypeError(reason)
 
 
@@ -39,9 +41,14 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
     """
     if isinstance(result, Iterable) and not isinstance(result, _ONE_ROW):
         return result
+    raise refusal(method, result, "rows")
+
+
+def refusal(method: Callable[..., Any], result: Any, expected: str) -> FunctionResultError:
+    """The error that says what a method has returned, and what is expected."""
     name = getattr(method, "__qualname__", repr(method))
     place = place_of_method(method) or Place("", 0, name)
-    raise FunctionResultError(name, place.file, place.line, brief(result))
+    return FunctionResultError(name, place.file, place.line, brief(result), expected)
 
 
 def checked_rows(

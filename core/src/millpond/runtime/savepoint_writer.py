@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Self
 
@@ -140,7 +140,8 @@ class SavepointWriter:
             uid: the operator's, by which a job finds its state.
             rows: on Spark ``key_by(df, …)`` of a DataFrame that is not streaming: its tasks write
                 the state, each that of a subtask, one key at a time in memory. Else rows as
-                ``mp.local.run`` takes them, which are sorted by key in memory.
+                ``mp.local.run`` takes them, which are sorted by key in memory; those of an
+                iterator are taken out of it at once.
             states: what the columns of their names become. A null puts nothing. A value state
                 takes the value, and one row a key; a list state all elements of a list, a map
                 state all entries of a map; states that add up get the value added.
@@ -305,6 +306,8 @@ def _keyed(
         raise ArgumentTypeError("rows", "a keyed DataFrame: millpond.spark.key_by(df, …)", "one")
     given = each_row(rows)
     check_type("rows", given, Iterable)
+    if isinstance(given, Iterator):  # each ``write`` goes through the rows
+        given = list(given)
     if key is None:
         raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
     if isinstance(key, str):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import attrs
 import pyarrow as pa
+from typing_extensions import override
 
 from millpond.errors import ArgumentTypeError
 from millpond.runtime.frame_objects import are_guessed, natural
@@ -111,12 +112,22 @@ def _check_objects(series: Any, name: str, kind: pa.DataType) -> None:
         raise ArgumentTypeError(f"column {name!r}", "values of one kind", mixed)
 
 
+@attrs.frozen(eq=False)
+class _Rows(Iterable[Any]):
+    _columns: list[list[Any]]
+    _make: Callable[[tuple[Any, ...]], Any]
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, zip(*self._columns, strict=True))
+
+
 def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
-    """A table as rows with names.
+    """A table as rows with names, which can be gone through again.
 
     Raises:
         ArgumentValueError: a column has moments with nanoseconds.
     """
     named = zip(table.column_names, table.columns, strict=True)
     columns = [listed(column, f"column {name!r}") for name, column in named]
-    return map(row_maker(row_type(table.column_names)), zip(*columns, strict=True))
+    return _Rows(columns, row_maker(row_type(table.column_names)))

@@ -9,10 +9,10 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.chosen_keys import Frame
-from millpond.errors import ArgumentValueError, FunctionResultError, brief
+from millpond.errors import ArgumentValueError
 from millpond.runtime.keyed_operator import KeyedOperator
+from millpond.runtime.results import refusal
 from millpond.runtime.tables import ResultTable, rows_of_table
-from millpond.runtime.user_code import place_of_method
 from millpond.runtime.vectorized import VectorizedContext, VectorizedProcessFunction
 
 __all__ = ["RowFrame", "VectorizedOperator"]
@@ -101,11 +101,11 @@ class VectorizedOperator(KeyedOperator):
             yield table
         elif result is not None:
             if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping, tuple)):
-                raise _refused(method, result)
+                raise refusal(method, result, "tables")
             for each in result:
                 table = ResultTable.of(each)
                 if table is None:
-                    raise _refused(method, each)
+                    raise refusal(method, each, "tables")
                 yield table
 
 
@@ -120,10 +120,3 @@ def _has_nested_keys(kind: Any) -> bool:
     if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
         return True
     return any(_has_nested_keys(kind.field(at).type) for at in range(kind.num_fields))
-
-
-def _refused(method: Any, value: Any) -> FunctionResultError:
-    place = place_of_method(method)
-    file, line = ("", 0) if place is None else (place.file, place.line)
-    name = getattr(method, "__qualname__", repr(method))
-    return FunctionResultError(name, file, line, brief(value), "tables")

@@ -21,6 +21,7 @@ from millpond.runtime.windows.trigger_base import (
     Trigger,
     TriggerContext,
     TriggerResult,
+    decision,
 )
 from millpond.runtime.windows.triggers import fire_at_end
 from millpond.runtime.windows.window import TimeWindow, milliseconds
@@ -241,7 +242,7 @@ class ProcessingTimeoutTrigger(Trigger):
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
         result = self.inner.on_element(element, timestamp, window, ctx)
-        if result.is_fire():
+        if decision(self.inner, "on_element", result).is_fire():
             self.clear(window, ctx)
             return result
         timeout = ctx.get_partitioned_state(_TIMEOUT)
@@ -257,13 +258,15 @@ class ProcessingTimeoutTrigger(Trigger):
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        return self._timed_out(self.inner.on_event_time(time, window, ctx), window, ctx)
+        result = self.inner.on_event_time(time, window, ctx)
+        return self._timed_out(decision(self.inner, "on_event_time", result), window, ctx)
 
     @override
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        return self._timed_out(self.inner.on_processing_time(time, window, ctx), window, ctx)
+        result = self.inner.on_processing_time(time, window, ctx)
+        return self._timed_out(decision(self.inner, "on_processing_time", result), window, ctx)
 
     def _timed_out(
         self, result: TriggerResult, window: TimeWindow, ctx: TriggerContext

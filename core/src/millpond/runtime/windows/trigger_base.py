@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from typing_extensions import TypeVar
 
 from millpond.errors import ConfigError
+from millpond.runtime.results import refusal
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import State, StateDescriptor
 
-__all__ = ["OnMergeContext", "Trigger", "TriggerContext", "TriggerResult"]
+__all__ = ["OnMergeContext", "Trigger", "TriggerContext", "TriggerResult", "decision"]
 
 
 S = TypeVar("S", bound=State, default=Any)
@@ -33,6 +34,13 @@ class TriggerResult(enum.Flag):
     def is_purge(self) -> bool:
         """Whether the window's elements are to be dropped."""
         return TriggerResult.PURGE in self
+
+
+def decision(trigger: Trigger, method: str, result: Any) -> TriggerResult:
+    """What a method of a trigger has returned; FunctionResultError where it is no decision."""
+    if isinstance(result, TriggerResult):
+        return result
+    raise refusal(getattr(trigger, method), result, "a TriggerResult")
 
 
 class TriggerContext(Protocol):

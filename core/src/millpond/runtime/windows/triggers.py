@@ -15,6 +15,7 @@ from millpond.runtime.windows.trigger_base import (
     Trigger,
     TriggerContext,
     TriggerResult,
+    decision,
 )
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import ReducingStateDescriptor
@@ -174,25 +175,29 @@ class PurgingTrigger(Trigger):
         """Whether the other trigger does."""
         return self.inner.can_merge()
 
-    @staticmethod
-    def _purging(result: TriggerResult) -> TriggerResult:
-        return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
+    def _purging(self, method: str, result: TriggerResult) -> TriggerResult:
+        if result is TriggerResult.CONTINUE:
+            return result
+        fires = decision(self.inner, method, result).is_fire()
+        return TriggerResult.FIRE_AND_PURGE if fires else result
 
     @override
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        return self._purging(self.inner.on_element(element, timestamp, window, ctx))
+        result = self.inner.on_element(element, timestamp, window, ctx)
+        return self._purging("on_element", result)
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        return self._purging(self.inner.on_event_time(time, window, ctx))
+        return self._purging("on_event_time", self.inner.on_event_time(time, window, ctx))
 
     @override
     def on_processing_time(
         self, time: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        return self._purging(self.inner.on_processing_time(time, window, ctx))
+        result = self.inner.on_processing_time(time, window, ctx)
+        return self._purging("on_processing_time", result)
 
     @override
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:

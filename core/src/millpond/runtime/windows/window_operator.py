@@ -10,14 +10,15 @@ from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.results import rows_of
+from millpond.runtime.results import check_ran, rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
 from millpond.runtime.windows.merging import MergingWindowSet, merging_descriptor
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
+from millpond.runtime.windows.own_results import elements_left, windows_of
 from millpond.runtime.windows.retracting import RunningAggregates
-from millpond.runtime.windows.trigger_base import Trigger, TriggerResult
+from millpond.runtime.windows.trigger_base import Trigger, TriggerResult, decision
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
 from millpond.state import State, StateDescriptor
@@ -82,6 +83,7 @@ class WindowOperator(KeyedProcessFunction):
     def open(self, context: RuntimeContext) -> None:
         """Get the states."""
         self._runtime = context
+        self._assign = windows_of(self._assigner)
         self._state: Any = None
         if self._assigner.window_type is TimeWindow:
             self._open_state((GLOBAL_WINDOW,))
@@ -96,12 +98,16 @@ class WindowOperator(KeyedProcessFunction):
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
-        self._contents.function.open(context)
+        self._call(self._contents.function.open, context)
 
     @override
     def close(self) -> None:
         """Close the windows' function."""
-        self._contents.function.close()
+        self._call(self._contents.function.close)
+
+    def _call(self, method: Callable[..., Any], *given: Any) -> None:
+        """Call a method of the windows' function that gives no rows."""
+        check_ran(method(*given), method.__qualname__.rpartition("<locals>.")[2])
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
@@ -124,7 +130,7 @@ class WindowOperator(KeyedProcessFunction):
         if self.is_event_time and context.timestamp is None:
             raise NullValueError("the event time of a row", "a window")
         moment = timestamp if self.is_event_time else at.get_current_processing_time()
-        assigned = self._assigner.assign_windows(row, moment)
+        assigned = self._assign(row, moment)
         if self._state is None:
             self._open_state(assigned)
         if self._merging is not None:
@@ -235,7 +241,7 @@ class WindowOperator(KeyedProcessFunction):
         value = self._contents.select(row)
         state.add(value if self._contents.eviction is None else (timestamp, value))
         result = self._trigger.on_element(row, timestamp, at.window, at)
-        output = self._outcome(result, namespace, at, context)
+        output = self._outcome("on_element", result, namespace, at, context)
         if cleanup < MAX_TIMESTAMP:
             at.set_timer(cleanup, by_event=self.is_event_time)
         return output
@@ -258,15 +264,15 @@ class WindowOperator(KeyedProcessFunction):
         at.window = window
         domain = context.time_domain
         by_event = domain is TimeDomain.EVENT_TIME
-        on_time = self._trigger.on_event_time if by_event else self._trigger.on_processing_time
-        result = on_time(timestamp, window, at)
-        output = self._outcome(result, namespace, at, context)
+        method = "on_event_time" if by_event else "on_processing_time"
+        result = getattr(self._trigger, method)(timestamp, window, at)
+        output = self._outcome(method, result, namespace, at, context)
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
             self._state.clear()
             self._forget_aggregates(context.current_key, namespace)
             self._forget(window, at)
-            self._contents.function.clear(self._window_context(at))
+            self._call(self._contents.function.clear, self._window_context(at))
             if windows is not None:
                 windows.retire(window)
                 windows.persist()
@@ -295,7 +301,8 @@ class WindowOperator(KeyedProcessFunction):
 
     def _outcome(
         self,
-        result: TriggerResult,
+        method: str,
+        result: Any,
         namespace: TimeWindow,
         at: OperatorTriggerContext,
         context: Context,
@@ -303,7 +310,7 @@ class WindowOperator(KeyedProcessFunction):
         """What a trigger's decision leads to, which is most often nothing."""
         if result is TriggerResult.CONTINUE:
             return []
-        return list(self._fired(result, namespace, at, context))
+        return list(self._fired(decision(self._trigger, method, result), namespace, at, context))
 
     def _fired(
         self,
@@ -347,7 +354,7 @@ class WindowOperator(KeyedProcessFunction):
         running, key = self._running, context.current_key
         # Evictors may change the list that they get.
         given = [] if running is None else list(elements)
-        left = eviction.evictor.evict_before(elements, at.window, at)
+        left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
         if running is None:
             shown = eviction.result([element.value for element in left])
         else:
@@ -355,7 +362,7 @@ class WindowOperator(KeyedProcessFunction):
         if shown is not None:
             yield from self._called(shown, at, context)
         given = [] if running is None else list(left)
-        elements = eviction.evictor.evict_after(left, at.window, at)
+        elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
         if running is not None:
             running.evicted(key, namespace, given, elements)
         self._state.set_current_namespace(namespace)

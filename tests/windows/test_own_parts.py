@@ -1,0 +1,207 @@
+"""Own assigners, triggers and evictors: what they may return, and errors that name their methods."""
+
+from operator import add
+from typing import NamedTuple
+
+import millpond as mp
+import pytest
+from millpond import errors, windows
+
+TENS = windows.window(windows.TumblingEventTimeWindows.of(10))
+WHERE = r"\(.*test_own_parts\.py, line \d+\): it returned"
+
+
+class Shift(NamedTuple):
+    """The rows of a user up to a time."""
+
+    user: str
+    until: int
+
+    def max_timestamp(self):
+        return self.until - 1
+
+
+class Shifts(windows.WindowAssigner):
+    """Two windows for each row, one after the other."""
+
+    is_event_time = True
+    window_type = Shift
+
+    def assign_windows(self, element, timestamp):
+        yield Shift(element["user"], timestamp // 10 * 10 + 10)
+        yield Shift(element["user"], timestamp // 10 * 10 + 20)
+
+
+class Tens(windows.WindowAssigner):
+    """The same for time windows."""
+
+    is_event_time = True
+
+    def assign_windows(self, element, timestamp):
+        start = timestamp // 10 * 10
+        return (windows.TimeWindow(start + at, start + at + 10) for at in (0, 10))
+
+
+def harness(function):
+    return mp.testing.KeyedOperatorHarness(function, key="user")
+
+
+def played(function):
+    """A row comes, then time passes."""
+    with harness(function) as operator:
+        operator.process({"user": "ann", "n": 1}, 1)
+        operator.advance_watermark(10)
+        operator.advance_processing_time(20)
+
+
+@pytest.mark.parametrize(("assigner", "part"), [(Shifts(), "ann"), (Tens(), 0)])
+def test_an_assigner_may_yield_its_windows(assigner, part):
+    """No window is lost, neither of the first row after an opening nor of a later one."""
+    late = mp.OutputTag("late")
+    function = windows.window(assigner).side_output_late_data(late).reduce(add, int, "n")
+    rows = [{"user": "ann", "ms": 0, "n": 3}, {"user": "ann", "ms": 5, "n": 4}]
+    out = mp.local.run(function, rows, key="user", event_time="ms")
+    assert out == [("ann", part, 10, 7), ("ann", part or 10, 20, 7)]
+    assert out.side_output(late) == []
+
+
+class Nothing(windows.WindowAssigner):
+    """Forgets to return its windows."""
+
+    is_event_time = True
+
+    def assign_windows(self, element, timestamp):
+        pass
+
+
+class Single(Nothing):
+    """Returns one window instead of a list."""
+
+    def assign_windows(self, element, timestamp):
+        return windows.TimeWindow(0, 10)
+
+
+@pytest.mark.parametrize(("assigner", "found"), [(Nothing, "None"), (Single, "TimeWindow")])
+def test_an_assigner_returns_a_list(assigner, found):
+    """None and a sole window are refused; the method is named with its line."""
+    function = windows.window(assigner()).reduce(add, int, "n")
+    reason = rf"{assigner.__name__}\.assign_windows failed {WHERE}.*{found}.*return a list of w"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(function)
+
+
+class OnElement(windows.Trigger):
+    """Forgets to return what it wants when a row comes."""
+
+    def on_element(self, element, timestamp, window, ctx):
+        ctx.register_event_time_timer(window.max_timestamp())
+
+
+class OnEventTime(OnElement):
+    """The same when the watermark comes."""
+
+    def on_element(self, element, timestamp, window, ctx):
+        super().on_element(element, timestamp, window, ctx)
+        return windows.TriggerResult.CONTINUE
+
+    def on_event_time(self, time, window, ctx):
+        return True
+
+
+class OnProcessingTime(OnElement):
+    """The same when the clock goes on."""
+
+    def on_element(self, element, timestamp, window, ctx):
+        ctx.register_processing_time_timer(5)
+        return windows.TriggerResult.CONTINUE
+
+    def on_processing_time(self, time, window, ctx):
+        pass
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda trigger: trigger,
+        windows.PurgingTrigger.of,
+        lambda trigger: windows.ProcessingTimeoutTrigger.of(trigger, 1000),
+    ],
+)
+@pytest.mark.parametrize(
+    ("trigger", "method"),
+    [
+        (OnElement(), "on_element"),
+        (OnEventTime(), "on_event_time"),
+        (OnProcessingTime(), "on_processing_time"),
+    ],
+)
+def test_a_trigger_returns_a_result(trigger, method, around):
+    """Anything else is refused, also of a trigger within another one."""
+    function = TENS.trigger(around(trigger)).reduce(add, int, "n")
+    reason = rf"{type(trigger).__name__}\.{method} failed {WHERE}.*return a TriggerResult from"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(function)
+
+
+class Before(windows.Evictor):
+    """Takes elements out of the list, as Flink's evictors do, and returns nothing."""
+
+    def evict_before(self, elements, window, ctx):
+        del elements[:1]
+
+
+class After(windows.Evictor):
+    """The same after the firing."""
+
+    def evict_after(self, elements, window, ctx):
+        del elements[:1]
+
+
+@pytest.mark.parametrize(("evictor", "m"), [(Before(), "evict_before"), (After(), "evict_after")])
+def test_an_evictor_returns_what_stays(evictor, m):
+    """An evictor that returns nothing is refused."""
+    function = TENS.evictor(evictor).reduce(add, int, "n")
+    reason = rf"{type(evictor).__name__}\.{m} failed {WHERE}.*return a list of the elements that s"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(function)
+
+
+class Small(windows.Evictor):
+    """Yields what stays."""
+
+    def evict_before(self, elements, window, ctx):
+        yield from (element for element in elements if element.value < 5)
+
+    def evict_after(self, elements, window, ctx):
+        return filter(None, elements)
+
+
+def test_an_evictor_may_yield_what_stays():
+    """What an evictor yields is there for the function, and for the next firing."""
+    made = windows.window(windows.GlobalWindows.create()).trigger(windows.CountTrigger.of(2))
+    function = made.evictor(Small()).process(lambda key, window, held: [held], int, "n")
+    with harness(function) as operator:
+        for n in (1, 9, 2, 8):
+            operator.process({"user": "ann", "n": n})
+        assert list(operator.output) == [[1], [1, 2]]
+
+
+class Yielding(windows.ProcessWindowFunction):
+    """Has a ``yield`` in a method that gives no rows."""
+
+    def process(self, key, context, elements):
+        yield elements
+
+
+@pytest.mark.parametrize("method", ["open", "clear", "close"])
+def test_methods_that_give_no_rows_have_no_yield(method):
+    """Nothing of such a method would run, and the state of a window would stay."""
+
+    def generator(self, *_):
+        yield
+
+    generator.__qualname__ = f"Yielding.{method}"
+    function = type("Yielding", (Yielding,), {method: generator})()
+    reason = rf"Yielding\.{method} gives no rows, .* leave the yield out"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(TENS.reduce(add, int, "n", function))
