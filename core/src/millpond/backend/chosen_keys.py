@@ -147,4 +147,5 @@ def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:
     for key, group in pairs:
         if group not in current.group_prefixes:
             raise KeyGroupRangeError(current.foreign(key, group))
+        current.check_reach(key)
     return made

@@ -36,6 +36,7 @@ class CurrentKey:
         layout: the physical keys.
         key_group_range: the groups of this subtask.
         group_prefixes: the prefixes of these groups.
+        key_or_none: the current key; None if no key is set.
         key_group: that of the current key; None if no key is set.
         address: the key in the form that tables look it up in, here as it is; None if none is set.
         prepares: whether choosing a key takes more than to note it, which ``_choose`` then does.
@@ -55,12 +56,12 @@ class CurrentKey:
         self.group_prefixes = {
             group: self.layout.group_prefix(group) for group in self.key_group_range
         }
+        self.key_or_none: Any = None
         self.key_group: int | None = None
         self.address: Any = None
         self.prepares = type(self)._choose is not CurrentKey._choose  # noqa: SLF001 - its own
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, which knows of this class
-        self._key: Any = None
         self._failure: BaseException | None = None
         self._closed = False  # whether every use is refused
 
@@ -85,7 +86,7 @@ class CurrentKey:
             raise self.refusal()
         if key_group not in self.group_prefixes:
             raise KeyGroupRangeError(self.foreign(key, key_group))
-        self._key = self.address = key
+        self.key_or_none = self.address = key
         self.key_group = key_group
         if self.prepares:
             try:
@@ -121,19 +122,21 @@ class CurrentKey:
 
     def forget(self) -> None:
         """Unset the current key."""
-        self._key = self.address = self.key_group = None
+        self.key_or_none = self.address = self.key_group = None
 
     @property
     def key(self) -> Any:
         """The current key; NoCurrentKeyError if none is set."""
-        if self._key is None:
+        if self.key_or_none is None:
             raise self.missing()
-        return self._key
+        return self.key_or_none
 
-    @property
-    def key_or_none(self) -> Any:
-        """The current key, or None."""
-        return self._key
+    def check_reach(self, key: Any) -> None:
+        """Refuse a checked key whose state cannot be had while other keys are worked on.
+
+        Raises:
+            BulkCallError: the backend holds the state of one key alone, and of another one.
+        """
 
     def encoded(self) -> tuple[int, bytes]:
         """Key group and encoded current key; NoCurrentKeyError if none is set."""

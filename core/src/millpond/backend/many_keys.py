@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, get_type_hints
 
 from typing_extensions import override
@@ -45,20 +47,29 @@ class StateKeys(ManyKeys):
 
     @override
     def choose(self, keys: Any) -> SubtaskKeys:
-        try:
+        with self._named():
             return checked_keys(self._current, keys)
-        except BulkCallError as error:
-            error.state = self._name
-            raise
 
     @override
     def select(self, key: Any) -> None:
         current, frame = self._current, self._current.frame
-        if isinstance(frame, Frame):
-            index = frame.index_of(key)
-            current.select(frame.keys[index], frame.groups[index])
-        else:
-            current.select(*checked_key(current, key))
+        with self._named():
+            if isinstance(frame, Frame):
+                index = frame.index_of(key)
+                current.select(frame.keys[index], frame.groups[index])
+            else:
+                checked, group = checked_key(current, key)
+                current.check_reach(checked)
+                current.select(checked, group)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have a refusal say of which state it is."""
+        try:
+            yield
+        except BulkCallError as error:
+            error.state = self._name
+            raise
 
     # ---------------------------------------------------------------- values
 

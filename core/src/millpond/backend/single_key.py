@@ -23,7 +23,7 @@ from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue, TimerRows
 from millpond.closing import Closeable
-from millpond.errors import NullValueError
+from millpond.errors import BulkCallError, NullValueError, brief
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
@@ -156,6 +156,15 @@ class _HeldKey(CurrentKey):
         if key is not self.held and not self._holds(key):
             self.held = key
             self._empty()
+
+    @override
+    def check_reach(self, key: Any) -> None:
+        if not self._holds(key):
+            reason = (
+                f"key {brief(key)} is not the one whose rows are being processed, and in batch "
+                "execution and bootstraps there is state of that one alone"
+            )
+            raise BulkCallError("", reason)
 
     def _holds(self, key: Any) -> bool:
         if self.held is None or self.codec.exact:

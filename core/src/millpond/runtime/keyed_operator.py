@@ -250,15 +250,16 @@ class KeyedOperator:
         output: list[Any],
         method: str,
     ) -> None:
-        context = self._context
-        select = self._backend.current.select
-        exact, held = self._backend.current.codec.exact, _NO_KEY
+        context, current = self._context, self._backend.current
+        select, exact, held = current.select, current.codec.exact, _NO_KEY
         generates = yields(process)
         extend = output.extend
         for key, group, row, timestamp in rows:
-            if key != held or not exact:
+            # The function may have chosen another key by ``at``, for the rest of its row.
+            if key != held or current.key_or_none is not held:
                 select(key, group)
-                context.current_key = held = key
+                context.current_key = key
+                held = key if exact else _NO_KEY
             context.timestamp = timestamp
             try:
                 result = process(row, context)

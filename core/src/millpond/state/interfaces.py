@@ -63,8 +63,12 @@ class State(ABC):
     def at(self, key: Any) -> Self:
         """Choose the current key, of all states, and return this state.
 
+        It stays the current one until another is chosen; in a function's method for rows or timers,
+        until the next row or timer, which comes with its own.
+
         Raises:
-            BulkCallError: a frame of rows is being processed, and the key is none of its keys.
+            BulkCallError: a frame of rows is being processed, and the key is none of its keys; or
+                it is batch execution, and the key is another than that of the rows.
         """
         self._many.select(key)
         return self

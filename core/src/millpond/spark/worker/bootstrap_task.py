@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import pandas as pd
 from pyspark import TaskContext
+from typing_extensions import override
 
 from millpond.checkpoint.savepoint.savepoint_file import operator_to_json
 from millpond.checkpoint.savepoint.spooled_rows import SpooledRows
@@ -29,7 +29,9 @@ PART_COLUMN = "part"
 class _Runner(SubtaskRunner):
     """Decodes rows for a bootstrap function."""
 
-    operator_class: ClassVar[type[BootstrapOperator]] = BootstrapOperator
+    @override
+    def _operator_class(self, plan: OperatorPlan) -> type[BootstrapOperator]:
+        return BootstrapOperator
 
     def keyed(self, frames: Iterable[pd.DataFrame]) -> Iterator[Keyed]:
         """All rows, each with its key, key group and timestamp."""

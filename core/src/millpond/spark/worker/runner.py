@@ -14,7 +14,7 @@ from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.runtime import MAX_TIMESTAMP, SubtaskInfo, operator_of
-from millpond.runtime.keyed_operator import WATCHED
+from millpond.runtime.keyed_operator import WATCHED, KeyedOperator
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import nothing, nulls_first
 from millpond.spark.carriers.key_order import in_key_order
@@ -74,7 +74,7 @@ class SubtaskRunner:
         again: bool = False,
     ) -> None:
         self._plan = plan
-        self.operator = operator_of(plan.function)(
+        self.operator = self._operator_class(plan)(
             plan.function,
             backend,
             info,
@@ -91,13 +91,17 @@ class SubtaskRunner:
         self.rows_in = 0
         self.rows_out = 0
 
+    def _operator_class(self, plan: OperatorPlan) -> type[KeyedOperator]:
+        """What runs the function."""
+        return operator_of(plan.function)
+
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the timers that are due, then process all frames; yields carrier frames.
 
         Whoever calls it opens the function before, and closes it when all is done.
 
-        Without a batch's time the input is bounded. Processing-time timers then fire between
-        frames and at the end, where the clock has passed their time by then; at the end no
+        Without a batch's time the input is bounded. Processing-time timers then fire before each
+        frame and at the end, where the clock has passed their time by then; at the end no
         further row can come, so all event-time timers fire.
         """
         output: list[Any] = []
@@ -108,22 +112,15 @@ class SubtaskRunner:
             self.operator.fire_processing_time(output)
         if self._plan.broadcast is not None:
             frames = self._broadcast(self._plan.broadcast, frames, output)
-        for ready in self._steps(frames, output):
+        for batch in self._batches(frames):
             if time is None:
                 self.operator.fire_processing_time(output)
-            yield from ready
+            yield from self._process(batch, output)
             yield from self._packed(output, _OUTPUT_ROWS)
         if time is None:
+            self.operator.fire_processing_time(output)
             self.operator.advance_watermark(MAX_TIMESTAMP, output)
         yield from self._packed(output)
-
-    def _steps(
-        self, frames: Iterable[pd.DataFrame], output: list[Any]
-    ) -> Iterator[list[pd.DataFrame]]:
-        """Process frame by frame; yields what is packed already, beside the rows of the output."""
-        for decoded in self._batches(frames):
-            self._process(decoded, output)
-            yield []
 
     def run_by_key(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Process frames that are sorted by key; at the end of each key its timers fire."""
@@ -137,19 +134,25 @@ class SubtaskRunner:
             yield from self._packed(output, _OUTPUT_ROWS)
         yield from self._packed(output)
 
-    def _process(self, decoded: _Decoded, output: list[Any]) -> None:
-        """Process a frame's rows; those of the first input first where no order was asked for."""
+    def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
+        """Process a frame's rows; those of the first input first where no order was asked for.
+
+        Returns:
+            What is packed already, beside the rows of the output. Nothing else may be done with
+            the operator before the last of it is taken.
+        """
         self.rows_in += len(decoded.groups)
         if self._plan.second is None:
             for part in decoded.parts():
                 self.operator.process_all(self._keyed_rows(part), output)
                 self._pack(output)
-            return
+            return ()
         rows = self._input_rows(self._plan.second, decoded)
         if not self._is_ordered():
             rows.sort(key=itemgetter(0))
         for method, run in runs_of(rows):
             self.operator.process_all(run, output, method)
+        return ()
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
         """A frame's rows, each with its checked key, key group and timestamp."""
@@ -209,7 +212,8 @@ class SubtaskRunner:
             self.operator.process_broadcast(row, timestamp, output)
         return map(codec.keyed, held)
 
-    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
+    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
+        """The frames that have rows, as ``_process`` takes them."""
         if self._is_ordered():
             return self._decoded(in_order(frames, self._sort_keys))
         if self._plan.is_keyless:

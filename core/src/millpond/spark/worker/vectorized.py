@@ -31,20 +31,19 @@ class VectorizedRunner(SubtaskRunner):
     operator: VectorizedOperator
 
     @override
-    def _steps(
-        self, frames: Iterable[pd.DataFrame], output: list[Any]
-    ) -> Iterator[list[pd.DataFrame]]:
-        plan = self._plan
-        if plan.order_by:
+    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[RowFrame]:
+        if self._plan.order_by:
             frames = in_order(frames, self._sort_keys)
         for frame in with_collections(frames):
             if len(frame):
-                made = self._frame(in_key_order(frame, self._key_columns, GROUP_COLUMN))
-                self.rows_in += len(frame)
-                for table in self.operator.process_frame(made):
-                    self.rows_out += table.num_rows
-                    yield self._frames(table)
-                yield []
+                yield self._frame(in_key_order(frame, self._key_columns, GROUP_COLUMN))
+
+    @override
+    def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
+        self.rows_in += frame.rows.num_rows
+        for table in self.operator.process_frame(frame):
+            self.rows_out += table.num_rows
+            yield from self._frames(table)
 
     def _frames(self, table: ResultTable) -> list[pd.DataFrame]:
         """A table that the function returned, as carrier frames."""
