@@ -1,4 +1,4 @@
-"""Several attempts at one snapshot, as after an abort: each is of its own time; and savepoints."""
+"""Several attempts at one snapshot: each is of its own time; and what follows a confirmation."""
 
 import gc
 import threading
@@ -6,6 +6,7 @@ import weakref
 
 import millpond as mp
 import pytest
+from millpond import errors
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 
@@ -56,3 +57,56 @@ def test_a_written_savepoint_is_forgotten():
         backend.savepoint(2, storage).result()
         gc.collect()
         assert first() is None
+
+
+class Undeletable(MemoryStorage):
+    """Refuses to delete while it is busy."""
+
+    busy = False
+
+    @override
+    def delete(self, path):
+        if self.busy:
+            raise errors.StorageAccessError(path, "503 SlowDown", "Try again")
+        super().delete(path)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+def test_a_file_that_cannot_be_deleted_changes_nothing(backend, tmp_path, caplog):
+    """The log tells of it, deltas go on from the confirmed snapshot, and a later one deletes it."""
+    storage = Undeletable.private()
+    config = mp.Config({"checkpoint.retained": 1, "state.snapshot.max-deltas": 3})
+    with mp.open_keyed_backend(
+        backend, key_type=str, config=config, directory=tmp_path / "a"
+    ) as opened:
+        for number in range(200):
+            opened.set_current_key(str(number))
+            opened.get_partitioned_state(mp.ValueStateDescriptor("v", str)).update("x" * number)
+        items = opened.get_partitioned_state(ITEMS)
+        opened.set_current_key("k")
+        for number in range(1, 8):
+            items.add(number)
+            handle = opened.snapshot(number, storage).result().handle
+            storage.busy = number in (5, 6)
+            opened.notify_checkpoint_complete(number)
+    assert "503 SlowDown" in caplog.text
+    assert set(storage.list("")) <= handle.paths | {handle.metadata}
+    with mp.open_keyed_backend(
+        backend, key_type=str, restore=[handle], directory=tmp_path / "b"
+    ) as restored:
+        restored.set_current_key("k")
+        assert restored.get_partitioned_state(ITEMS).get() == list(range(1, 8))
+
+
+@pytest.mark.parametrize("strategy", ["full", "changelog"])
+def test_an_aborted_snapshot_that_cannot_be_deleted(strategy, caplog):
+    """The abort goes through, and the log tells what is left for ``checkpoint gc``."""
+    storage = Undeletable.private()
+    config = mp.Config({"state.snapshot.strategy": strategy, "checkpoint.inline-threshold": 0})
+    with mp.open_keyed_backend("heap", key_type=str, config=config) as opened:
+        opened.set_current_key("k")
+        opened.get_partitioned_state(ITEMS).add(1)
+        handle = opened.snapshot(1, storage).result().handle
+        storage.busy = True
+        opened.notify_checkpoint_aborted(1)
+    assert f"{handle.metadata}: not deleted" in caplog.text

@@ -6,6 +6,7 @@ rename being atomic, and a writer that dies leaves at most a file that no handle
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from millpond.errors import ConfigError, CorruptSnapshotError
 
 __all__ = ["MAX_WHOLE", "CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
 
+_LOG = logging.getLogger("millpond.checkpoint")
 _MAX_PATH = 1024
 MAX_WHOLE = 256 << 20
 """Bytes of a file of metadata at most."""
@@ -74,6 +76,15 @@ class CheckpointStorage(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; no error where there is none."""
+
+    def delete_if_possible(self, path: str) -> bool:
+        """Delete a file that nobody needs; False where that fails, with a warning in the log."""
+        try:
+            self.delete(path)
+        except Exception as error:  # noqa: BLE001 - storages are plugins: what they raise is theirs
+            _LOG.warning("%s: not deleted: %s", path, error)
+            return False
+        return True
 
     def delete_empty(self, folders: Iterable[str]) -> None:
         """Delete those of some folders that hold nothing, where a storage has folders."""

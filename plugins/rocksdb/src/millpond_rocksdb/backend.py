@@ -22,6 +22,7 @@ from millpond_rocksdb.store import RocksDBStore
 __all__ = ["RocksDBKeyedStateBackend"]
 
 _FOLDER = "rocksdb"
+_LINKS = "links-"
 
 
 class RocksDBKeyedStateBackend(ByteStoreBackend):
@@ -45,7 +46,7 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
     def native_checkpoint(self) -> Path:
         """Hard-link the flushed store's files into a directory, which the caller deletes."""
         assert self.parameters.directory is not None
-        links = self.parameters.directory / f"links-{uuid.uuid4().hex}"
+        links = self.parameters.directory / f"{_LINKS}{uuid.uuid4().hex}"
         self._rocksdb.checkpoint(links)
         return links
 
@@ -84,7 +85,9 @@ class RocksDBKeyedStateBackend(ByteStoreBackend):
 
     @override
     def destroy_store(self, directory: Path) -> None:
-        shutil.rmtree(directory / _FOLDER, ignore_errors=True)
+        """With the hard links of a killed process, which keep deleted files on the disk."""
+        for path in (directory / _FOLDER, *directory.glob(f"{_LINKS}*")):
+            shutil.rmtree(path, ignore_errors=True)
 
     @override
     def distrust(self) -> None:

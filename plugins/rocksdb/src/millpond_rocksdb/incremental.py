@@ -2,8 +2,8 @@
 
 The caller's thread makes a native checkpoint (hard links). The snapshot refers to files that the
 last confirmed snapshot holds, uploads new ones in parallel, and puts small ones into the handle.
-SST files never change, and the store was at exactly the confirmed snapshot or continues from it:
-the same name means the same file.
+SST and blob files never change, and the store was at exactly the confirmed snapshot or continues
+from it: the same name means the same file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import EmptyView
@@ -28,13 +28,13 @@ from typing_extensions import override
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
 from millpond_rocksdb.names import NATIVE_FORMAT
-from millpond_rocksdb.native_files import CHUNK, NEEDED, name_of
+from millpond_rocksdb.native_files import CHUNK, META, files_to_store, kind_of, name_of
 
 __all__ = ["IncrementalStrategy"]
 
 
 class IncrementalStrategy(SnapshotStrategy):
-    """Snapshots that upload new SST files only."""
+    """Snapshots that upload new SST and blob files only."""
 
     name: ClassVar[str] = "incremental"
 
@@ -60,17 +60,20 @@ class IncrementalStrategy(SnapshotStrategy):
         blank = self.blank_handle(checkpoint_id, storage)
         before = self.confirmed
         shared = before.files if before is not None and before.storage == storage else ()
-        known = {name_of(file): file for file in shared if file.kind == "sst"}
+        known = {name_of(file): file for file in shared if file.kind != META}
         links = backend.native_checkpoint()
         view = _Links(backend, links)
 
         def work(task: SnapshotTask) -> SnapshotResult:
             if blank.is_empty:
                 return SnapshotResult(None)
-            files = tuple(self._upload(links, known, blank.handle.checkpoint_id, storage, task))
-            fresh = [file for file in files if known.get(name_of(file)) is not file]
-            with self.bundle(blank, native=True) as bundle:
-                made = self.with_files(blank, before, files, bundle, native_format=NATIVE_FORMAT)
+            with _Uploads(storage, self.new_path(checkpoint_id, "")) as uploads:
+                files = tuple(self._upload(links, known, uploads, task))
+                fresh = [file for file in files if known.get(name_of(file)) is not file]
+                with self.bundle(blank, native=True) as bundle:
+                    made = self.with_files(
+                        blank, before, files, bundle, native_format=NATIVE_FORMAT
+                    )
             return SnapshotResult(made, sum(file.size for file in fresh))
 
         return self.launch(checkpoint_id, work, view)
@@ -79,12 +82,10 @@ class IncrementalStrategy(SnapshotStrategy):
         self,
         links: Path,
         known: dict[str, SnapshotFile],
-        checkpoint_id: int,
-        storage: CheckpointStorage,
+        uploads: _Uploads,
         task: SnapshotTask,
     ) -> Iterator[SnapshotFile]:
         options = self._rocksdb.native_options
-        attempt = self.new_path(checkpoint_id, "")
 
         def one(path: Path) -> SnapshotFile:
             task.check()
@@ -94,11 +95,11 @@ class IncrementalStrategy(SnapshotStrategy):
                 return found
             if size <= options.inline_threshold:
                 return _inlined(path)
-            return _uploaded(path, f"{attempt}_{path.name}", storage)
+            return uploads.add(path)
 
-        names = sorted(path for path in links.iterdir() if NEEDED.fullmatch(path.name))
+        found = files_to_store(links)
         with ThreadPoolExecutor(options.transfer_threads) as pool:
-            yield from pool.map(one, names)
+            yield from pool.map(one, found)
 
 
 class _Links(EmptyView):
@@ -113,10 +114,6 @@ class _Links(EmptyView):
         shutil.rmtree(self._links, ignore_errors=True)
 
 
-def _kind(path: Path) -> str:
-    return "sst" if path.suffix == ".sst" else "meta"
-
-
 def _inlined(path: Path) -> SnapshotFile:
     data = path.read_bytes()
     return SnapshotFile(
@@ -124,25 +121,49 @@ def _inlined(path: Path) -> SnapshotFile:
         size=len(data),
         footer=0,
         digest=hashlib.sha256(data).hexdigest(),
-        kind=_kind(path),
+        kind=kind_of(path),
         inline=base64.b64encode(data).decode(),
     )
 
 
-def _uploaded(path: Path, target: str, storage: CheckpointStorage) -> SnapshotFile:
-    digest = hashlib.sha256()
+class _Uploads:
+    """The files that one attempt writes; a context manager that deletes them where it fails.
 
-    def chunks() -> Iterator[bytes]:
-        with path.open("rb") as source:
-            while data := source.read(CHUNK):
-                digest.update(data)
-                yield data
+    Args:
+        storage: where they go.
+        attempt: how their paths begin.
+    """
 
-    storage.write(target, chunks())
-    return SnapshotFile(
-        path=target,
-        size=path.stat().st_size,
-        footer=0,
-        digest=digest.hexdigest(),
-        kind=_kind(path),
-    )
+    def __init__(self, storage: CheckpointStorage, attempt: str) -> None:
+        self._storage = storage
+        self._attempt = attempt
+        self._paths: list[str] = []
+
+    def add(self, path: Path) -> SnapshotFile:
+        """Write a file; called by several threads."""
+        target = f"{self._attempt}_{path.name}"
+        digest = hashlib.sha256()
+
+        def chunks() -> Iterator[bytes]:
+            with path.open("rb") as source:
+                while data := source.read(CHUNK):
+                    digest.update(data)
+                    yield data
+
+        self._storage.write(target, chunks())
+        self._paths.append(target)
+        return SnapshotFile(
+            path=target,
+            size=path.stat().st_size,
+            footer=0,
+            digest=digest.hexdigest(),
+            kind=kind_of(path),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for path in self._paths:
+                self._storage.delete_if_possible(path)

@@ -11,20 +11,47 @@ from pathlib import Path
 
 from millpond.backend.failures import named
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.errors import CorruptSnapshotError
+from millpond.errors import ConfigError, CorruptSnapshotError
 from millpond.untrusted import decoding
 
-__all__ = ["CHUNK", "NEEDED", "fetch_files", "name_of"]
+__all__ = ["CHUNK", "META", "fetch_files", "files_to_store", "kind_of", "name_of"]
 
 CHUNK = 4 << 20
+META = "meta"
+"""The kind of the files that RocksDB writes anew for each snapshot."""
 _MAX_FILE = 1 << 40
-NEEDED = re.compile(r"[0-9]{6,20}\.sst|MANIFEST-[0-9]{6,20}|CURRENT")
+_NEEDED = re.compile(r"[0-9]{6,20}\.(?:sst|blob)|MANIFEST-[0-9]{6,20}|CURRENT")
+_NOT_NEEDED = re.compile(r"[0-9]{6,20}\.log|OPTIONS-[0-9]{6,20}|rocksdict-config\.json")
+"""What opening a store makes anew: logs, empty without a write-ahead log, and options."""
 _CURRENT = re.compile(rb"MANIFEST-[0-9]{6,20}\n")
 
 
 def name_of(file: SnapshotFile) -> str:
     """The name that RocksDB gave a file."""
     return file.path.rpartition("/")[2].rpartition("_")[2]
+
+
+def kind_of(path: Path) -> str:
+    """``sst`` or ``blob`` of a file that never changes, else META."""
+    return path.suffix[1:] if path.suffix in (".sst", ".blob") else META
+
+
+def files_to_store(checkpoint: Path) -> list[Path]:
+    """The files of a native checkpoint that a snapshot takes, in order.
+
+    Raises:
+        ConfigError: there are others, without which it might not be restored.
+    """
+    found = sorted(checkpoint.iterdir())
+    needed = [path for path in found if _NEEDED.fullmatch(path.name)]
+    for path in found:
+        if path not in needed and not _NOT_NEEDED.fullmatch(path.name):
+            reason = (
+                f"incremental snapshots cannot store RocksDB's file {path.name}: do without the "
+                "option that makes it, or use the strategy changelog or full"
+            )
+            raise ConfigError("state.snapshot.strategy", reason)
+    return needed
 
 
 def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None:
@@ -42,7 +69,7 @@ def fetch_files(handle: KeyedStateHandle, directory: Path, threads: int) -> None
 
 def _fetch(handle: KeyedStateHandle, file: SnapshotFile, directory: Path) -> None:
     name = name_of(file)
-    if not NEEDED.fullmatch(name) or not 0 <= file.size <= _MAX_FILE:
+    if not _NEEDED.fullmatch(name) or not 0 <= file.size <= _MAX_FILE:
         raise CorruptSnapshotError(file.path, "it is not a file of a RocksDB snapshot")
     digest = hashlib.sha256()
     first = b""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -50,6 +52,12 @@ METADATA_FILE = SAVEPOINT_FILE
 MARKER_ENDING = ".writing"
 """Of the file that says, in a savepoint's own directory, that somebody writes there."""
 SAVEPOINT_FORMAT = "savepoint"
+_OWN = "_millpond_"
+"""How the names of states begin that are not the user's, as those of timers."""
+_MAX_FOLDER = 255
+"""Bytes of a name in most file systems."""
+_CUT, _DIGITS = 200, 32
+_BROKEN_ESCAPE = re.compile("%.?$")
 _TOLD = 5
 """So many places are named in a message."""
 
@@ -159,10 +167,19 @@ class SavepointHandle:
 
 
 def state_folder(uid: str, state: str) -> str:
-    """Where a state's table lies; readers of datasets skip folders that begin with _ or a dot."""
-    name = quote(state, safe=" +=@,").removeprefix("_millpond_")
+    """Where a new table of a state lies.
+
+    Readers of datasets skip folders that begin with _ or a dot. Those of Millpond's own states have
+    names that no user's state is written as, which those that 0.1.0 has written have not.
+    """
+    if state.startswith(_OWN):
+        return f"{uid}/millpond!{state.removeprefix(_OWN)}"
+    name = quote(state, safe=" +=@,")
     if name[0] in "_.":
         name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) > _MAX_FOLDER:
+        digest = hashlib.sha256(state.encode()).hexdigest()[:_DIGITS]
+        name = f"{_BROKEN_ESCAPE.sub('', name[:_CUT])}~{digest}"
     return f"{uid}/{name}"
 
 
@@ -171,8 +188,14 @@ _SEALED = SealedJson("a savepoint", "savepoint", readable=True, hint="; see mp.s
 
 
 def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
-    """Write the metadata, which makes the savepoint complete."""
+    """Write the metadata, which makes the savepoint complete.
+
+    Raises:
+        CorruptSnapshotError: it would be refused when it is read.
+    """
     current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
+    with decoding(handle.path(METADATA_FILE), "it would not be a savepoint"):
+        _check(current)
     text = json.dumps(_CONVERTER.unstructure(current), indent=1)
     handle.storage.write(handle.path(METADATA_FILE), [_SEALED.seal(text)])
 

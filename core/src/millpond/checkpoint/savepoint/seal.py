@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 import attrs
 import pyarrow as pa
@@ -34,8 +35,9 @@ from millpond.checkpoint.savepoint.table_reader import (
 from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.checkpoint.savepoint.table_writer import TableWriter, write_table
 from millpond.config import RestoreConfig
-from millpond.errors import MaxParallelismError
+from millpond.errors import CorruptSnapshotError, MaxParallelismError
 from millpond.keygroups import KeyGroupRange, check_parallelism
+from millpond.state.state_kinds import StateKind
 
 __all__ = ["rekey_savepoint", "seal_savepoint"]
 
@@ -50,7 +52,8 @@ def seal_savepoint(
 
     The files that the metadata names count, and of other Parquet files beside them a warning
     says that they do not. Every row is checked: it must have the columns and types of the
-    state; its ``key_group`` is computed from its key.
+    state, and a key that no other row of its file has and whose key group the savepoint holds; its
+    ``key_group`` is computed from its key.
 
     Args:
         handle: the savepoint.
@@ -77,13 +80,20 @@ def _checked_operator(
     """
     files = {}
     for state in operator.states:
-        folder = state_folder(operator.uid, state.meta.name)
-        names = named_files(handle, folder, [file.path for file in state.files], added=added)
+        known = [file.path for file in state.files]
+        names = named_files(handle, _folder(operator, state), known, added=added)
         for _ in _edited_tables(handle, operator, state, names, limits):
             pass
         files[state.meta.name] = names
     operator_states = seal_operator_states(handle, operator, limits, added=added)
     return attrs.evolve(operator, operator_states=operator_states), files
+
+
+def _folder(operator: SavedOperator, state: SavedState) -> str:
+    """Where a state's table lies; older savepoints may have it elsewhere than newer ones."""
+    if state.files:
+        return state.files[0].path.rpartition("/")[0]
+    return state_folder(operator.uid, state.meta.name)
 
 
 def _sealed_operator(
@@ -130,14 +140,50 @@ def _edited_tables(
         if known is not None and known.digest == hashlib.sha256(data).hexdigest():
             yield name, known
         else:
-            yield name, _regrouped(codec, path, data, limits)
+            checks = _RowChecks(path, codec, operator.key_group_range)
+            yield name, _regrouped(codec, checks, data, limits)
 
 
-def _regrouped(codec: TableCodec, path: str, data: bytes, limits: RestoreConfig) -> pa.Table:
+@attrs.define
+class _RowChecks:
+    """Finds rows of a file that could be stored, and would be lost or never have been there."""
+
+    path: str
+    codec: TableCodec
+    key_groups: KeyGroupRange
+    _seen: set[bytes] = attrs.field(factory=set)
+
+    def groups(self, batch: pa.RecordBatch) -> list[int]:
+        """The key groups of the next rows.
+
+        Raises:
+            CorruptSnapshotError: one is not the savepoint's, or a row says what no state has.
+        """
+        first, rows = len(self._seen), self.codec.from_batch(batch, self.path)
+        groups = self.codec.groups(rows)
+        is_list = self.codec.meta.kind is StateKind.LIST
+        for number, ((address, value), group) in enumerate(zip(rows, groups, strict=True), first):
+            if group not in self.key_groups:
+                reason = f"its key is of key group {group}, the savepoint holds {self.key_groups}"
+                self._refuse(number, f"{reason}: take the row out")
+            if is_list and not value:
+                self._refuse(number, "its list is empty: take the row out")
+            if address in self._seen:
+                self._refuse(number, "an earlier one has the same key: take one of them out")
+            self._seen.add(address)
+        return groups
+
+    def _refuse(self, number: int, reason: str) -> NoReturn:
+        raise CorruptSnapshotError(self.path, f"row {number}: {reason}")
+
+
+def _regrouped(
+    codec: TableCodec, checks: _RowChecks, data: bytes, limits: RestoreConfig
+) -> pa.Table:
     """The rows with the key groups of their keys, in the order of these."""
     batches = []
-    for batch in read_table(path, data, codec.schema, limits):
-        groups = pa.array(codec.groups(codec.from_batch(batch, path)), pa.int32())
+    for batch in read_table(checks.path, data, codec.schema, limits):
+        groups = pa.array(checks.groups(batch), pa.int32())
         batches.append(batch.set_column(0, "key_group", groups))
     table = pa.Table.from_batches([batch.cast(codec.schema) for batch in batches], codec.schema)
     return table.sort_by("key_group")

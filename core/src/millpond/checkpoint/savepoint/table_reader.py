@@ -127,6 +127,10 @@ def table_batches(
     path = handle.path(file.path)
     for batch in read_table(path, checked_bytes(handle, file, limits), schema, limits):
         column = batch.column("key_group")
+        extent = pc.min_max(column).as_py()
+        if column.null_count or extent["min"] < file.first_group or extent["max"] > file.last_group:
+            reason = f"it holds others than the key groups {file.first_group} to {file.last_group}"
+            raise CorruptSnapshotError(path, reason)
         inside = pc.and_(pc.greater_equal(column, groups.start), pc.less_equal(column, groups.end))
         wanted = batch.filter(inside)
         if wanted.num_rows:

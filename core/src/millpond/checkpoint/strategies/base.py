@@ -122,6 +122,9 @@ class SnapshotStrategy(ABC):
         """Whether a snapshot can refer to files of this one; if not, the first one replaces it."""
         return True
 
+    def _count_from(self, checkpoint_id: int) -> None:
+        """This snapshot is ``confirmed`` from now on; called before outdated files go."""
+
     # ---------------------------------------------------------------- life cycle
 
     def start(self, restored: KeyedStateHandle | None) -> None:
@@ -159,6 +162,7 @@ class SnapshotStrategy(ABC):
         if result.handle is not None:
             self.confirmed = self._with_retired(result.handle, self._last)
             self._replaced = None
+            self._count_from(checkpoint_id)
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
@@ -182,7 +186,7 @@ class SnapshotStrategy(ABC):
         handle = task.result().handle
         if isinstance(handle, KeyedStateHandle) and handle.storage is not None:
             for path in sorted((handle.paths | {handle.metadata}) - running.needed - {""}):
-                handle.storage.delete(path)
+                handle.storage.delete_if_possible(path)
 
     def notify_subsumed(self, checkpoint_id: int) -> None:
         """A confirmed snapshot and those before it are not needed: delete what only they use."""
@@ -317,7 +321,8 @@ class SnapshotStrategy(ABC):
         """Delete files that the snapshot with this number, and all after it, do without.
 
         The list comes from a file, so only what lies in our own folder, and is not in use, goes.
-        What a running snapshot builds on stays in the list until a later call.
+        What a running snapshot builds on stays in the list until a later call; so does what cannot
+        be deleted now.
         """
         before = self.confirmed
         if before is None or before.storage is None:
@@ -326,14 +331,15 @@ class SnapshotStrategy(ABC):
         outdated = {file.path for file in before.retired if file.checkpoint_id <= limit}
         gone = outdated - needed
         in_use = before.needed_paths | {before.metadata}
+        kept = set[str]()
         for path in sorted(gone - in_use):
-            if path.rpartition("/")[0] == self._folder():
-                before.storage.delete(path)
-            else:
+            if path.rpartition("/")[0] != self._folder():
                 _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
+            elif not before.storage.delete_if_possible(path):
+                kept.add(path)
         if gone:
             self.confirmed = attrs.evolve(
                 before,
-                retired=tuple(file for file in before.retired if file.path not in gone),
+                retired=tuple(file for file in before.retired if file.path not in gone - kept),
                 history=tuple(file for file in before.history if file.path not in gone),
             )

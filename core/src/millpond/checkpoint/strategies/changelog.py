@@ -202,14 +202,11 @@ class ChangelogStrategy(SnapshotStrategy):
         return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
 
     @override
-    def notify_complete(self, checkpoint_id: int) -> None:
-        super().notify_complete(checkpoint_id)
-        confirmed = self.confirmed is not None and self.confirmed.checkpoint_id == checkpoint_id
-        covered = self._covered.get(checkpoint_id)
-        if confirmed and covered is not None:
-            del self._log[:covered]
-            later = taken_after(checkpoint_id, self._covered)
-            self._covered = {n: count - covered for n, count in later.items()}
+    def _count_from(self, checkpoint_id: int) -> None:
+        covered = self._covered[checkpoint_id]
+        del self._log[:covered]
+        later = taken_after(checkpoint_id, self._covered)
+        self._covered = {n: count - covered for n, count in later.items()}
 
     @override
     def notify_aborted(self, checkpoint_id: int) -> None:

@@ -1,0 +1,173 @@
+"""Edited savepoints: which rows are sealed, and where tables lie."""
+
+import hashlib
+import json
+
+import millpond as mp
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from millpond import errors
+from millpond.checkpoint.savepoint.savepoint_file import (
+    Savepoint,
+    SavepointHandle,
+    read_savepoint,
+    write_savepoint,
+)
+from stored import TOTAL, locate_savepoint
+
+ITEMS = mp.ListStateDescriptor("items", int)
+HALF = mp.KeyGroupRange(0, 63)
+OF_HALF = [key for key in map(str, range(20)) if mp.assign_to_key_group(key, 128) in HALF]
+OF_OTHER = next(key for key in map(str, range(20)) if key not in OF_HALF)
+
+
+def saved(folder, groups=None, lists=False):
+    """A savepoint of some keys of the first half, and its one table."""
+    with mp.open_keyed_backend(
+        "heap", key_type=str, place="job", key_group_range=groups or mp.KeyGroupRange(0, 127)
+    ) as backend:
+        for key in OF_HALF:
+            backend.set_current_key(key)
+            if lists:
+                backend.get_partitioned_state(ITEMS).update([1, 2])
+            else:
+                backend.get_partitioned_state(TOTAL).update(1)
+        backend.strategy("savepoint").save(1, mp.checkpoint_storage(str(folder)), "").result()
+    (table,) = folder.rglob("*.parquet")
+    return table
+
+
+def edit(table, change):
+    """Change the rows of a table."""
+    found = pq.read_table(table)
+    pq.write_table(pa.Table.from_pylist(change(found.to_pylist()), found.schema), table)
+
+
+@pytest.mark.parametrize(
+    ("lists", "change", "message"),
+    [
+        (False, lambda rows: [*rows, {**rows[0], "key": OF_OTHER}], "key group.*holds 0..63"),
+        (False, lambda rows: [*rows, {**rows[2], "value": 7}], "an earlier one has the same key"),
+        (True, lambda rows: [*rows[:-1], {**rows[-1], "value": []}], "its list is empty"),
+    ],
+)
+def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change, message):
+    """The error names the file and the row, and the savepoint is as it was."""
+    table = saved(tmp_path, HALF, lists)
+    metadata, original = (tmp_path / "savepoint.json").read_bytes(), table.read_bytes()
+    edit(table, change)
+    number = len(pq.read_table(table)) - 1
+    with pytest.raises(errors.CorruptSnapshotError, match=f"row {number}: .*{message}") as caught:
+        mp.seal_savepoint(tmp_path)
+    assert caught.value.file.endswith(table.name)
+    assert (tmp_path / "savepoint.json").read_bytes() == metadata
+    table.write_bytes(original)
+    mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]).close()
+
+
+def reseal(folder, change):
+    """Change a savepoint's metadata and give it a right digest."""
+    path = folder / "savepoint.json"
+    body = json.loads(path.read_text())["savepoint"]
+    change(body)
+    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))
+
+
+def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):
+    """A restore of some key groups would pass a file over, and lose rows in silence."""
+    saved(tmp_path)
+
+    def narrowed(body):
+        (file,) = body["operators"][0]["states"][0]["files"]
+        file["last_group"] -= 1
+
+    reseal(tmp_path, narrowed)
+    with pytest.raises(errors.CorruptSnapshotError, match="it holds others than the key groups"):
+        mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path])
+
+
+class Reminders(mp.KeyedProcessFunction):
+    """Has timers, and a state with the name of their table in savepoints of 0.1.0."""
+
+    def open(self, context):
+        """Get the state."""
+        self.seen = context.get_state(mp.ValueStateDescriptor("timers_event-time", int))
+
+    def process_element(self, row, context):
+        """Count, and be called at 10."""
+        self.seen.update((self.seen.value() or 0) + 1)
+        context.timer_service().register_event_time_timer(10)
+
+    def on_timer(self, timestamp, context):
+        """Tell the count."""
+        yield context.current_key, timestamp, self.seen.value()
+
+
+def harness(restore=None):
+    """The function in a harness."""
+    return mp.testing.KeyedOperatorHarness(Reminders(), key="k", restore=restore)
+
+
+def fires(folder):
+    """Whether the timer and the count of a savepoint come back."""
+    with harness(folder) as restored:
+        restored.advance_watermark(10)
+        return restored.output == [("a", 10, 1)]
+
+
+def test_no_state_shares_the_folder_of_the_timers(tmp_path):
+    """Whatever its name."""
+    with harness() as operator:
+        operator.process({"k": "a"})
+        operator.savepoint(tmp_path / "s")
+    assert fires(tmp_path / "s")
+
+
+def test_timers_stay_where_an_older_savepoint_has_them(tmp_path):
+    """It is read and sealed, whichever folder the metadata names."""
+    with harness() as operator:
+        operator.process({"k": "a"})
+        operator.savepoint(tmp_path / "s")
+    place = tmp_path / "s" / "operator"
+    (place / "millpond!timers_event-time").rename(place / "old")
+
+    def moved(body):
+        for state in body["operators"][0]["states"]:
+            for file in state["files"]:
+                file["path"] = file["path"].replace("millpond!timers_event-time", "old")
+
+    reseal(tmp_path / "s", moved)
+    assert fires(tmp_path / "s")
+    (table,) = (place / "old").iterdir()
+    pq.write_table(pq.read_table(table), table)
+    for added in (False, True):
+        mp.seal_savepoint(tmp_path / "s", added=added)
+        assert fires(tmp_path / "s")
+
+
+def test_names_that_are_too_long_for_a_folder(tmp_path):
+    """They are cut, each to a folder of its own, and both states come back."""
+    names = ["金額" * 40 + end for end in "ab"]
+    states = [mp.ValueStateDescriptor(name, int) for name in names]
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        backend.set_current_key("k")
+        for number, state in enumerate(states):
+            backend.get_partitioned_state(state).update(number)
+        backend.strategy("savepoint").save(1, mp.checkpoint_storage(str(tmp_path)), "").result()
+    assert len(list((tmp_path / "job").iterdir())) == 2
+    mp.seal_savepoint(tmp_path, added=True)
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
+        backend.set_current_key("k")
+        assert [backend.get_partitioned_state(state).value() for state in states] == [0, 1]
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path):
+    """A writer that names a file twice fails, rather than whoever wants the savepoint back."""
+    saved(tmp_path / "s")
+    savepoint = read_savepoint(locate_savepoint(tmp_path / "s"))
+    target = SavepointHandle(1, "", mp.checkpoint_storage(str(tmp_path / "t")))
+    with pytest.raises(errors.CorruptSnapshotError, match="named twice"):
+        write_savepoint(target, Savepoint(1, savepoint.operators * 2))
+    assert not (tmp_path / "t").exists()
