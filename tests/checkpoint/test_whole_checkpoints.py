@@ -128,11 +128,12 @@ def file_of(directory, checkpoint_id, groups=BUSY):
     return file
 
 
-@pytest.mark.parametrize("newest", [17, 20])
+@pytest.mark.parametrize(("newest", "retained"), [(17, 2), (20, 2), (16, 1), (17, 1)])
 @pytest.mark.parametrize("groups", [BUSY, BOTH])
-def test_what_is_named_whole_can_be_read(directory, newest, groups):
+def test_what_is_named_whole_can_be_read(directory, newest, retained, groups):
     """A delta that is kept as history is no checkpoint once the base below it is deleted."""
-    subtask(directory, groups, range(1, newest + 1), strategy="changelog")
+    kept = {"checkpoint.retained": retained}
+    subtask(directory, groups, range(1, newest + 1), strategy="changelog", **kept)
     if groups == BUSY:
         subtask(directory, IDLE, [1])
     file_of(directory, 12, groups)

@@ -149,11 +149,11 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
 def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
     """The files that a subtask has not deleted by itself.
 
-    It deletes files in the order in which they were retired, and those that a snapshot has
-    retired not before that one is confirmed.
+    It deletes files in the order in which they were retired: where those that the newest snapshot
+    has retired are all gone, none had to stay.
     """
     still = [file.checkpoint_id for file in newest.retired if file.path in present]
-    first = min(still, default=newest.checkpoint_id)
+    first = min(still, default=newest.checkpoint_id + 1)
     return newest.paths.union(f.path for f in newest.retired if f.checkpoint_id >= first)
 
 
