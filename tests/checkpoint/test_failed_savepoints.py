@@ -123,18 +123,19 @@ def test_a_failed_savepoint_leaves_empty_folders_of_others(tmp_path, folder):
 def test_a_written_savepoint_leaves_its_neighbours(tmp_path):
     """What is written below it while its rows are read is there when it is complete."""
 
-    def rows():
-        with begun(SavepointHandle(2, "sub", mp.checkpoint_storage(str(tmp_path)))) as other:
-            write_savepoint(other.handle, Savepoint(2, ()))
-        (tmp_path / "mine.txt").write_text("x")
-        for folder in ("exports/2026", "counts/of-mine"):
-            (tmp_path / folder).mkdir(parents=True)
-            (tmp_path / folder / "day.parquet").write_text("x")
-        yield {"k": "u", "n": 1}
+    class Rows:
+        def __iter__(self):
+            with begun(SavepointHandle(2, "sub", mp.checkpoint_storage(str(tmp_path)))) as other:
+                write_savepoint(other.handle, Savepoint(2, ()))
+            (tmp_path / "mine.txt").write_text("x")
+            for folder in ("exports/2026", "counts/of-mine"):
+                (tmp_path / folder).mkdir(parents=True)
+                (tmp_path / folder / "day.parquet").write_text("x")
+            yield {"k": "u", "n": 1}
 
     counts = mp.ValueStateDescriptor("n", int)
     writer = mp.SavepointWriter.new_savepoint()
-    writer.with_operator("counts", rows(), counts, key="k", key_type=str).write(tmp_path)
+    writer.with_operator("counts", Rows(), counts, key="k", key_type=str).write(tmp_path)
     kept = {path.relative_to(tmp_path).as_posix() for path in files(tmp_path)}
     expected = {"mine.txt", "sub/savepoint.json", "sub/operator/state/kg-0-0.parquet"}
     expected |= {"exports/2026/day.parquet", "counts/of-mine/day.parquet"}

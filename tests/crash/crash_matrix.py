@@ -177,7 +177,7 @@ def verdict(case, root):
 
 def goes_on(case):
     """Whether a process may live through the fault."""
-    return case.point in RETRIED or (case.point == COPY and case.fault != "SIGKILL")
+    return case.point in RETRIED or (case.point in (COPY, "gc") and case.fault != "SIGKILL")
 
 
 def cases():

@@ -13,7 +13,7 @@ from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import nothing, nulls_first, plain_name
 from millpond.spark.carriers.nested import NestedCarrier
 from millpond.spark.choosing import Choice, ColumnOrName, choose, time_choice
-from millpond.spark.driver.timing import event_times, watermark_column
+from millpond.spark.driver.timing import event_times, is_watermarked, watermark_column
 
 __all__ = ["TextRows"]
 
@@ -57,13 +57,12 @@ class TextRows:
             raise ConfigError("other", reason, "connect(...)")
         schema = rows.schema
         positions = tuple(map(_position, choose(rows, "order_by", order_by, "connect")))
-        watermark = watermark_column(schema)
         if event_time is not None:
             at: int | None = _position(time_choice(rows, event_time, "connect"))
         else:
-            at = None if watermark is None else schema.names.index(watermark)
+            at = watermark_column(schema, "connect")
         carrier = NestedCarrier("connect", schema)
-        return cls(tuple(schema.names), positions, at, watermark is not None, carrier)
+        return cls(tuple(schema.names), positions, at, is_watermarked(schema), carrier)
 
     @property
     def encoded(self) -> str:

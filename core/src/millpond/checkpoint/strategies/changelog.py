@@ -203,7 +203,9 @@ class ChangelogStrategy(SnapshotStrategy):
 
     @override
     def _count_from(self, checkpoint_id: int) -> None:
-        covered = self._covered[checkpoint_id]
+        covered = self._covered.get(checkpoint_id)
+        if covered is None:
+            return
         del self._log[:covered]
         later = taken_after(checkpoint_id, self._covered)
         self._covered = {n: count - covered for n, count in later.items()}

@@ -34,7 +34,7 @@ from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, tim
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
-from millpond.spark.driver.timing import TIMEOUTS, TimeMode, watermark_column
+from millpond.spark.driver.timing import TIMEOUTS, TimeMode, is_watermarked, watermark_column
 from millpond.spark.schemas import output_schema
 from millpond.spark.second_input import SecondInput
 from millpond.spark.session import is_connect
@@ -170,7 +170,7 @@ class ProcessCall:
         return mode is not None or restores or isinstance(self.function, CheckpointListener)
 
     def _is_watermarked(self) -> bool:
-        own = watermark_column(self.df.schema) is not None
+        own = is_watermarked(self.df.schema)
         return own or (self.second is not None and self.second.texts.watermarked)
 
     def _division(self, config: Config, past: Past) -> tuple[int, int]:
@@ -194,9 +194,9 @@ class ProcessCall:
     def _event_time(self, extension: Extension) -> int | None:
         """The position of the column of event time, by default the one with the watermark."""
         if self.event_time is None:
-            name = watermark_column(self.df.schema)
-            if name is not None:
-                return self.df.schema.names.index(name)
+            found = watermark_column(self.df.schema, "process")
+            if found is not None:
+                return found
             if isinstance(self.function, WindowOperator) and self.function.is_event_time:
                 reason = "windows of event time need it: name a column of timestamps, or call "
                 reason += "withWatermark before key_by"

@@ -18,8 +18,9 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
+from millpond.errors import ConfigError
 from millpond.runtime import MIN_TIMESTAMP
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.types.exact_values import micros_from_datetime
@@ -30,6 +31,7 @@ __all__ = [
     "NextTimers",
     "TimeMode",
     "event_times",
+    "is_watermarked",
     "own_rows",
     "set_timeout",
     "sleeps_on",
@@ -52,6 +54,7 @@ column for one, and a function may get timers later.
 """
 
 _WATERMARK = "spark.watermarkDelayMs"
+_MOMENTS = (TimestampType, TimestampNTZType)
 _TIME_COLUMN = "millpond_time"
 _FAR_FUTURE = 1 << 62
 """In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
@@ -71,9 +74,29 @@ def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
     return [None if moment is None else micros_from_datetime(moment) // 1000 for moment in moments]
 
 
-def watermark_column(schema: StructType) -> str | None:
-    """The column that carries the watermark, or None."""
-    return next((field.name for field in schema if _WATERMARK in (field.metadata or {})), None)
+def is_watermarked(schema: StructType) -> bool:
+    """Whether a column carries a watermark."""
+    return any(_WATERMARK in (field.metadata or {}) for field in schema)
+
+
+def watermark_column(schema: StructType, call: str) -> int | None:
+    """The position of the timestamps that carry the watermark; None where there is none.
+
+    Names do not tell, for two columns may have one. Spark hands the watermark on to the struct
+    that its function ``window`` makes of such a column.
+
+    Raises:
+        ConfigError: only such structs carry it.
+    """
+    carrying = {at: each for at, each in enumerate(schema) if _WATERMARK in (each.metadata or {})}
+    moments = (at for at, each in carrying.items() if isinstance(each.dataType, _MOMENTS))
+    found = next(moments, None)
+    if found is None and carrying:
+        name = next(iter(carrying.values())).name
+        reason = f"the watermark is that of {name}, which is no column of timestamps: name one"
+        reason += f", for instance {name}.end"
+        raise ConfigError("event_time", reason, f"{call}(event_time=...)")
+    return found
 
 
 def time_column() -> Column:

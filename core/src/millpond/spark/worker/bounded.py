@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import pandas as pd
 from pyspark import TaskContext
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
+from millpond.errors import RestoreError
 from millpond.runtime import (
     open_batch_backend,
     open_keyed_backend,
     open_operator_backend,
 )
 from millpond.runtime.restoring import StartingPoint
+from millpond.spark.columns import LABEL_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.telling import failed_before, told_readably
@@ -25,16 +28,24 @@ __all__ = ["run_partition"]
 
 
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Run all keys of a partition: the function behind ``mapInPandas``."""
-    context = TaskContext.get()
-    index = context.partitionId() if context else 0
-    if index >= plan.parallelism:
-        return
+    """Run all keys of a partition: the function behind ``mapInPandas``.
+
+    Raises:
+        RestoreError: the partition is not of its subtask's number, and state is restored.
+    """
+    with told_readably(plan):
+        frames = filter(len, frames)
+        first = next(frames, None)
+        index = _subtask(plan, first)
+        if index < plan.parallelism:
+            yield from _run(plan, index, frames if first is None else chain((first,), frames))
+
+
+def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     info = plan.subtask(index, failed_before())
     start = StartingPoint.of(plan.savepoint() if plan.restores else None, plan.config)
     own = start.operator_state(plan.uid, index, plan.parallelism)
     with (
-        told_readably(plan),
         collector_paused(),
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
         _bounded_backend(plan, directory, index, start) as backend,
@@ -45,6 +56,27 @@ def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterato
         runner = runner_of(plan)(plan, info, backend, operator_state, last, again=again)
         with runner.operator.opened():
             yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
+
+
+def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int:
+    """The number of a partition's subtask, which its rows say by their label.
+
+    Spark's number of the partition is that of the whole stage's, which ``union`` and ``coalesce``
+    make another. A partition without rows has no other, which matters where it restores.
+    """
+    context = TaskContext.get()
+    number = context.partitionId() if context else 0
+    if first is None:
+        return number
+    index = plan.subtask_of(first[LABEL_COLUMN].iloc[0])
+    if index != number and plan.restores:
+        cause = (
+            f"subtask {index} runs as partition {number}: the output is in a union or a coalesce, "
+            "so those without rows cannot tell which state is theirs; call localCheckpoint() or "
+            "write the output before"
+        )
+        raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    return index
 
 
 def _bounded_backend(

@@ -65,7 +65,9 @@ class VectorizedRunner(SubtaskRunner):
     def _frame(self, frame: pd.DataFrame) -> RowFrame:
         """A carrier frame whose rows are sorted by key, as functions see it."""
         plan = self._plan
-        starts = _starts([frame[name].to_numpy() for name in self._key_columns])
+        carried = [plan.rows.carried_values(frame, each) for each in plan.key_positions]
+        # A null is carried as a value that is a key, too: its mask tells the two apart.
+        starts = _starts([each for pair in carried for each in pair if each is not None])
         first = frame if len(starts) == len(frame) else frame.take(starts)
         keys = self._keys(plan.rows.decode(first))
         return RowFrame(
@@ -94,7 +96,7 @@ class VectorizedRunner(SubtaskRunner):
 
 
 def _starts(keys: list[Any]) -> Any:
-    """Where the first row of each key stands in columns that are sorted."""
+    """Where the first row of each key stands in sorted columns, or a null beside its filler."""
     new = np.ones(len(keys[0]), bool)
     new[1:] = np.logical_or.reduce([_changes(column) for column in keys])
     return np.flatnonzero(new)

@@ -1,0 +1,91 @@
+"""An operator's output among other rows, its input with other columns: nothing is taken for another."""
+
+import millpond as mp
+import pyarrow as pa
+import pytest
+from millpond.errors import ConfigError
+from millpond.spark import key_by, operator
+from millpond.spark.driver.timing import watermark_column
+from pyspark.sql import functions as F
+from streaming import Files
+
+OUT = "k string, n bigint"
+
+
+class Total(mp.KeyedProcessFunction):
+    """A running total by key."""
+
+    def open(self, context):
+        self.total = context.get_state(mp.ValueStateDescriptor("total", int, default=0))
+
+    def process_element(self, row, context):
+        self.total.update(self.total.value() + row.n)
+        yield context.current_key, self.total.value()
+
+
+class Same(mp.ProcessFunction):
+    """Hands rows on."""
+
+    def process_element(self, row, context):
+        yield row.k, row.n
+
+
+class Sizes(mp.VectorizedProcessFunction):
+    """How many rows each key has."""
+
+    def process_batch(self, rows, context):
+        sizes = [len(positions) for _, positions in context.groups()]
+        return pa.table({"k": [str(key) for key in context.keys], "n": sizes})
+
+
+@pytest.fixture
+def rows(spark, job_conf):
+    """Two hundred rows of twenty keys."""
+    return spark.createDataFrame([(f"k{i % 20}", 1) for i in range(200)], OUT)
+
+
+def made_of(rows, mode):
+    """The output of an operator over rows."""
+    if mode == "keyless":
+        return operator(rows).process(Same(), output=OUT, uid="same")
+    return key_by(rows, "k").process(Total(), output=OUT, uid="total", execution_mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch", "keyless"])
+def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
+    """Spark's number of a partition changes with what stands around an operator, not its subtask."""
+    expected = sorted(made_of(rows, mode).collect())
+    assert len(expected) == 200
+    three = spark.createDataFrame([("x", 0)] * 3, OUT)
+    behind = three.union(made_of(rows, mode)).collect()
+    assert sorted(row for row in behind if row.k != "x") == expected
+    both = made_of(rows, mode).union(made_of(rows, mode)).collect()
+    assert sorted(both) == sorted(expected * 2)
+    assert sorted(made_of(rows, mode).coalesce(1).collect()) == expected
+
+
+def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):
+    """A vectorized function refuses a null key in whatever row it stands."""
+    job_conf(parallelism=1)
+    for site in "abcdef":
+        rows = spark.createDataFrame([(site, 0), (site, None)], "k string, n int").coalesce(1)
+        made = key_by(rows, "k", "n").process(Sizes(), output=OUT, uid="sizes")
+        with pytest.raises(Exception, match="null"):
+            made.collect()
+
+
+def test_the_watermark_is_of_a_column_not_of_a_name(spark, tmp_path):
+    """Of two columns of one name the one with the watermark has the event times."""
+    rows = Files(spark, tmp_path, "k string, ts timestamp, o timestamp").stream()
+    rows = rows.withWatermark("ts", "1 second")
+    rows = rows.select("k", F.col("o").alias("ts"), "ts", F.window("ts", "1 minute").alias("w"))
+    assert watermark_column(rows.schema, "process") == 2
+
+
+def test_a_watermark_of_a_window_alone_wants_a_column(spark, job_conf, tmp_path):
+    """The struct that `window` gives is no event time: the refusal names a column that is one."""
+    rows = Files(spark, tmp_path, "k string, ts timestamp").stream()
+    rows = rows.withWatermark("ts", "1 second")
+    rows = rows.select("k", F.window("ts", "10 seconds").alias("w"))
+    with pytest.raises(ConfigError, match=r"name one, for instance w\.end"):
+        key_by(rows, "k").process(Total(), output=OUT, uid="times")
