@@ -1,5 +1,7 @@
 """What tests store state by, and look at it with: by path, with all installed plugins."""
 
+import hashlib
+import json
 import tempfile
 
 import millpond as mp
@@ -36,3 +38,12 @@ def confirmed(storage, groups, checkpoints, *, backend, **given):
             handle = opened.snapshot(number, storage).result().handle
             opened.notify_checkpoint_complete(number)
     return handle
+
+
+def reseal(folder, change):
+    """Change a savepoint's metadata and give it a right digest."""
+    path = folder / "savepoint.json"
+    body = json.loads(path.read_text())["savepoint"]
+    change(body)
+    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))

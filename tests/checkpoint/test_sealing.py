@@ -1,8 +1,5 @@
 """Edited savepoints: which rows are sealed, and where tables lie."""
 
-import hashlib
-import json
-
 import millpond as mp
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +11,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     read_savepoint,
     write_savepoint,
 )
-from stored import TOTAL, locate_savepoint
+from stored import TOTAL, locate_savepoint, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)
 HALF = mp.KeyGroupRange(0, 63)
@@ -64,15 +61,6 @@ def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change,
     assert (tmp_path / "savepoint.json").read_bytes() == metadata
     table.write_bytes(original)
     mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]).close()
-
-
-def reseal(folder, change):
-    """Change a savepoint's metadata and give it a right digest."""
-    path = folder / "savepoint.json"
-    body = json.loads(path.read_text())["savepoint"]
-    change(body)
-    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))
 
 
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):

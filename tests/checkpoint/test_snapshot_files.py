@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from millpond import errors
 from millpond.checkpoint.handles import KeyedStateHandle, handle_from_json, handle_to_json
+from stored import reseal
 
 TOTAL = mp.ValueStateDescriptor("total", int)
 
@@ -223,15 +224,6 @@ def saved(tmp_path):
             state.update(number)
         handle = backend.savepoint(1, mp.checkpoint_storage(tmp_path.as_uri())).result().handle
     return tmp_path / handle.folder
-
-
-def reseal(folder, change):
-    """Change a savepoint's metadata and give it a right digest."""
-    path = folder / "savepoint.json"
-    body = json.loads(path.read_text())["savepoint"]
-    change(body)
-    digest = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    path.write_text(json.dumps({"sha256": digest, "savepoint": body}))
 
 
 def first_file(body):

@@ -29,6 +29,7 @@ class FaultyStorage(CheckpointStorage):
         self._root = root
         self._case = case
         self.armed = False
+        self.struck = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FaultyStorage) and other.uri == self.uri
@@ -39,6 +40,7 @@ class FaultyStorage(CheckpointStorage):
         """Let the fault happen, if this is its point."""
         if not self.armed or self._case.point != point:
             return
+        self.struck = True
         fault = self._case.fault
         if fault == "torn write":
             target = self._root / path

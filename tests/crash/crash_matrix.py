@@ -117,6 +117,8 @@ def work(case, root, *, armed):
             if armed and case.point in STOPS and number == FAULT_ROUND:
                 return
         require(backend, ROUNDS)
+    if armed and case.point == "gc":
+        assert storage.struck, "the fault did not happen"
 
 
 def forked(function):

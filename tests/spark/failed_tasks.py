@@ -8,7 +8,8 @@ from arriving import arriving
 from millpond import errors
 from millpond.runtime.keyed_operator import WATCHED
 from millpond.runtime.user_code import Place
-from millpond.spark.columns import GROUP_COLUMN
+from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.worker.bounded import run_partition
 from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
@@ -24,6 +25,7 @@ def task_of(function, rows, *, batch=False):
     plan = attrs.evolve(plan, made_at=MADE, batch=batch, max_parallelism=1)
     frame = arriving(plan.rows, plan.output.columns(rows, "input"))
     frame[GROUP_COLUMN] = np.zeros(len(frame), dtype=np.int32)
+    frame[LABEL_COLUMN] = group_labels(plan.parallelism)[0]
     return plan, [frame]
 
 

@@ -6,6 +6,7 @@ import pytest
 from millpond.errors import ConfigError
 from millpond.spark import key_by, operator
 from millpond.spark.driver.timing import watermark_column
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from streaming import Files
 
@@ -64,13 +65,27 @@ def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
     assert sorted(made_of(rows, mode).coalesce(1).collect()) == expected
 
 
+def test_restored_state_is_not_given_to_another_partition(spark, rows, job_conf, tmp_path):
+    """Behind other rows a restore is refused, by itself it works, and so does its kept output."""
+    with mp.testing.KeyedOperatorHarness(Total(), key="k") as harness:
+        harness.process({"k": "k0", "n": 100})
+        harness.savepoint(tmp_path / "saved")
+    job_conf(checkpoint_restore=tmp_path / "saved")
+    made = key_by(rows, "k").process(Total(), output=OUT, uid="operator")
+    assert max(row.n for row in made.collect()) == 110
+    three = spark.createDataFrame([("x", 0)] * 3, OUT)
+    with pytest.raises(PySparkException, match=r"the output is in a union or a coalesce"):
+        three.union(made).collect()
+    assert max(row.n for row in three.union(made.localCheckpoint()).collect()) == 110
+
+
 def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):
     """A vectorized function refuses a null key in whatever row it stands."""
     job_conf(parallelism=1)
     for site in "abcdef":
         rows = spark.createDataFrame([(site, 0), (site, None)], "k string, n int").coalesce(1)
         made = key_by(rows, "k", "n").process(Sizes(), output=OUT, uid="sizes")
-        with pytest.raises(Exception, match="null"):
+        with pytest.raises(PySparkException, match="NullKeyError"):
             made.collect()
 
 

@@ -1,24 +1,14 @@
 """Own assigners, triggers and evictors: what they may return, and errors that name their methods."""
 
 from operator import add
-from typing import NamedTuple
 
 import millpond as mp
 import pytest
 from millpond import errors, windows
+from shifts import Shift
 
 TENS = windows.window(windows.TumblingEventTimeWindows.of(10))
 WHERE = r"\(.*test_own_parts\.py, line \d+\): it returned"
-
-
-class Shift(NamedTuple):
-    """The rows of a user up to a time."""
-
-    user: str
-    until: int
-
-    def max_timestamp(self):
-        return self.until - 1
 
 
 class Shifts(windows.WindowAssigner):

@@ -9,18 +9,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
+from shifts import Shift
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
-
-
-class Shift(NamedTuple):
-    """The rows of one kind up to a time."""
-
-    kind: str
-    until: int
-
-    def max_timestamp(self):
-        return self.until - 1
 
 
 class Shifts(windows.WindowAssigner):
