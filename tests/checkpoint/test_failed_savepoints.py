@@ -159,3 +159,26 @@ def test_what_cannot_be_deleted_does_not_hide_the_error(caplog):
         1 / 0  # noqa: B018 - what fails
     assert "kg-0-0.parquet stays" in caplog.text
     assert storage.list("") == ["new/operator/state/kg-0-0.parquet"]
+
+
+class WriteOnly(MemoryStorage):
+    """Deletes nothing."""
+
+    @override
+    def delete(self, path):
+        raise PermissionError(f"{path} stays")
+
+
+def test_a_written_savepoint_has_not_failed_for_a_marker_that_stays(caplog):
+    """It is complete by its metadata; the log tells what has been left beside it."""
+    storage = WriteOnly.private()
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("a")
+        backend.get_partitioned_state(mp.ValueStateDescriptor("n", int)).update(1)
+        handle = backend.savepoint(1, storage).result().handle
+    left = storage.list(handle.folder)
+    assert handle.path("savepoint.json") in left
+    assert any(path.endswith(".writing") for path in left)
+    assert "not deleted" in caplog.text
+    with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
+        assert [key for key, _ in backend.keys_and_namespaces("n")] == ["a"]

@@ -65,18 +65,34 @@ def test_a_union_and_a_coalesce_keep_all_rows(spark, rows, mode):
     assert sorted(made_of(rows, mode).coalesce(1).collect()) == expected
 
 
-def test_restored_state_is_not_given_to_another_partition(spark, rows, job_conf, tmp_path):
-    """Behind other rows a restore is refused, by itself it works, and so does its kept output."""
-    with mp.testing.KeyedOperatorHarness(Total(), key="k") as harness:
-        harness.process({"k": "k0", "n": 100})
+class Alarm(mp.KeyedProcessFunction):
+    """Has timers that only a restore brings, and the end of the rows fires."""
+
+    def process_element(self, row, context):
+        context.timer_service().register_event_time_timer(7)
+        yield context.current_key, row.n
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, -timestamp
+
+
+@pytest.mark.parametrize("given", ["none", "one", "all"])
+def test_restored_state_stays_with_its_subtask(spark, job_conf, tmp_path, given):
+    """Subtasks without rows restore their own timers too, whatever stands around the operator."""
+    keys = [f"k{at}" for at in range(8)]
+    with mp.testing.KeyedOperatorHarness(Alarm(), key="k") as harness:
+        for key in keys:
+            harness.process({"k": key, "n": 0})
         harness.savepoint(tmp_path / "saved")
     job_conf(checkpoint_restore=tmp_path / "saved")
-    made = key_by(rows, "k").process(Total(), output=OUT, uid="operator")
-    assert max(row.n for row in made.collect()) == 110
+    number = {"none": 0, "one": 1, "all": 8}[given]
+    rows = spark.createDataFrame([(key, 5) for key in keys[:number]], OUT)
+    made = key_by(rows, "k").process(Alarm(), output=OUT, uid="operator")
+    expected = sorted([(key, 5) for key in keys[:number]] + [(key, -7) for key in keys])
     three = spark.createDataFrame([("x", 0)] * 3, OUT)
-    with pytest.raises(PySparkException, match=r"the output is in a union or a coalesce"):
-        three.union(made).collect()
-    assert max(row.n for row in three.union(made.localCheckpoint()).collect()) == 110
+    around = [made, made.coalesce(1), three.union(made), made.union(three), made.union(made)]
+    found = [sorted(row for row in each.collect() if row.k != "x") for each in around]
+    assert found == [*[expected] * 4, sorted(expected * 2)]
 
 
 def test_a_null_beside_the_key_that_it_is_carried_as(spark, job_conf):

@@ -120,6 +120,27 @@ def test_processing_time_fires_before_rows_and_at_the_end(tmp_path, frames):
     assert found == local(Alarm(), *frames, restore=tmp_path / "saved")
 
 
+class Frames(mp.VectorizedProcessFunction):
+    """Sets a timer that is due at once for each key of a frame, and tells both apart."""
+
+    def process_batch(self, rows, context):
+        for key in context.keys:
+            context.timer_service(key.as_py()).register_processing_time_timer(5)
+        yield pa.table({"k": rows["k"], "n": rows["n"]})
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, -timestamp
+
+
+def test_rows_of_timers_come_before_the_frame_that_they_fired_before(tmp_path):
+    """Those of a vectorized function, whose tables are handed on at once."""
+    with mp.testing.KeyedOperatorHarness(Frames(), key="k", max_parallelism=1) as harness:
+        harness.process({"k": "a", "n": 0})
+        harness.savepoint(tmp_path / "saved")
+    found = worker(Frames(), [("a", 1)], [("a", 2)], restore=tmp_path / "saved")
+    assert found == [("a", -5), ("a", 1), ("a", -5), ("a", 2), ("a", -5)]
+
+
 class Fills(mp.KeyedStateBootstrapFunction):
     """Yields a row where its turn has come, for nobody."""
 

@@ -11,6 +11,7 @@ from millpond import errors
 from millpond.spark.driver.plan import key_codec_of
 from millpond.types import key_codec_for
 from millpond.types.rows import row_type
+from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructType
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
@@ -156,12 +157,13 @@ def test_what_is_no_row_of_the_declared_columns_is_no_key(tmp_path, backend):
     row_of, other = row_type(("customer", "day")), row_type(("day", "customer"))
     with mp.open_keyed_backend(backend, key_type=DDL, directory=tmp_path) as opened:
         counts = mp.MapStateDescriptor("counts", DDL, int)
-        for good in (("ann", 1), row_of("ann", 1), Named("ann", 1)):
+        spark_row = Row(customer="ann", day=1)
+        for good in (("ann", 1), row_of("ann", 1), Named("ann", 1), spark_row, Row("ann", 1)):
             opened.set_current_key(good)
             state = opened.get_partitioned_state(counts, good, DDL)
             state.put(good, 1)
             assert list(state.items()) == [(("ann", 1), 1)]
-        bad = (["ann", 1], {"ann", 1}, {"customer": "ann", "day": 1}, "an", other(1, "ann"), 5)
+        bad = (["ann", 1], {"ann", 1}, {"customer": "ann", "day": 1}, "an", other(1, "ann"), Row(day=1, customer="ann"), 5)
         for each in bad:
             with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
                 opened.set_current_key(each)

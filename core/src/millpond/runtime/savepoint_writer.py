@@ -325,4 +325,4 @@ def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) ->
     }
     for path in written_files(target, {operator.uid for operator in saved}):
         if path not in named and path.rpartition("/")[0] in states:
-            target.storage.delete(path)
+            target.storage.delete_if_possible(path)

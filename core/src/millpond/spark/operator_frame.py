@@ -19,7 +19,7 @@ from millpond.spark.driver.dealing import dealt_group
 from millpond.spark.driver.group_labels import group_labels, spreading
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
-from millpond.spark.driver.timing import TIMEOUTS, time_column, with_wake_ups
+from millpond.spark.driver.timing import TIMEOUTS, time_column, with_one_wake_up_each, with_wake_ups
 from millpond.spark.schemas import brief_reason
 from millpond.spark.session import is_connect
 from millpond.spark.worker.bounded import run_partition
@@ -103,6 +103,8 @@ def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         return run_partition(plan, frames)
 
+    if plan.restores:
+        carried = with_one_wake_up_each(carried, group_labels(plan.parallelism))
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))

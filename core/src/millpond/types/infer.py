@@ -134,12 +134,18 @@ def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCo
         given = type(key)
         if given is kind or given is tuple:
             return key
-        if not isinstance(key, tuple) or getattr(key, "_fields", None) != kind._fields:
+        if not isinstance(key, tuple) or _names(key) not in (None, kind._fields):
             reason = "give a tuple of their values, or a row of these columns in this order"
             raise StateTypeError(f"a row of {', '.join(names)}", brief(key), reason=reason)
         return key
 
     return TupleKeyCodec(parts, kind, split, names)
+
+
+def _names(row: tuple[Any, ...]) -> tuple[str, ...] | None:
+    """The names of a row's columns, which each of Spark's own rows has itself; None without any."""
+    names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
+    return None if names is None else tuple(names)
 
 
 def _without_none(declared: Any) -> Any:

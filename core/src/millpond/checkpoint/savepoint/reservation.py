@@ -77,8 +77,8 @@ class Reservation:
         return path not in self.folders and operator in self.uids and len(state) <= 1
 
     def release(self) -> None:
-        """Take the marker away; may be called twice."""
-        self.handle.storage.delete(self.handle.path(self.marker))
+        """Take the marker away, or warn where that fails; may be called twice."""
+        self.handle.storage.delete_if_possible(self.handle.path(self.marker))
 
 
 def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:

@@ -18,7 +18,14 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    NumericType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from millpond.errors import ConfigError
 from millpond.runtime import MIN_TIMESTAMP
@@ -37,6 +44,7 @@ __all__ = [
     "sleeps_on",
     "time_column",
     "watermark_column",
+    "with_one_wake_up_each",
     "with_wake_ups",
 ]
 
@@ -120,6 +128,27 @@ def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
     group = F.when(original, F.col(GROUP_COLUMN)).otherwise(F.lit(_WAKE_UP))
     woken = spread.withColumns({GROUP_COLUMN: group, LABEL_COLUMN: F.col("millpond_to")})
     return woken.drop("millpond_copy", "millpond_to")
+
+
+def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
+    """A row more for each subtask, without a key group: so each has one that tells its label.
+
+    Fillers stand in its columns: a null would make another type of a frame's column of numbers.
+    """
+    each = F.array(*(F.lit(label) for label in labels))
+    parts = {
+        GROUP_COLUMN: F.lit(_WAKE_UP),
+        LABEL_COLUMN: F.get(each, F.col("id").cast("int")),
+    }
+    alone = carried.sparkSession.range(0, len(labels), 1, 1).select(
+        *(parts.get(field.name, _filler(field)).alias(field.name) for field in carried.schema)
+    )
+    return carried.union(alone)
+
+
+def _filler(field: StructField) -> Column:
+    filled = isinstance(field.dataType, (NumericType, BooleanType))
+    return F.lit(0 if filled else None).cast(field.dataType)
 
 
 def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:

@@ -11,7 +11,6 @@ from pyspark import TaskContext
 
 from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
-from millpond.errors import RestoreError
 from millpond.runtime import (
     open_batch_backend,
     open_keyed_backend,
@@ -20,6 +19,7 @@ from millpond.runtime import (
 from millpond.runtime.restoring import StartingPoint
 from millpond.spark.columns import LABEL_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.timing import own_rows
 from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
@@ -28,17 +28,14 @@ __all__ = ["run_partition"]
 
 
 def run_partition(plan: OperatorPlan, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Run all keys of a partition: the function behind ``mapInPandas``.
-
-    Raises:
-        RestoreError: the partition is not of its subtask's number, and state is restored.
-    """
+    """Run all keys of a partition: the function behind ``mapInPandas``."""
     with told_readably(plan):
         frames = filter(len, frames)
         first = next(frames, None)
         index = _subtask(plan, first)
-        if index < plan.parallelism:
-            yield from _run(plan, index, frames if first is None else chain((first,), frames))
+        if index is not None:
+            frames = frames if first is None else chain((first,), frames)
+            yield from _run(plan, index, own_rows(frames) if plan.restores else frames)
 
 
 def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -58,25 +55,18 @@ def _run(plan: OperatorPlan, index: int, frames: Iterable[pd.DataFrame]) -> Iter
             yield from runner.run_by_key(frames) if plan.batch else runner.run(frames, None)
 
 
-def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int:
-    """The number of a partition's subtask, which its rows say by their label.
+def _subtask(plan: OperatorPlan, first: pd.DataFrame | None) -> int | None:
+    """The number of a partition's subtask, which its rows say by their label; None without one.
 
     Spark's number of the partition is that of the whole stage's, which ``union`` and ``coalesce``
-    make another. A partition without rows has no other, which matters where it restores.
+    make another. Where state is restored, each subtask has a row; elsewhere it does not matter
+    which one it is that has none.
     """
+    if first is not None:
+        return plan.subtask_of(first[LABEL_COLUMN].iloc[0])
     context = TaskContext.get()
     number = context.partitionId() if context else 0
-    if first is None:
-        return number
-    index = plan.subtask_of(first[LABEL_COLUMN].iloc[0])
-    if index != number and plan.restores:
-        cause = (
-            f"subtask {index} runs as partition {number}: the output is in a union or a coalesce, "
-            "so those without rows cannot tell which state is theirs; call localCheckpoint() or "
-            "write the output before"
-        )
-        raise RestoreError(f"operator {plan.uid!r}", (cause,))
-    return index
+    return number if number < plan.parallelism and not plan.restores else None
 
 
 def _bounded_backend(

@@ -41,6 +41,7 @@ class VectorizedRunner(SubtaskRunner):
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_in += frame.rows.num_rows
+        yield from self._packed(output)  # of timers that fired before
         for table in self.operator.process_frame(frame):
             self.rows_out += table.num_rows
             yield from self._frames(table)
