@@ -163,7 +163,15 @@ def test_what_is_no_row_of_the_declared_columns_is_no_key(tmp_path, backend):
             state = opened.get_partitioned_state(counts, good, DDL)
             state.put(good, 1)
             assert list(state.items()) == [(("ann", 1), 1)]
-        bad = (["ann", 1], {"ann", 1}, {"customer": "ann", "day": 1}, "an", other(1, "ann"), Row(day=1, customer="ann"), 5)
+        bad = (
+            ["ann", 1],
+            {"ann", 1},
+            {"customer": "ann", "day": 1},
+            "an",
+            other(1, "ann"),
+            Row(day=1, customer="ann"),
+            5,
+        )
         for each in bad:
             with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
                 opened.set_current_key(each)
