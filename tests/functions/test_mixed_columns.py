@@ -6,9 +6,11 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 import millpond as mp
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from millpond import errors
 from millpond.runtime.tables import ResultTable
+from millpond.types.listed import listed
 
 NAIVE = datetime(2026, 1, 1, 12)
 AWARE = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
@@ -136,6 +138,29 @@ def test_moments_finer_than_microseconds_are_refused_by_their_column(function):
             mp.local.run(function, pd.DataFrame({"k": ["a"], "v": column}), key="k")
     whole = pd.DataFrame({"k": ["a"], "v": pd.Series([WHOLE])})
     assert len(mp.local.run(function, whole, key="k")) == 1
+
+
+@pytest.mark.parametrize("nanos", [1000, 1500])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.time64("ns"), time(0, 0, 0, 1)), (pa.timestamp("ns"), datetime(1970, 1, 1, 0, 0, 0, 1))],
+)
+def test_nanoseconds_in_any_form_of_arrow(kind, value, nanos):
+    """Flat, in lists and by runs: whole microseconds are Python's, others refused."""
+    flat = pa.array([nanos], kind)
+    forms = {
+        "flat": (flat, value),
+        "list": (pa.ListArray.from_arrays([0, 1], flat), [value]),
+        "runs": (pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int32()), flat), value),
+    }
+    for form, (array, expected) in forms.items():
+        if nanos == 1000:
+            found = listed(array, form)
+            assert found == [expected]
+            assert type(found[0]) is type(expected)
+        else:
+            with pytest.raises(mp.errors.ArgumentValueError, match=f"{form}: .*whole microseconds"):
+                listed(array, form)
 
 
 @pytest.mark.parametrize("function", [Echo, Each])

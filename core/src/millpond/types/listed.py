@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
@@ -168,6 +169,8 @@ def _check_flat(given: Any, name: str) -> None:
 
 def _plain(array: Any, name: str) -> list[Any]:
     """An array of Arrow as Python's values; those of other units come as pandas' own."""
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
     kind = array.type
     exact = _in_micros(kind)
     if exact != kind:
@@ -175,7 +178,8 @@ def _plain(array: Any, name: str) -> list[Any]:
             array = array.cast(exact)
         except pa.ArrowInvalid as error:
             what = "durations" if pa.types.is_duration(kind) else "moments"
-            what = "moments and durations" if pa.types.is_nested(kind) else what
+            what = "times of day" if pa.types.is_time64(kind) else what
+            what = "moments, durations and times" if pa.types.is_nested(kind) else what
             raise ArgumentValueError(name, f"{what} in whole microseconds", str(error)) from None
     try:
         values: list[Any] = array.to_pylist()
@@ -187,11 +191,11 @@ def _plain(array: Any, name: str) -> list[Any]:
 
 
 def _in_micros(kind: Any) -> Any:
-    """A type whose moments and durations, at any depth, have Python's unit; else the same."""
+    """A type whose moments, durations and times, at any depth, have Python's unit; or the same."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
+    if pa.types.is_duration(kind) or pa.types.is_time64(kind):
+        return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
     if pa.types.is_struct(kind):
         return pa.struct(map(_field_in_micros, kind))
     if pa.types.is_map(kind):
