@@ -14,7 +14,7 @@ from millpond.backend.operator_state import FrozenState, OperatorStateMeta
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory, read_contents
-from millpond.checkpoint.operator_state_assignment import frozen_operator_state
+from millpond.checkpoint.operator_state_parts import frozen_operator_states
 from millpond.checkpoint.savepoint.operator_tables import (
     OperatorTableCodec,
     read_operator_states,
@@ -69,8 +69,9 @@ class StoredOperator:
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
             return read_operator_states(handle, self._shape, self.limits)
-        parts = [part for part in self.parts if isinstance(part, KeyedStateHandle)]
-        return [frozen_operator_state(part) for part in parts if part.operator_state]
+        return frozen_operator_states(
+            part for part in self.parts if isinstance(part, KeyedStateHandle)
+        )
 
     def operator_metas(self) -> list[OperatorStateMeta]:
         """What is known of each operator state."""
