@@ -272,7 +272,12 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         elif layout := parse_layout_path(path):
             operator, number = layout
             newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
-    subtasks = tuple(read_subtask(storage, files, odd) for _, files in sorted(folders.items()))
+    subtasks = tuple(
+        sorted(
+            (read_subtask(storage, files, odd) for files in folders.values()),
+            key=lambda each: (each.operator, each.key_group_range.start, each.folder),
+        )
+    )
     elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
     subtasks = tuple(
         each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)

@@ -1,0 +1,111 @@
+"""Operator state where some subtasks have not run since a rescale: each element once, none stale."""
+
+import millpond as mp
+import pytest
+from half_run import KEYS, QUERY, HalfRun, Keeping
+from millpond.checkpoint.inspection.inspector import operator_of_parts
+from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.plugins import get_registry
+from operator_plans import plan_of
+from pyspark.sql.types import StructType
+
+
+@pytest.fixture
+def query(tmp_path):
+    """Two subtasks have run; of the three after a rescale the first one has."""
+    folder = (tmp_path / "snapshots").as_uri()
+    config = mp.Config({"checkpoint.dir": folder, "max-parallelism": 128})
+    plan = plan_of(QUERY.uid, Keeping(), StructType().add("k", "string"), config, "heap")
+    made = HalfRun(plan, mp.checkpoint_storage(folder), 2)
+    made.run(0, 1)
+    made.rescale(3)
+    made.run(0)
+    return made
+
+
+def rows_of(query):
+    """Each row that was processed so far."""
+    return sorted(query.truth.elements())
+
+
+def counts(query):
+    """How many rows each key group has had."""
+    found = {}
+    for key, count in query.truth.items():
+        group = mp.assign_to_key_group(key, 128)
+        found[group] = found.get(group, 0) + count
+    return found
+
+
+def held(functions):
+    """What subtasks have together: their split lists, raw keyed state, union lists and rules."""
+    raw = {}
+    for each in functions:
+        assert not raw.keys() & each.raw.keys()
+        raw |= each.raw
+    unions = {tuple(sorted(each.heard)) for each in functions}
+    split = sorted(row for each in functions for row in each.held)
+    return split, raw, unions, [each.told for each in functions]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 7])
+def test_a_second_rescale_before_all_have_run(query, parallelism):
+    """Nothing comes back that a subtask has replaced, and what others have in common is once."""
+    query.rescale(parallelism)
+    split, raw, unions, rules = held(query.look())
+    assert (split, raw) == (rows_of(query), counts(query))
+    assert unions == {("1-0", "1-1", "2-0")}
+    assert rules == [{"all": 1}] * parallelism
+
+
+def test_rescales_one_after_the_other(query):
+    """However often it is divided anew before all have run."""
+    for parallelism, running in ((5, (3,)), (2, (1,)), (4, ()), (3, (0, 2))):
+        query.rescale(parallelism)
+        query.run(*running)
+        split, raw, _, rules = held(query.look())
+        assert (split, raw) == (rows_of(query), counts(query))
+        assert rules == [{"all": 1}] * parallelism
+    query.run(0, 1, 2)
+    query.rescale(2)
+    assert held(query.look())[2] == {("7-0", "7-1", "7-2")}
+
+
+def test_the_same_parallelism_keeps_lists_where_they_are(query):
+    """A start that divides nothing anew, as of a query whose operators have changed places."""
+    before = [sorted(each.held) for each in query.look()]
+    query.rescale(3)
+    assert [sorted(each.held) for each in query.look()] == before
+
+
+def test_a_savepoint_before_all_have_run(query, tmp_path):
+    """It holds the same, by subtask, and restores at any parallelism."""
+    target = get_registry().savepoint(tmp_path / "saved")
+    collect_savepoint({QUERY.uid: query.handles()}, target, get_registry())
+    for parallelism in (1, 3, 4):
+        found = []
+        for index in range(parallelism):
+            with mp.testing.KeyedOperatorHarness(
+                Keeping(), key="k", restore=target, subtask=index, parallelism=parallelism
+            ) as operator:
+                function = operator._operator._function
+                function.held, function.raw = function.split.get(), dict(function.by_group)
+                function.told = dict(function.rules.items())
+                found.append(function)
+        split, raw, unions, rules = held(found)
+        assert (split, raw) == (rows_of(query), counts(query))
+        assert unions == {("1-0", "1-1", "2-0")}
+        assert rules == [{"all": 1}] * parallelism
+
+
+def test_tools_number_subtasks_by_their_key_groups(query):
+    """Whatever order their snapshots are found in."""
+    query.rescale(12)
+    query.run(*range(12))
+    parts = sorted(query.handles(), key=lambda handle: handle.metadata)
+    stored = operator_of_parts(QUERY, parts, get_registry())
+    rows = stored.table("raw-keyed-stream").to_pylist()
+    groups = [query.layout.key_groups(index) for index in range(12)]
+    assert len({row["subtask"] for row in rows}) > 2
+    assert all(row["value"]["_1"] in groups[row["subtask"]] for row in rows)
+    assert len(KEYS) == len(stored.table("seen"))
