@@ -205,14 +205,13 @@ def _shares(
     if mode is Mode.UNION:
         return [stored] * parallelism, first
     mine: list[_Share] = [[] for _ in range(parallelism)]
-    for part in stored if owners is not None else ():
-        mine[owners[part[0]]].append(part)
+    if owners is not None:
+        for part in stored:
+            mine[owners[part[0]]].append(part)
     if mode is Mode.BROADCAST:
         copies = [stored[index % len(stored)] for index in range(parallelism)]
         return [own[:1] or [copy] for own, copy in zip(mine, copies, strict=True)], first
-    if owners is not None:
-        return mine, first
-    return _split(stored, parallelism, first)
+    return (mine, first) if owners is not None else _split(stored, parallelism, first)
 
 
 def _state(handle: OperatorStateHandle, known: StateId) -> StoredOperatorState | None:

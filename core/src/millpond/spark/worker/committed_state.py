@@ -40,9 +40,7 @@ class CommittedState:
     sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
     checkpoint_id: int | None = None
 
-    def operator_state(
-        self, info: SubtaskInfo, limits: RestoreConfig
-    ) -> list[OperatorStateHandle]:
+    def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
         """The subtask's operator state: its own, its share after a rescale, or a savepoint's.
 
         Args:
