@@ -174,6 +174,23 @@ def test_a_savepoint_has_the_broadcast_state_that_one_subtask_lacks(tmp_path, na
                 assert dict(operator._operator._function.rules.items()) == {"b": 7}
 
 
+class Texts(Last):
+    """The same with texts."""
+
+    element_type: ClassVar = str
+
+
+@pytest.mark.parametrize("limit", ["max-file-bytes", "max-unpacked-bytes"])
+def test_the_configured_limits_bound_operator_state(tmp_path, limit):
+    """What restore.* forbids is refused in a savepoint's tables of operator state, too."""
+    with harness(Texts()) as operator:
+        operator.process({"k": "a", "n": "x" * 100_000})
+        operator.savepoint(tmp_path / "saved")
+    config = mp.Config({f"restore.{limit}": 1})
+    with pytest.raises(errors.CorruptSnapshotError, match=f"restore.{limit}"):
+        harness(Texts(), restore=tmp_path / "saved", config=config)
+
+
 class Raw(mp.KeyedProcessFunction, mp.CheckpointedFunction):
     """Keeps bytes of its own: rows by key group, and single letters as partitions."""
 
