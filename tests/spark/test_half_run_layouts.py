@@ -1,10 +1,14 @@
 """Operator state where some subtasks have not run since a rescale: each element once, none stale."""
 
+import json
+
 import millpond as mp
 import pytest
+from click.testing import CliRunner
 from half_run import KEYS, QUERY, HalfRun, Keeping
 from millpond.checkpoint.inspection.inspector import operator_of_parts
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.cli.main import commands
 from millpond.plugins import get_registry
 from operator_plans import plan_of
 from pyspark.sql.types import StructType
@@ -109,3 +113,45 @@ def test_tools_number_subtasks_by_their_key_groups(query):
     assert len({row["subtask"] for row in rows}) > 2
     assert all(row["value"]["_1"] in groups[row["subtask"]] for row in rows)
     assert len(KEYS) == len(stored.table("seen"))
+
+
+def told(*call, status=0):
+    """What a command says."""
+    result = CliRunner().invoke(commands, [str(each) for each in call])
+    assert result.exit_code == status, result.output
+    return result.stderr if status else result.stdout
+
+
+def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
+    """Which elements of a list count, a directory does not say; of all else it does."""
+    directory, target = tmp_path / "snapshots", tmp_path / "target"
+    assert len(told("state", "dump", directory, "seen").splitlines()) == len(KEYS)
+    raw = [
+        json.loads(row) for row in told("state", "dump", directory, "raw-keyed-stream").splitlines()
+    ]
+    assert {row["value"]["_1"] for row in raw} == counts(query).keys()
+    assert len(raw) == len(counts(query))
+    assert '"map_key": "all", "value": 1' in told("state", "dump", directory, "rules")
+    assert "split" in told("state", "list", directory)
+    create = ("savepoint", "create", directory, target, "--snapshots", directory)
+    edit = ("state", "edit", directory, "seen", KEYS[0], target, "--set", "1")
+    for call in (("state", "dump", directory, "split"), create, edit):
+        assert "were divided anew" in told(*call, status=1)
+    assert not target.exists()
+    query.run(1, 2)
+    assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))
+    told(*edit)
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, parallelism):
+    """Also where no subtask's key groups are divided, as after a rescale to fewer."""
+    directory = tmp_path / "snapshots"
+    query.run(1, 2)
+    query.rescale(2 * parallelism)
+    query.run(*range(2 * parallelism))
+    told("state", "dump", directory, "split")
+    query.rescale(parallelism)
+    for index in range(parallelism):
+        query.run(index)
+        told("state", "dump", directory, "split", status=int(index + 1 < parallelism))
