@@ -10,8 +10,11 @@ from millpond.checkpoint.inspection.inspector import operator_of_parts
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
+from millpond.spark import create_savepoint, key_by
 from operator_plans import plan_of
 from pyspark.sql.types import StructType
+from stored import open_stored
+from streaming import run
 
 
 @pytest.fixture
@@ -155,3 +158,25 @@ def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, paral
     for index in range(parallelism):
         query.run(index)
         told("state", "dump", directory, "split", status=int(index + 1 < parallelism))
+
+
+def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
+    """Savepoints and the next division hold each element once, though most subtasks had no row."""
+    checkpoint, given = str(tmp_path / "query" / "checkpoint"), []
+    job_conf(state_backend="heap")
+    for parallelism, keys in ((2, KEYS), (4, KEYS[:1]), (3, KEYS[1:2]), (3, KEYS)):
+        job_conf(parallelism=parallelism)
+        files.add(*((key, 1) for key in keys))
+        given += keys
+        stream = key_by(files.stream(), "k")
+        run(stream.process(Keeping(), output="k string", uid="keeping"), tmp_path)
+        saved = tmp_path / f"saved-{len(given)}"
+        create_savepoint(spark, checkpoint, saved)
+        (stored,) = open_stored(saved)
+        split = [row["value"] for row in stored.table("split").to_pylist()]
+        assert sorted(split) == sorted(given)
+        raw = [row["value"] for row in stored.table("raw-keyed-stream").to_pylist()]
+        assert len({row["_1"] for row in raw}) == len(raw)
+        assert sum(int(row["_2"]) for row in raw) == len(given)
+        unions = [row["value"] for row in stored.table("union").to_pylist()]
+        assert len(unions) == len(set(unions))
