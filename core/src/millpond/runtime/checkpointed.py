@@ -26,6 +26,7 @@ __all__ = [
     "SnapshotContext",
     "StateInitializationContext",
     "initialize_state",
+    "listed",
     "snapshot_state",
 ]
 
@@ -178,7 +179,8 @@ class ListCheckpointed(ABC, Generic[T]):
         """Take over elements; called before ``open`` after each restore, also with none."""
 
 
-def _listed(function: ListCheckpointed) -> ListStateDescriptor:
+def listed(function: ListCheckpointed) -> ListStateDescriptor:
+    """The state that the list of a function is kept in; ConfigError without an element type."""
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
         raise ConfigError("element_type", reason, type(function).__name__)
@@ -190,7 +192,7 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
     if isinstance(function, CheckpointedFunction):
         check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
-        descriptor = _listed(function)
+        descriptor = listed(function)
         if context.is_restored:
             elements = context.operator_state_store.get_list_state(descriptor).get()
             check_ran(function.restore_state(elements))
@@ -209,4 +211,4 @@ def snapshot_state(function: object, store: OperatorStateBackend, context: Snaps
             store.get_union_list_state(RAW_KEYED_STREAM).update(by_group.items())
     elif isinstance(function, ListCheckpointed):
         elements = function.snapshot_state(context.checkpoint_id)
-        store.get_list_state(_listed(function)).update([] if elements is None else elements)
+        store.get_list_state(listed(function)).update([] if elements is None else elements)
