@@ -1,6 +1,7 @@
 """Operator state where some subtasks have not run since a rescale: each element once, none stale."""
 
 import json
+from typing import ClassVar
 
 import millpond as mp
 import pytest
@@ -15,6 +16,24 @@ from operator_plans import plan_of
 from pyspark.sql.types import StructType
 from stored import open_stored
 from streaming import run
+
+
+class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
+    """Keeps a list of texts."""
+
+    element_type: ClassVar = str
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def restore_state(self, elements):
+        self.elements = elements
+
+    def process_element(self, row, context):
+        return None
+
+    def snapshot_state(self, checkpoint_id):
+        return self.elements
 
 
 @pytest.fixture
@@ -116,6 +135,20 @@ def test_tools_number_subtasks_by_their_key_groups(query):
     assert len({row["subtask"] for row in rows}) > 2
     assert all(row["value"]["_1"] in groups[row["subtask"]] for row in rows)
     assert len(KEYS) == len(stored.table("seen"))
+
+
+@pytest.mark.parametrize("elements", [[""], ["", "a"]])
+def test_elements_of_no_bytes_are_told_apart(elements):
+    """Two subtasks' lists of empty texts look alike, and all their elements count."""
+    handles = []
+    for subtask in range(2):
+        with mp.testing.KeyedOperatorHarness(
+            Listed(elements), key="k", subtask=subtask, parallelism=2
+        ) as operator:
+            handles.append(operator.snapshot())
+    function = Listed([])
+    with mp.testing.KeyedOperatorHarness(function, key="k", restore=handles):
+        assert sorted(function.elements) == sorted(2 * elements)
 
 
 def told(*call, status=0):

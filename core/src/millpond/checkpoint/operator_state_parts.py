@@ -8,11 +8,11 @@ Taken together, each element counts once, and bytes of a key group come from its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from millpond.backend.operator_state import RAW_KEYED, FrozenState, Mode, key_group_of
+from millpond.backend.operator_state import RAW_KEYED, FrozenState, Mode, StateId, key_group_of
 from millpond.checkpoint.handles import (
     KeyedStateHandle,
     OperatorStateHandle,
@@ -42,15 +42,16 @@ def operator_state_parts(
     Raises:
         CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign.
     """
-    counted: Counter[_Element] = Counter()
-    found = []
-    for handle in _subtasks(list(handles)):
-        mine: Counter[_Element] = Counter()
-        owned = [_owned(part, handle.key_group_range) for part in handle.operator_state]
-        found.append([_counted_once(part, counted, mine) for part in owned])
-        for element, count in mine.items():
-            counted[element] = max(counted[element], count)
-    return found
+    subtasks = _subtasks(list(handles))
+    holders = Counter(source for each in subtasks for source in _sources_of(each))
+    counted = {source: set[int]() for source, count in holders.items() if count > 1}
+    return [
+        [
+            _counted_once(_owned(part, handle.key_group_range), counted)
+            for part in handle.operator_state
+        ]
+        for handle in subtasks
+    ]
 
 
 def frozen_operator_states(handles: Iterable[KeyedStateHandle]) -> list[list[FrozenState]]:
@@ -84,30 +85,40 @@ def _owned(part: OperatorStateHandle, groups: KeyGroupRange) -> OperatorStateHan
     return attrs.evolve(part, states=tuple(map(owned, part.states)))
 
 
-_Element = tuple[object, ...]
-"""What tells an element from all others: its file, or the snapshot, state and number."""
+_Source = tuple[str, int, StateId]
+"""What tells a state of one snapshot from all others: its file, where that begins, and its name."""
+
+
+def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
+    """None of a broadcast state, and where no element has bytes, for then there is no file."""
+    if part.raw is None or state.meta.mode is Mode.BROADCAST:
+        return None
+    return part.raw.stream.path, part.raw.stream.offset, state.meta.id
+
+
+def _sources_of(handle: KeyedStateHandle) -> set[_Source]:
+    """Of all lists that a subtask has."""
+    found = (_source(part, state) for part in handle.operator_state for state in part.states)
+    return {source for source in found if source is not None}
 
 
 def _counted_once(
-    part: OperatorStateHandle, counted: Counter[_Element], mine: Counter[_Element]
+    part: OperatorStateHandle, counted: Mapping[_Source, set[int]]
 ) -> OperatorStateHandle:
-    """A part without what the subtasks before have already; ``mine`` takes all that it has.
+    """A part without the elements of the subtasks before, to which its own are added.
 
-    Elements without bytes have no file, so that two of one snapshot's number may look alike: a
-    subtask has as many of these as its share says.
+    Args:
+        part: a part of one subtask.
+        counted: the numbers of the elements that were met so far of what several subtasks have.
     """
-    stream = None if part.raw is None else part.raw.stream
-    file = None if stream is None else (stream.path, stream.offset, stream.digest)
-
-    def is_new(state: StoredOperatorState, number: int) -> bool:
-        element = (part.checkpoint_id, file, state.meta.id, number)
-        mine[element] += 1
-        return mine[element] > counted[element]
 
     def once(state: StoredOperatorState) -> StoredOperatorState:
-        if state.meta.mode is Mode.BROADCAST:
+        source = _source(part, state)
+        if source is None or source not in counted:
             return state
-        numbers = tuple(number for number in state.partitions if is_new(state, number))
+        met = counted[source]
+        numbers = tuple(number for number in state.partitions if number not in met)
+        met.update(numbers)
         return attrs.evolve(state, partitions=numbers)
 
     return attrs.evolve(part, states=tuple(map(once, part.states)))
