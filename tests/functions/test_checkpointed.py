@@ -4,11 +4,14 @@ import json
 from typing import ClassVar
 
 import millpond as mp
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
+from millpond.plugins import get_registry
 from millpond.spark import create_savepoint, key_by, subtask_metrics
 from stored import open_stored
 from streaming import output, run
@@ -143,6 +146,49 @@ def test_savepoint_tables_can_be_read_edited_and_rekeyed(tmp_path):
         operator.process({"k": "b", "n": 2})
         operator.process({"k": "b", "n": 3})
         assert operator.output == [("a", 1), ("b", 2), ("b", 3)]
+
+
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_savepoint_has_the_broadcast_state_that_one_subtask_lacks(tmp_path, named):
+    """All subtasks get the copy that has entries, whichever subtask an older savepoint names."""
+    handles = []
+    for subtask in range(2):
+        with harness(subtask=subtask, parallelism=2) as operator:
+            if subtask == 1:
+                operator.process({"k": "b", "n": 7})
+            handles.append(operator.snapshot())
+    path = tmp_path / "saved"
+    registry = get_registry()
+    collect_savepoint({"buffering": handles}, registry.savepoint(path), registry)
+    rules = path / "buffering" / "rules" / "operator.parquet"
+    table = pq.read_table(rules)
+    assert table.to_pylist() == [{"subtask": 0, "map_key": "b", "value": 7}]
+    pq.write_table(
+        table.set_column(0, table.field("subtask"), [pa.array([named], pa.int32())]), rules
+    )
+    mp.seal_savepoint(path)
+    mp.rekey_savepoint(path, tmp_path / "again", 128)
+    for place, parallelism in ((path, 2), (path, 3), (tmp_path / "again", 2)):
+        for subtask in range(parallelism):
+            with harness(restore=place, subtask=subtask, parallelism=parallelism) as operator:
+                assert dict(operator._operator._function.rules.items()) == {"b": 7}
+
+
+class Texts(Last):
+    """The same with texts."""
+
+    element_type: ClassVar = str
+
+
+@pytest.mark.parametrize("limit", ["max-file-bytes", "max-unpacked-bytes"])
+def test_the_configured_limits_bound_operator_state(tmp_path, limit):
+    """What restore.* forbids is refused in a savepoint's tables of operator state, too."""
+    with harness(Texts()) as operator:
+        operator.process({"k": "a", "n": "x" * 100_000})
+        operator.savepoint(tmp_path / "saved")
+    config = mp.Config({f"restore.{limit}": 1})
+    with pytest.raises(errors.CorruptSnapshotError, match=f"restore.{limit}"):
+        harness(Texts(), restore=tmp_path / "saved", config=config)
 
 
 class Raw(mp.KeyedProcessFunction, mp.CheckpointedFunction):

@@ -52,6 +52,18 @@ def test_a_savepoint_of_any_batch(spark, job_conf, files, tmp_path):
         create_savepoint(spark, checkpoint, tmp_path / "none", batch_id=77)
 
 
+def test_the_configured_limits_bound_what_a_savepoint_reads(spark, job_conf, files, tmp_path):
+    """What restore.* of the session forbids a job to read, it forbids `create_savepoint`."""
+    job_conf(state_backend="heap", parallelism=1)
+    files.add(*((key, 1) for key in KEYS))
+    go_on(files, tmp_path)
+    spark.conf.set("spark.millpond.restore.max-unpacked-bytes", "1")
+    with pytest.raises(mp.errors.CorruptSnapshotError, match="restore.max-unpacked-bytes"):
+        create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    spark.conf.unset("spark.millpond.restore.max-unpacked-bytes")
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+
+
 def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_conf, files, tmp_path):
     """State moves from heap to RocksDB, into a new query with another parallelism, and lasts."""
     job_conf(state_backend="heap", parallelism=2)

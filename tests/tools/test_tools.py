@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.cli.boundary import CommandGroup
+from millpond.cli.loading import load_function
 from millpond.cli.main import commands
 from millpond.cli.places import spark_path
 from millpond.operator_id import OperatorId
@@ -209,6 +210,63 @@ def test_check_says_what_a_job_can_restore(directory, tmp_path, monkeypatch):
     rows = as_json("state", "check", directory, "--against", "job.py:Other", status=1)
     assert rows[0]["outcome"] == "incompatible"
     assert "cannot be loaded" in refused("state", "check", directory, "--against", "job.py:No")
+
+
+OWN_STATE = """
+import millpond as mp
+
+class Job(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    kind, key, union = int, str, False
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        get = store.get_union_list_state if self.union else store.get_list_state
+        self.waiting = get(mp.ListStateDescriptor("waiting", self.kind))
+        self.rules = store.get_broadcast_state(mp.MapStateDescriptor("waiting", self.key, int))
+        context.keyed_state_store.get_state(mp.ValueStateDescriptor("total", int))
+    def open(self, context):
+        assert self.waiting.get() == []
+    def process_element(self, row, context):
+        self.waiting.add(row.n)
+    def snapshot_state(self, context):
+        return None
+
+class Texts(Job):
+    kind = str
+class Union(Job):
+    union = True
+class Keys(Job):
+    key = bytes
+class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
+    element_type = int
+    def restore_state(self, elements):
+        raise AssertionError("there is nothing to restore")
+    def process_element(self, row, context):
+        return None
+    def snapshot_state(self, checkpoint_id):
+        return [1]
+"""
+
+
+def test_check_looks_at_operator_state(tmp_path, monkeypatch):
+    """What `initialize_state` asks for is judged by its mode, and by its elements and map keys."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(OWN_STATE)
+    job = load_function("own.py:Job", tmp_path)
+    with mp.testing.KeyedOperatorHarness(job, key="k") as operator:
+        operator.process({"k": "a", "n": 1})
+        operator.savepoint(tmp_path / "saved")
+
+    def found(name, status):
+        call = ("state", "check", tmp_path / "saved", "--against", f"own.py:{name}")
+        return [(row["state"], row["outcome"]) for row in as_json(*call, status=status)]
+
+    fits = [("total", "as is"), ("waiting", "as is"), ("waiting", "as is")]
+    assert found("Job", 0) == fits
+    bad = ("waiting", "incompatible")
+    assert found("Texts", 1) == found("Union", 1) == [fits[0], bad, fits[1]]
+    assert found("Keys", 1) == [*fits[:2], bad]
+    unused = [("total", "unused"), ("waiting", "unused"), ("waiting", "unused")]
+    assert found("Listed", 0) == [unused[0], ("list-checkpointed", "new"), *unused[1:]]
 
 
 def test_savepoints_are_created_sealed_and_rekeyed(directory, tmp_path):

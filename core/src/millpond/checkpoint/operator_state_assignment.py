@@ -5,48 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millpond.backend.operator_state import FrozenState
 from millpond.checkpoint.handles import KeyedStateHandle, OperatorStateHandle
-from millpond.checkpoint.operator_state_snapshot import (
-    read_operator_state,
-    redistribute_operator_state,
-    write_operator_state,
-)
+from millpond.checkpoint.operator_state_parts import operator_state_parts
+from millpond.checkpoint.operator_state_snapshot import redistributed, write_operator_state
 from millpond.checkpoint.savepoint.operator_tables import read_operator_states
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle, read_savepoint
+from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.storage.memory import MemoryStorage
 
-__all__ = ["frozen_operator_state", "operator_state_share"]
+__all__ = ["operator_state_shares"]
 
 
-def operator_state_share(
+def operator_state_shares(
     handles: Sequence[KeyedStateHandle | SavepointHandle],
     uid: str,
-    subtask: int,
     parallelism: int,
-) -> list[OperatorStateHandle]:
-    """What one subtask restores of the operator state in some snapshots.
+    limits: RestoreConfig = RestoreConfig(),
+) -> list[list[OperatorStateHandle]]:
+    """What each subtask restores of the operator state in some snapshots.
 
     Args:
-        handles: the old subtasks' snapshots, in their order, or savepoints.
+        handles: what the old subtasks have left, or savepoints.
         uid: the operator, for savepoints.
-        subtask: the new subtask, from 0.
         parallelism: how many new subtasks there are.
+        limits: what savepoints may ask for.
 
     Raises:
-        CorruptSnapshotError, RestoreError: a savepoint cannot be read.
+        CorruptSnapshotError, RestoreError: a snapshot or savepoint cannot be read.
     """
-    old: list[OperatorStateHandle | None] = []
+    old = operator_state_parts(each for each in handles if isinstance(each, KeyedStateHandle))
     for handle in handles:
         if isinstance(handle, SavepointHandle):
-            old += _of_savepoint(handle, uid)
-        else:
-            old += handle.operator_state or [None]
-    return redistribute_operator_state(old, parallelism)[subtask] if any(old) else []
+            old += _of_savepoint(handle, uid, limits)
+    return redistributed(old, parallelism)
 
 
-def _of_savepoint(handle: SavepointHandle, uid: str) -> list[OperatorStateHandle | None]:
+def _of_savepoint(
+    handle: SavepointHandle, uid: str, limits: RestoreConfig
+) -> list[list[OperatorStateHandle]]:
     """A savepoint's operator state by subtask, put into memory for the handles to refer to."""
     operator = read_savepoint(handle).operator(OperatorId(uid=uid))
     if not operator.operator_states:
@@ -54,11 +51,6 @@ def _of_savepoint(handle: SavepointHandle, uid: str) -> list[OperatorStateHandle
     saved, storage = OperatorId(uid=operator.uid), MemoryStorage.private()
     found: list[Any] = [
         write_operator_state(saved, handle.checkpoint_id, storage, states).result().handle
-        for states in read_operator_states(handle, operator)
+        for states in read_operator_states(handle, operator, limits)
     ]
-    return found
-
-
-def frozen_operator_state(handle: KeyedStateHandle) -> list[FrozenState]:
-    """The operator state in a subtask's snapshot, with its elements' bytes."""
-    return list(read_operator_state(handle.operator_state).values())
+    return [[] if each is None else [each] for each in found]

@@ -23,7 +23,9 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = [
     "holds",
     "read_operator_state",
+    "read_partitions",
     "redistribute_operator_state",
+    "redistributed",
     "write_operator_state",
     "write_partitions",
 ]
@@ -102,7 +104,7 @@ def read_operator_state(
     for handle in handles:
         if handle is None:
             continue
-        partitions = _partitions(handle)
+        partitions = read_partitions(handle)
         for stored in handle.states:
             known = found.setdefault(stored.meta.id, FrozenState(stored.meta, ()))
             if known.meta != stored.meta:
@@ -116,7 +118,13 @@ def read_operator_state(
     return found
 
 
-def _partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
+def read_partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
+    """The bytes of all partitions that a handle's states have, by number.
+
+    Raises:
+        CorruptSnapshotError: the file is damaged, missing or foreign.
+        RestoreError: the handle is not bound to a storage.
+    """
     wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
     if not wanted:
         return {}
@@ -151,50 +159,63 @@ def redistribute_operator_state(
     check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     for handle in handles_by_subtask:
         check_type("handles_by_subtask", handle, OperatorStateHandle | None)
-    given = [handle for handle in handles_by_subtask if handle is not None]
+    given = [[] if handle is None else [handle] for handle in handles_by_subtask]
+    return redistributed(given, new_parallelism)
+
+
+def redistributed(
+    parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    """The same where an old subtask may have left several parts, or none."""
+    owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
+    handles = [handle for parts in parts_by_subtask for handle in parts]
+    kept = len(parts_by_subtask) == new_parallelism
     chosen: list[dict[int, list[StoredOperatorState]]] = [{} for _ in range(new_parallelism)]
     first = 0
-    for known in sorted({state.meta.id for handle in given for state in handle.states}):
-        parts = [(at, _state(handle, known)) for at, handle in enumerate(handles_by_subtask)]
+    for known in sorted({state.meta.id for handle in handles for state in handle.states}):
+        parts = [(at, _state(handle, known)) for at, handle in enumerate(handles)]
         stored = [(at, state) for at, state in parts if state is not None]
-        kept = len(handles_by_subtask) == new_parallelism
-        shares, first = _shares(stored, new_parallelism, first, kept=kept)
+        shares, first = _shares(stored, new_parallelism, first, owners if kept else None)
         for subtask, share in enumerate(shares):
             for at, state in share:
                 chosen[subtask].setdefault(at, []).append(state)
-    result: list[list[OperatorStateHandle]] = [[] for _ in range(new_parallelism)]
-    for subtask, by_handle in enumerate(chosen):
-        for at, states in sorted(by_handle.items()):
-            handle = handles_by_subtask[at]
-            assert handle is not None
-            result[subtask].append(attrs.evolve(handle, states=tuple(states)))
-    return result
+    return [
+        [attrs.evolve(handles[at], states=tuple(states)) for at, states in sorted(mine.items())]
+        for mine in chosen
+    ]
 
 
 _Share = list[tuple[int, StoredOperatorState]]
-"""Parts of one state, each with the old subtask that has stored it."""
+"""Parts of one state, each with the number of the handle that it is from."""
 
 
 def _shares(
-    stored: _Share, parallelism: int, first: int, *, kept: bool
+    stored: _Share, parallelism: int, first: int, owners: Sequence[int] | None
 ) -> tuple[list[_Share], int]:
     """What each subtask gets of one state, and who gets the first chunk of the next one.
 
-    At the old parallelism split lists are kept where they are.
+    Args:
+        stored: all that there is of the state.
+        parallelism: how many subtasks there will be.
+        first: who gets the first chunk.
+        owners: the subtask of each handle, where these stay as many; so what a subtask has of
+            split lists and broadcast maps stays where it is.
     """
     mode = stored[0][1].meta.mode
     if mode is Mode.UNION:
         return [stored] * parallelism, first
+    mine: list[_Share] = [[] for _ in range(parallelism)]
+    if owners is not None:
+        for part in stored:
+            mine[owners[part[0]]].append(part)
     if mode is Mode.BROADCAST:
-        return [[stored[index % len(stored)]] for index in range(parallelism)], first
-    if kept:
-        return [[part for part in stored if part[0] == at] for at in range(parallelism)], first
-    return _split(stored, parallelism, first)
+        copies = [stored[index % len(stored)] for index in range(parallelism)]
+        return [own[:1] or [copy] for own, copy in zip(mine, copies, strict=True)], first
+    return (mine, first) if owners is not None else _split(stored, parallelism, first)
 
 
-def _state(handle: OperatorStateHandle | None, known: StateId) -> StoredOperatorState | None:
-    states = handle.states if handle is not None else ()
-    return next((state for state in states if state.meta.id == known), None)
+def _state(handle: OperatorStateHandle, known: StateId) -> StoredOperatorState | None:
+    return next((state for state in handle.states if state.meta.id == known), None)
 
 
 def _split(

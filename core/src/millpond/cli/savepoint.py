@@ -89,6 +89,8 @@ def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
         if each.uid in handles:
             reason = f"several queries have an operator {each.uid!r} in it; give a Spark checkpoint"
             raise PlaceError(directory, reason)
+        with about(directory):
+            each.require_divided()
         handles[each.uid] = [part for part in each.parts if isinstance(part, KeyedStateHandle)]
     return handles
 

@@ -321,8 +321,8 @@ def check(
 ) -> None:
     """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot.
 
-    The states are those that the function's open asks for; what it asks for elsewhere shows as
-    unused.
+    The states are those that the function's open and initialize_state ask for; what it asks for
+    elsewhere shows as unused.
     """
     stored = _picked(path, operator, checkpoint_id, snapshots)
     findings = _findings(load_function(against, Path.cwd()), stored, against)
@@ -336,8 +336,9 @@ def check(
 def _findings(function: KeyedFunction, stored: StoredOperator, against: str) -> list[Finding]:
     """The verdicts; the function is the user's own code, which may raise anything."""
     try:
-        return check_function(function, stored.states, tool_registry())
+        own = stored.operator_metas()
+        return check_function(function, stored.states, tool_registry(), own)
     except MillpondError:
         raise
     except Exception as error:
-        raise JobError(f"{against}: open() failed", told(error)) from error
+        raise JobError(f"{against}: it cannot be opened", told(error)) from error

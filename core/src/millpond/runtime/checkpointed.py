@@ -9,7 +9,7 @@ import attrs
 from typing_extensions import TypeVar
 
 from millpond.arguments import check_type, check_within
-from millpond.backend.operator_state import OperatorStateBackend
+from millpond.backend.operator_state import RAW_KEYED_STREAM, OperatorStateBackend
 from millpond.errors import ConfigError, KeyGroupRangeError
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
 from millpond.runtime.functions import RuntimeContext
@@ -26,6 +26,7 @@ __all__ = [
     "SnapshotContext",
     "StateInitializationContext",
     "initialize_state",
+    "listed",
     "snapshot_state",
 ]
 
@@ -33,8 +34,6 @@ T = TypeVar("T", default=Any)
 
 _SHORTCUT = "list-checkpointed"
 _RAW_OPERATOR = ListStateDescriptor("raw-operator-stream", bytes)
-_RAW_KEYED = ListStateDescriptor("raw-keyed-stream", tuple[int, bytes])
-"""Given to all subtasks at a restore; each takes those of its key groups."""
 
 
 @attrs.frozen
@@ -63,7 +62,7 @@ class StateInitializationContext:
 
     def raw_keyed_inputs(self) -> list[tuple[int, bytes]]:
         """Key group and bytes of what was written as raw keyed state of this subtask's groups."""
-        stored = self.operator_state_store.get_union_list_state(_RAW_KEYED).get()
+        stored = self.operator_state_store.get_union_list_state(RAW_KEYED_STREAM).get()
         return [(group, data) for group, data in stored if group in self._key_groups]
 
 
@@ -180,7 +179,8 @@ class ListCheckpointed(ABC, Generic[T]):
         """Take over elements; called before ``open`` after each restore, also with none."""
 
 
-def _listed(function: ListCheckpointed) -> ListStateDescriptor:
+def listed(function: ListCheckpointed) -> ListStateDescriptor:
+    """The state that the list of a function is kept in; ConfigError without an element type."""
     if function.element_type is None:
         reason = "ListCheckpointed needs the type of its elements as a class attribute"
         raise ConfigError("element_type", reason, type(function).__name__)
@@ -192,7 +192,7 @@ def initialize_state(function: object, context: StateInitializationContext) -> N
     if isinstance(function, CheckpointedFunction):
         check_ran(function.initialize_state(context))
     elif isinstance(function, ListCheckpointed):
-        descriptor = _listed(function)
+        descriptor = listed(function)
         if context.is_restored:
             elements = context.operator_state_store.get_list_state(descriptor).get()
             check_ran(function.restore_state(elements))
@@ -207,8 +207,8 @@ def snapshot_state(function: object, store: OperatorStateBackend, context: Snaps
         if partitions or _RAW_OPERATOR.name in known:
             store.get_list_state(_RAW_OPERATOR).update(partitions)
         by_group = context.raw_keyed_output.by_group
-        if by_group or _RAW_KEYED.name in known:
-            store.get_union_list_state(_RAW_KEYED).update(by_group.items())
+        if by_group or RAW_KEYED_STREAM.name in known:
+            store.get_union_list_state(RAW_KEYED_STREAM).update(by_group.items())
     elif isinstance(function, ListCheckpointed):
         elements = function.snapshot_state(context.checkpoint_id)
-        store.get_list_state(_listed(function)).update([] if elements is None else elements)
+        store.get_list_state(listed(function)).update([] if elements is None else elements)

@@ -10,9 +10,9 @@ import attrs
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.operator_state_assignment import operator_state_shares
 from millpond.checkpoint.savepoint import read_savepoint
-from millpond.config import Config
+from millpond.config import Config, RestoreConfig
 from millpond.errors import RestoreError
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
@@ -28,10 +28,12 @@ class StartingPoint:
     Attributes:
         handles: snapshots and savepoints, opened.
         given: whether something was given at all, if only a snapshot without state.
+        limits: what savepoints may ask for.
     """
 
     handles: tuple[KeyedStateHandle | SavepointHandle, ...]
     given: bool
+    limits: RestoreConfig = RestoreConfig()
 
     @classmethod
     def of(
@@ -46,7 +48,7 @@ class StartingPoint:
         config = config or Config()
         registry = get_registry(config.plugins)
         opened = (restorable(one, registry, config) for one in each if one is not None)
-        return cls(tuple(opened), bool(each))
+        return cls(tuple(opened), bool(each), config.restore)
 
     @property
     def checkpoint_id(self) -> int | None:
@@ -74,7 +76,7 @@ class StartingPoint:
         self, uid: str, index: int = 0, parallelism: int = 1
     ) -> list[OperatorStateHandle]:
         """A subtask's share of an operator's own state."""
-        return operator_state_share(self.handles, uid, index, parallelism)
+        return operator_state_shares(self.handles, uid, parallelism, self.limits)[index]
 
 
 def _listed(

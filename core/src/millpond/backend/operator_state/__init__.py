@@ -17,8 +17,15 @@ from millpond.backend.operator_state.operator_state_backend import (
     OperatorStateBackend,
     SnapshotWriter,
 )
+from millpond.backend.operator_state.raw_keyed import (
+    RAW_KEYED,
+    RAW_KEYED_STREAM,
+    key_group_of,
+)
 
 __all__ = [
+    "RAW_KEYED",
+    "RAW_KEYED_STREAM",
     "BroadcastState",
     "FrozenState",
     "Mode",
@@ -27,4 +34,5 @@ __all__ = [
     "RestoredState",
     "SnapshotWriter",
     "StateId",
+    "key_group_of",
 ]

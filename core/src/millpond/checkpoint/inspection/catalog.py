@@ -233,8 +233,7 @@ def newest_parts(
     """For each key group the newest snapshot that covers it, newest first.
 
     So subtasks of another parallelism, before a rescale, give only what newer ones do not have.
-    Of operator state, which goes by subtask, they give nothing once a newer one has taken over a
-    key group of theirs; until all subtasks have run, only Spark's pointers tell whose it is.
+    Of operator state, which goes by subtask, ``undivided_states`` tells what cannot be given so.
     """
     newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
     newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
@@ -246,8 +245,7 @@ def newest_parts(
         if len(free) == len(handle.key_group_range):
             parts.append(handle)
         else:
-            cut = attrs.evolve(handle, operator_state=())
-            parts += [attrs.evolve(cut, key_group_range=run) for run in _runs(free)]
+            parts += [attrs.evolve(handle, key_group_range=run) for run in _runs(free)]
     return parts
 
 
@@ -272,7 +270,12 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         elif layout := parse_layout_path(path):
             operator, number = layout
             newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
-    subtasks = tuple(read_subtask(storage, files, odd) for _, files in sorted(folders.items()))
+    subtasks = tuple(
+        sorted(
+            (read_subtask(storage, files, odd) for files in folders.values()),
+            key=lambda each: (each.operator, each.key_group_range.start, each.folder),
+        )
+    )
     elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
     subtasks = tuple(
         each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)

@@ -75,8 +75,11 @@ def edit_value(
     Raises:
         DirectoryNotEmptyError: the target holds files.
         StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
-        RestoreError: the checkpoint has no state of that name.
+        RestoreError: the checkpoint has no state of that name, or does not say which elements of
+            a list count.
     """
+    for each in operators:
+        each.require_divided()
     meta = operator.state(edit.state)
     contents = operator.contents()
     codec = operator.codec(meta.name, exact=True)

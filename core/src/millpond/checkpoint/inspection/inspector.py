@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from millpond.backend.operator_state import StateId
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.catalog import Catalog, complete_parts, read_catalog
@@ -14,6 +15,7 @@ from millpond.checkpoint.inspection.choice import (
 )
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
+from millpond.checkpoint.inspection.undivided import undivided_states
 from millpond.checkpoint.savepoint.savepoint_file import (
     METADATA_FILE,
     SavepointHandle,
@@ -109,12 +111,13 @@ def _from_checkpoint(
     """Those that can be read; why others cannot is added to ``refused``."""
     for operator in operators:
         try:
-            for subtask in catalog.subtasks:
-                if subtask.operator == operator:
-                    _refuse_rivals(subtask, checkpoint_id)
+            mine = [each for each in catalog.subtasks if each.operator == operator]
+            for subtask in mine:
+                _refuse_rivals(subtask, checkpoint_id)
             parts = complete_parts(catalog, operator, checkpoint_id)
             if parts:
-                yield operator_of_parts(operator, parts, registry, limits)
+                undivided = undivided_states(mine, parts, checkpoint_id)
+                yield operator_of_parts(operator, parts, registry, limits, undivided)
         except (RestoreError, CorruptSnapshotError) as error:
             refused.append(error)
 
@@ -124,8 +127,17 @@ def operator_of_parts(
     parts: Sequence[KeyedStateHandle],
     registry: PluginHooks,
     limits: RestoreConfig = RestoreConfig(),
+    undivided: frozenset[StateId] = frozenset(),
 ) -> StoredOperator:
-    """An operator as snapshots hold it, of which there is one at least, the newest first."""
+    """An operator as snapshots hold it, of which there is one at least, the newest first.
+
+    Args:
+        operator: whose they are.
+        parts: the snapshots.
+        registry: the plugins that may restore.
+        limits: what the files may ask for.
+        undivided: the lists of which the snapshots do not say which elements count.
+    """
     newest = parts[0]
     metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
     return StoredOperator(
@@ -138,6 +150,7 @@ def operator_of_parts(
         registry=registry,
         shape=newest,
         limits=limits,
+        undivided=undivided,
     )
 
 

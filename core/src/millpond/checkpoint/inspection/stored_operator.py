@@ -10,11 +10,11 @@ import attrs
 import pyarrow as pa
 
 from millpond.backend.expiry import live_rows
-from millpond.backend.operator_state import FrozenState, OperatorStateMeta
+from millpond.backend.operator_state import FrozenState, OperatorStateMeta, StateId
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import RowsInMemory, read_contents
-from millpond.checkpoint.operator_state_assignment import frozen_operator_state
+from millpond.checkpoint.operator_state_parts import frozen_operator_states
 from millpond.checkpoint.savepoint.operator_tables import (
     OperatorTableCodec,
     read_operator_states,
@@ -46,6 +46,8 @@ class StoredOperator:
         parts: the snapshots, or the savepoint, that hold it.
         registry: the plugins that may restore.
         limits: what the files may ask for.
+        undivided: the lists of which the parts do not say which elements count, for some subtasks
+            have no snapshot since a rescale.
     """
 
     operator: OperatorId
@@ -57,6 +59,7 @@ class StoredOperator:
     registry: PluginHooks = attrs.field(eq=False, repr=False)
     _shape: KeyedStateHandle | SavedOperator
     limits: RestoreConfig = RestoreConfig()
+    undivided: frozenset[StateId] = frozenset()
 
     @property
     def uid(self) -> str:
@@ -69,8 +72,24 @@ class StoredOperator:
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
             return read_operator_states(handle, self._shape, self.limits)
-        parts = [part for part in self.parts if isinstance(part, KeyedStateHandle)]
-        return [frozen_operator_state(part) for part in parts if part.operator_state]
+        return frozen_operator_states(
+            part for part in self.parts if isinstance(part, KeyedStateHandle)
+        )
+
+    def require_divided(self, known: StateId | None = None) -> None:
+        """Refuse a list of which nobody can tell which elements count; any one by default.
+
+        Raises:
+            RestoreError: it is one, or there is one.
+        """
+        if known in self.undivided or (known is None and self.undivided):
+            name, _ = known or min(self.undivided)
+            cause = (
+                f"the elements of {name!r} were divided anew, and not all subtasks have taken a "
+                "snapshot since: have each take one or, of a Spark query, name its "
+                "checkpointLocation with this directory as --snapshots"
+            )
+            raise RestoreError(f"operator {self.uid!r}", (cause,))
 
     def operator_metas(self) -> list[OperatorStateMeta]:
         """What is known of each operator state."""
@@ -212,6 +231,7 @@ class StoredOperator:
             return make(exact=True)
 
     def _operator_table(self, meta: OperatorStateMeta, *, exact: bool) -> pa.Table:
+        self.require_divided(meta.id)
         partitions = {
             number: state.partitions
             for number, states in enumerate(self.operator_states())

@@ -9,7 +9,7 @@ import attrs
 from millpond.backend.parameters import PluginHooks
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import read_contents
-from millpond.checkpoint.operator_state_assignment import frozen_operator_state
+from millpond.checkpoint.operator_state_parts import frozen_operator_states
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.reservation import reserved
 from millpond.checkpoint.savepoint.savepoint_file import (
@@ -68,8 +68,11 @@ def collect_savepoint(
 
 
 def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
-    """Refuse parts that are of different operators, or hold key groups more than once."""
-    held = [group for handle in handles for group in handle.key_group_range]
+    """Refuse parts that are of different operators, or hold key groups more than once.
+
+    A part without files is a share of operator state, which lies across those with keyed state.
+    """
+    held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
         raise RestoreError(f"operator {uid!r}", ("its snapshots hold key groups more than once",))
     if len({(handle.max_parallelism, str(handle.key)) for handle in handles}) > 1:
@@ -97,15 +100,9 @@ def _collect(
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
             report(uid, len(handles), len(handles))
-            operator_state = [frozen_operator_state(handle) for handle in _by_subtask(handles)]
-            saved = save_operator_states(target, uid, operator_state)
+            saved = save_operator_states(target, uid, frozen_operator_states(handles))
             return attrs.evolve(merged_operator(uid, parts), operator_states=saved)
         exact = wanted
-
-
-def _by_subtask(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
-    """One handle for each subtask: a subtask's keyed state may come in several parts."""
-    return [handle for handle in handles if handle.operator_state] or list(handles[:1])
 
 
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:

@@ -121,8 +121,8 @@ def save_operator_states(
             for state in states
             if state.meta.id == known
         }
-        if meta.mode is Mode.BROADCAST:
-            partitions = dict(list(partitions.items())[:1])
+        if meta.mode is Mode.BROADCAST:  # one copy; a subtask may have none, or one without entries
+            partitions = {0: next(filter(None, partitions.values()), ())}
         exact, table = _fitting_table(meta, partitions)
         path = f"{operator_state_folder(uid, meta, metas)}/operator.parquet"
         file = write_table(handle, path, table, first=0, last=0) if table.num_rows else None
@@ -153,7 +153,9 @@ def _fitting_table(
 def read_operator_states(
     handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig = RestoreConfig()
 ) -> list[list[FrozenState]]:
-    """The operator states of a savepoint, by subtask.
+    """The operator states of a savepoint, by subtask; of a broadcast map one copy, with the first.
+
+    Earlier savepoints name another subtask in its table.
 
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
@@ -165,10 +167,12 @@ def read_operator_states(
         if state.file is not None:
             path = handle.path(state.file.path)
             partitions = _partitions(state, path, checked_bytes(handle, state.file, limits), limits)
-        for number in range(count):
-            found = tuple(partitions.get(number, ()))
-            if found or state.meta.mode is not Mode.BROADCAST or number == 0:
-                subtasks[number].append(FrozenState(state.meta, found))
+        if state.meta.mode is Mode.BROADCAST:
+            entries = (entry for _, each in sorted(partitions.items()) for entry in each)
+            subtasks[0].append(FrozenState(state.meta, tuple(entries)))
+            continue
+        for number, found in enumerate(subtasks):
+            found.append(FrozenState(state.meta, tuple(partitions.get(number, ()))))
     return subtasks
 
 

@@ -21,7 +21,8 @@ from millpond.checkpoint import (
     KeyedStateHandle,
     SavepointHandle,
 )
-from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.handles import OperatorStateHandle
+from millpond.checkpoint.operator_state_assignment import operator_state_shares
 from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
 from millpond.config import SPARK_SOURCE
@@ -96,12 +97,27 @@ class Layout:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
-    def sources_of(self, index: int) -> list[KeyedStateHandle]:
-        """The sources' parts that belong to a subtask now, a last one for its operator state."""
+    def shares(self) -> list[list[OperatorStateHandle]]:
+        """What each subtask gets of the sources' operator state.
+
+        Raises:
+            CorruptSnapshotError: a file with raw keyed state cannot be read.
+        """
+        return operator_state_shares(self.sources, "", self.parallelism)
+
+    def sources_of(
+        self, index: int, shares: Sequence[Sequence[OperatorStateHandle]] | None = None
+    ) -> list[KeyedStateHandle]:
+        """The sources' parts that belong to a subtask now, a last one for its operator state.
+
+        Args:
+            index: the subtask.
+            shares: what ``shares`` gives, for who asks for several subtasks.
+        """
         groups = self.key_groups(index)
         parts = [source.intersection(groups) for source in self.sources]
         found = [part for part in parts if part is not None]
-        share = tuple(operator_state_share(self.sources, "", index, self.parallelism))
+        share = tuple((self.shares() if shares is None else shares)[index])
         if share:
             bare = self.sources[0].without_files()
             found.append(attrs.evolve(bare, key_group_range=groups, operator_state=share))
@@ -308,6 +324,7 @@ def committed_handles(
         )
         raise RestoreError("what the subtasks have left", (cause,))
     handles: list[KeyedStateHandle] = []
+    shares = layout.shares() if divided - own.keys() else []
     for index in range(layout.parallelism):
         groups = layout.key_groups(index)
         if groups not in own:
@@ -317,7 +334,7 @@ def committed_handles(
                     f"run the query as it was until each of the {layout.parallelism} has had one"
                 )
                 raise RestoreError("what the subtasks have left", (cause,))
-            handles += layout.sources_of(index)
+            handles += layout.sources_of(index, shares)
         elif own[groups].handle:
             handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
     return handles

@@ -119,5 +119,5 @@ def create_savepoint(
     handle = registry.savepoint(target, config)
     storage = registry.storage(directory, config)
     handles = query_handles(spark, checkpoint, storage, batch_id)
-    collect_savepoint(handles, handle, registry)
+    collect_savepoint(handles, handle, registry, limits=config.restore)
     return handle

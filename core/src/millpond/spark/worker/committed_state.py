@@ -10,7 +10,8 @@ import attrs
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_assignment import operator_state_share
+from millpond.checkpoint.operator_state_assignment import operator_state_shares
+from millpond.config import RestoreConfig
 from millpond.errors import RestoreError, UnsettledStartError
 from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo
@@ -39,15 +40,20 @@ class CommittedState:
     sources: tuple[KeyedStateHandle | SavepointHandle, ...] = ()
     checkpoint_id: int | None = None
 
-    def operator_state(self, info: SubtaskInfo) -> list[OperatorStateHandle]:
-        """The subtask's operator state: its own, its share after a rescale, or a savepoint's."""
+    def operator_state(self, info: SubtaskInfo, limits: RestoreConfig) -> list[OperatorStateHandle]:
+        """The subtask's operator state: its own, its share after a rescale, or a savepoint's.
+
+        Args:
+            info: the subtask.
+            limits: what a savepoint may ask for.
+        """
         found: list[OperatorStateHandle] = []
         for handle in (self.handle,) if self.handle else self.sources:
             if isinstance(handle, KeyedStateHandle):
                 found += handle.operator_state
             else:
-                uid, index = info.operator_uid, info.index
-                found += operator_state_share([handle], uid, index, info.parallelism)
+                uid, parallelism = info.operator_uid, info.parallelism
+                found += operator_state_shares([handle], uid, parallelism, limits)[info.index]
         return found
 
 

@@ -107,14 +107,14 @@ class _Task:
         plan, metrics = self.plan, self.metrics
         groups = plan.key_groups(self.info.index)
         time = BatchTime.of(self.state, watermarked=plan.watermarked)
-        restored = self.committed.operator_state
+        restored = self.committed.operator_state(self.info, plan.config.restore)
         with (
             collector_paused(),
             plan.config.placed(),
             acquire_backend(
                 plan, self.query, self.run_id, groups, self.committed, time.processing_time
             ) as acquired,
-            open_operator_backend(restore=restored(self.info), config=plan.config) as own,
+            open_operator_backend(restore=restored, config=plan.config) as own,
         ):
             metrics.lap("open_ms")
             metrics.begin(acquired.backend)

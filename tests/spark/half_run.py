@@ -1,0 +1,120 @@
+"""Subtasks as Spark would run them, some of which have no row after a rescale: without Spark."""
+
+import tempfile
+from collections import Counter
+
+import attrs
+import millpond as mp
+from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.config import RestoreConfig
+from millpond.operator_id import OperatorId
+from millpond.runtime import Output, SubtaskInfo, operator_of
+from millpond.runtime.named_rows import as_row
+from millpond.spark.driver.layout import Layout, committed_handles
+from millpond.spark.driver.pointer import Pointer
+from millpond.spark.worker.committed_state import committed_state
+
+KEYS = [f"k{number}" for number in range(60)]
+QUERY = OperatorId("query", "keeping")
+
+
+class Keeping(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Keeps rows in a split list, counts by key group, the subtask's last row for all, and rules.
+
+    Each row is in keyed state, in the raw keyed state and in the split list.
+    """
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.split = store.get_list_state(mp.ListStateDescriptor("split", str))
+        self.union = store.get_union_list_state(mp.ListStateDescriptor("union", str))
+        self.rules = store.get_broadcast_state(mp.MapStateDescriptor("rules", str, int))
+        self.heard = self.union.get()
+        self.by_group = Counter({g: int(n) for g, n in context.raw_keyed_inputs()})
+
+    def open(self, context):
+        self.seen = context.get_state(mp.ValueStateDescriptor("seen", int, default=0))
+        self.index = context.get_index_of_this_subtask()
+
+    def process_element(self, row, context):
+        self.seen.update(self.seen.value() + 1)
+        self.split.add(row.k)
+        self.by_group[mp.assign_to_key_group(row.k, 128)] += 1
+        self.rules.put("all", 1)
+
+    def snapshot_state(self, context):
+        self.union.update([f"{context.checkpoint_id}-{self.index}"])
+        for group, count in self.by_group.items():
+            context.raw_keyed_output.start_new_key_group(group)
+            context.raw_keyed_output.write(b"%d" % count)
+
+
+class HalfRun:
+    """A query, its pointers, and how often each key has had a row."""
+
+    def __init__(self, plan, storage, parallelism):
+        self.plan = plan
+        self.storage = storage
+        self.layout = Layout(0, parallelism, 128)
+        self.pointers = {}
+        self.batch = 0
+        self.truth = Counter()
+
+    def run(self, *indices):
+        """A batch in which each of some subtasks gets one row of each of its keys; the functions."""
+        self.batch += 1
+        return [self._subtask(index, process=True) for index in indices]
+
+    def look(self):
+        """What each subtask would begin with, and nobody counts."""
+        return [self._subtask(index, process=False) for index in range(self.layout.parallelism)]
+
+    def handles(self):
+        """What is committed."""
+        return committed_handles(list(self.pointers.values()), self.layout, self.storage)
+
+    def rescale(self, parallelism):
+        """The next start has so many subtasks."""
+        sources = tuple(
+            KeyedStateHandle.from_json(handle.to_json(), self.storage) for handle in self.handles()
+        )
+        number = self.layout.number + 1
+        self.layout = attrs.evolve(
+            self.layout, number=number, parallelism=parallelism, sources=sources
+        )
+
+    def _subtask(self, index, *, process):
+        layout, function = self.layout, Keeping()
+        groups = layout.key_groups(index)
+        found = self.pointers.get(index)
+        found = found if found and found.layout == layout.number else None
+        committed = committed_state(self.plan, layout, index, found)
+        info = SubtaskInfo(QUERY.uid, index, layout.parallelism, 128)
+        own = [committed.handle] if committed.handle else committed.sources
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            mp.open_keyed_backend(
+                "heap", key_type=str, key_group_range=groups, directory=directory,
+                restore=own, place=str(QUERY),
+            ) as backend,
+            mp.open_operator_backend(
+                restore=committed.operator_state(info, RestoreConfig())
+            ) as state,
+        ):  # fmt: skip
+            operator = operator_of(function)(function, backend, info, state, is_restored=bool(own))
+            with operator.opened():
+                function.held = list(function.split.get())
+                function.told = dict(function.rules.items())
+                function.raw = dict(function.by_group)
+                if process:
+                    for key in KEYS:
+                        if mp.assign_to_key_group(key, 128) in groups:
+                            self.truth[key] += 1
+                            operator.process(key, as_row({"k": key}), None, Output())
+                    operator.prepare_snapshot(self.batch)
+                    handle = backend.snapshot(self.batch, self.storage).result().handle
+                    self.pointers[index] = Pointer(
+                        QUERY.uid, handle.version, self.batch, groups.start, groups.end,
+                        handle.to_json(), "{}", layout.number,
+                    )  # fmt: skip
+        return function

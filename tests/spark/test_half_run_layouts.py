@@ -1,0 +1,215 @@
+"""Operator state where some subtasks have not run since a rescale: each element once, none stale."""
+
+import json
+from typing import ClassVar
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from half_run import KEYS, QUERY, HalfRun, Keeping
+from millpond.checkpoint.inspection.inspector import operator_of_parts
+from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.cli.main import commands
+from millpond.plugins import get_registry
+from millpond.spark import create_savepoint, key_by
+from operator_plans import plan_of
+from pyspark.sql.types import StructType
+from stored import open_stored
+from streaming import run
+
+
+class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
+    """Keeps a list of texts."""
+
+    element_type: ClassVar = str
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def restore_state(self, elements):
+        self.elements = elements
+
+    def process_element(self, row, context):
+        return None
+
+    def snapshot_state(self, checkpoint_id):
+        return self.elements
+
+
+@pytest.fixture
+def query(tmp_path):
+    """Two subtasks have run; of the three after a rescale the first one has."""
+    folder = (tmp_path / "snapshots").as_uri()
+    config = mp.Config({"checkpoint.dir": folder, "max-parallelism": 128})
+    plan = plan_of(QUERY.uid, Keeping(), StructType().add("k", "string"), config, "heap")
+    made = HalfRun(plan, mp.checkpoint_storage(folder), 2)
+    made.run(0, 1)
+    made.rescale(3)
+    made.run(0)
+    return made
+
+
+def rows_of(query):
+    """Each row that was processed so far."""
+    return sorted(query.truth.elements())
+
+
+def counts(query):
+    """How many rows each key group has had."""
+    found = {}
+    for key, count in query.truth.items():
+        group = mp.assign_to_key_group(key, 128)
+        found[group] = found.get(group, 0) + count
+    return found
+
+
+def held(functions):
+    """What subtasks have together: their split lists, raw keyed state, union lists and rules."""
+    raw = {}
+    for each in functions:
+        assert not raw.keys() & each.raw.keys()
+        raw |= each.raw
+    unions = {tuple(sorted(each.heard)) for each in functions}
+    split = sorted(row for each in functions for row in each.held)
+    return split, raw, unions, [each.told for each in functions]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4, 7])
+def test_a_second_rescale_before_all_have_run(query, parallelism):
+    """Nothing comes back that a subtask has replaced, and what others have in common is once."""
+    query.rescale(parallelism)
+    split, raw, unions, rules = held(query.look())
+    assert (split, raw) == (rows_of(query), counts(query))
+    assert unions == {("1-0", "1-1", "2-0")}
+    assert rules == [{"all": 1}] * parallelism
+
+
+def test_rescales_one_after_the_other(query):
+    """However often it is divided anew before all have run."""
+    for parallelism, running in ((5, (3,)), (2, (1,)), (4, ()), (3, (0, 2))):
+        query.rescale(parallelism)
+        query.run(*running)
+        split, raw, _, rules = held(query.look())
+        assert (split, raw) == (rows_of(query), counts(query))
+        assert rules == [{"all": 1}] * parallelism
+    query.run(0, 1, 2)
+    query.rescale(2)
+    assert held(query.look())[2] == {("7-0", "7-1", "7-2")}
+
+
+def test_the_same_parallelism_keeps_lists_where_they_are(query):
+    """A start that divides nothing anew, as of a query whose operators have changed places."""
+    before = [sorted(each.held) for each in query.look()]
+    query.rescale(3)
+    assert [sorted(each.held) for each in query.look()] == before
+
+
+def test_a_savepoint_before_all_have_run(query, tmp_path):
+    """It holds the same, by subtask, and restores at any parallelism."""
+    target = get_registry().savepoint(tmp_path / "saved")
+    collect_savepoint({QUERY.uid: query.handles()}, target, get_registry())
+    for parallelism in (1, 3, 4):
+        found = []
+        for index in range(parallelism):
+            with mp.testing.KeyedOperatorHarness(
+                Keeping(), key="k", restore=target, subtask=index, parallelism=parallelism
+            ) as operator:
+                function = operator._operator._function
+                function.held, function.raw = function.split.get(), dict(function.by_group)
+                function.told = dict(function.rules.items())
+                found.append(function)
+        split, raw, unions, rules = held(found)
+        assert (split, raw) == (rows_of(query), counts(query))
+        assert unions == {("1-0", "1-1", "2-0")}
+        assert rules == [{"all": 1}] * parallelism
+
+
+def test_tools_number_subtasks_by_their_key_groups(query):
+    """Whatever order their snapshots are found in."""
+    query.rescale(12)
+    query.run(*range(12))
+    parts = sorted(query.handles(), key=lambda handle: handle.metadata)
+    stored = operator_of_parts(QUERY, parts, get_registry())
+    rows = stored.table("raw-keyed-stream").to_pylist()
+    groups = [query.layout.key_groups(index) for index in range(12)]
+    assert len({row["subtask"] for row in rows}) > 2
+    assert all(row["value"]["_1"] in groups[row["subtask"]] for row in rows)
+    assert len(KEYS) == len(stored.table("seen"))
+
+
+@pytest.mark.parametrize("elements", [[""], ["", "a"]])
+def test_elements_of_no_bytes_are_told_apart(elements):
+    """Two subtasks' lists of empty texts look alike, and all their elements count."""
+    handles = []
+    for subtask in range(2):
+        with mp.testing.KeyedOperatorHarness(
+            Listed(elements), key="k", subtask=subtask, parallelism=2
+        ) as operator:
+            handles.append(operator.snapshot())
+    function = Listed([])
+    with mp.testing.KeyedOperatorHarness(function, key="k", restore=handles):
+        assert sorted(function.elements) == sorted(2 * elements)
+
+
+def told(*call, status=0):
+    """What a command says."""
+    result = CliRunner().invoke(commands, [str(each) for each in call])
+    assert result.exit_code == status, result.output
+    return result.stderr if status else result.stdout
+
+
+def test_tools_that_know_no_pointers_refuse_lists_alone(query, tmp_path):
+    """Which elements of a list count, a directory does not say; of all else it does."""
+    directory, target = tmp_path / "snapshots", tmp_path / "target"
+    assert len(told("state", "dump", directory, "seen").splitlines()) == len(KEYS)
+    raw = [
+        json.loads(row) for row in told("state", "dump", directory, "raw-keyed-stream").splitlines()
+    ]
+    assert {row["value"]["_1"] for row in raw} == counts(query).keys()
+    assert len(raw) == len(counts(query))
+    assert '"map_key": "all", "value": 1' in told("state", "dump", directory, "rules")
+    assert "split" in told("state", "list", directory)
+    create = ("savepoint", "create", directory, target, "--snapshots", directory)
+    edit = ("state", "edit", directory, "seen", KEYS[0], target, "--set", "1")
+    for call in (("state", "dump", directory, "split"), create, edit):
+        assert "were divided anew" in told(*call, status=1)
+    assert not target.exists()
+    query.run(1, 2)
+    assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))
+    told(*edit)
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, parallelism):
+    """Also where no subtask's key groups are divided, as after a rescale to fewer."""
+    directory = tmp_path / "snapshots"
+    query.run(1, 2)
+    query.rescale(2 * parallelism)
+    query.run(*range(2 * parallelism))
+    told("state", "dump", directory, "split")
+    query.rescale(parallelism)
+    for index in range(parallelism):
+        query.run(index)
+        told("state", "dump", directory, "split", status=int(index + 1 < parallelism))
+
+
+def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
+    """Savepoints and the next division hold each element once, though most subtasks had no row."""
+    checkpoint, given = str(tmp_path / "query" / "checkpoint"), []
+    job_conf(state_backend="heap")
+    for parallelism, keys in ((2, KEYS), (4, KEYS[:1]), (3, KEYS[1:2]), (3, KEYS)):
+        job_conf(parallelism=parallelism)
+        files.add(*((key, 1) for key in keys))
+        given += keys
+        stream = key_by(files.stream(), "k")
+        run(stream.process(Keeping(), output="k string", uid="keeping"), tmp_path)
+        saved = tmp_path / f"saved-{len(given)}"
+        create_savepoint(spark, checkpoint, saved)
+        (stored,) = open_stored(saved)
+        split = [row["value"] for row in stored.table("split").to_pylist()]
+        assert sorted(split) == sorted(given)
+        raw = [row["value"] for row in stored.table("raw-keyed-stream").to_pylist()]
+        assert len({row["_1"] for row in raw}) == len(raw)
+        assert sum(int(row["_2"]) for row in raw) == len(given)
+        unions = [row["value"] for row in stored.table("union").to_pylist()]
+        assert len(unions) == len(set(unions))
