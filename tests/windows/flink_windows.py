@@ -3,8 +3,8 @@
 It follows the Java sources name by name (``WindowOperator``, ``MergingWindowSet``, ``TimeWindow``,
 ``InternalTimerServiceImpl`` over a ``SystemProcessingTimeService``) and shares no code with
 Millpond. Where Flink leaves an order open, it takes the one it is given: timers of the same time
-by ``rank``. In two points it mends Flink, see ``MergingWindowSet.add_window`` and
-``WindowOperator.delete``.
+by ``rank``. In four points it mends Flink, see ``MergingWindowSet.add_window``,
+``WindowOperator.delete``, and both continuous triggers in ``flink_triggers``.
 """
 
 from typing import NamedTuple
@@ -82,10 +82,15 @@ class TimerService:
 # ---------------------------------------------------------------- assigners
 
 
+def remainder(dividend, divisor):
+    """Java's ``%``, which has the sign of the dividend."""
+    return abs(dividend) % divisor * (1 if dividend >= 0 else -1)
+
+
 def window_start(timestamp, offset, size):
-    """``TimeWindow.getWindowStartWithOffset``, with the remainder of Java."""
-    remainder = abs(timestamp - offset) % size * (1 if timestamp >= offset else -1)
-    return timestamp - remainder if remainder >= 0 else timestamp - (remainder + size)
+    """``TimeWindow.getWindowStartWithOffset``."""
+    rest = remainder(timestamp - offset, size)
+    return timestamp - rest if rest >= 0 else timestamp - (rest + size)
 
 
 def tumbling(size, offset):

@@ -198,8 +198,8 @@ DEFECTS = {
     ),
     "a continuous trigger by the clock fires once": (
         windows.ContinuousProcessingTimeTrigger,
-        "_register_next",
-        nothing,
+        "_following",
+        lambda self, time, end, ctx: mp.MAX_TIMESTAMP,
     ),
     "the timeout stays when the window fires": (
         windows.ProcessingTimeoutTrigger,

@@ -72,9 +72,8 @@ def triggers(rng, assigner):
             flink_triggers.ContinuousEventTime(number),
         ),
     ]
-    if not event:  # by the clock on windows of event time, Flink's would never end
-        continuous = flink_triggers.ContinuousProcessingTime(number)
-        pairs.append((windows.ContinuousProcessingTimeTrigger.of(number), continuous))
+    continuous = flink_triggers.ContinuousProcessingTime(number)
+    pairs.append((windows.ContinuousProcessingTimeTrigger.of(number), continuous))
     if not assigner.is_merging:
         delta = windows.DeltaTrigger.of(number, lambda last, new: new - last, int, "n")
         pairs.append((delta, flink_triggers.Delta(number)))
