@@ -148,8 +148,11 @@ class WindowOperator(KeyedProcessFunction):
         """The triggers' context, which knows nothing of a key's timers when the key is new."""
         at = self._at
         if at is None:
-            at = self._at = OperatorTriggerContext(self, context.timer_service())
+            at = self._at = OperatorTriggerContext(
+                self, context.timer_service(), self._runtime.own_key()
+            )
         key = context.current_key
+        at.stay_with(key)
         if key is not self._key:
             at.known.clear()
             self._windows = None
@@ -217,6 +220,7 @@ class WindowOperator(KeyedProcessFunction):
         ) -> None:
             at.window, at.merged = merged, parts
             self._trigger.on_merge(merged, at)
+            at.come_back()
             for part in parts:
                 if part != merged:
                     at.window = part
@@ -273,6 +277,7 @@ class WindowOperator(KeyedProcessFunction):
             self._forget_aggregates(context.current_key, namespace)
             self._forget(window, at)
             self._call(self._contents.function.clear, self._window_context(at))
+            at.come_back()
             if windows is not None:
                 windows.retire(window)
                 windows.persist()
@@ -308,6 +313,7 @@ class WindowOperator(KeyedProcessFunction):
         context: Context,
     ) -> list[Any]:
         """What a trigger's decision leads to, which is most often nothing."""
+        at.come_back()
         if result is TriggerResult.CONTINUE:
             return []
         return list(self._fired(decision(self._trigger, method, result), namespace, at, context))
@@ -337,9 +343,10 @@ class WindowOperator(KeyedProcessFunction):
         if self._running is not None:
             self._running.forget(key, *namespaces)
 
-    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterable[Any]:
+    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterator[Any]:
         process = self._contents.function.process
-        return rows_of(process, process(context.current_key, self._window_context(at), held))
+        yield from rows_of(process, process(context.current_key, self._window_context(at), held))
+        at.come_back()
 
     def _evicted(
         self,
@@ -355,6 +362,7 @@ class WindowOperator(KeyedProcessFunction):
         # Evictors may change the list that they get.
         given = [] if running is None else list(elements)
         left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
+        at.come_back()
         if running is None:
             shown = eviction.result([element.value for element in left])
         else:
@@ -363,6 +371,7 @@ class WindowOperator(KeyedProcessFunction):
             yield from self._called(shown, at, context)
         given = [] if running is None else list(left)
         elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
+        at.come_back()
         if running is not None:
             running.evicted(key, namespace, given, elements)
         self._state.set_current_namespace(namespace)
