@@ -210,6 +210,129 @@ def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
         assert harness._backend.num_state_entries() == 0
 
 
+class Stretch:
+    """What a merging window from ``start`` to ``end`` has in common; windows that touch merge."""
+
+    def max_timestamp(self):
+        return self.end - 1
+
+    def intersects(self, other):
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other):
+        return type(self)(min(self.start, other.start), max(self.end, other.end))
+
+
+@attrs.frozen
+class Coarse(Stretch):
+    """Python compares the starts alone."""
+
+    start: int
+    end: int = attrs.field(eq=False)
+
+
+@attrs.frozen(eq=False)
+class Fine(Stretch):
+    """Python takes each object for another."""
+
+    start: int
+    end: int
+
+
+@attrs.frozen
+class Unequal(Stretch):
+    """A part is NaN, which Python takes for unequal to itself."""
+
+    start: int
+    end: int
+    part: float = attrs.field(factory=lambda: float("nan"))
+
+
+@attrs.frozen
+class Listed(Stretch):
+    """A part can be changed, so Python cannot hash it."""
+
+    start: int
+    end: int
+    part: bytes = attrs.field(factory=lambda: bytearray(b"x"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [Coarse, Fine, Unequal, Listed])
+@pytest.mark.parametrize(
+    ("moments", "wanted"),
+    [
+        ((1, 3, 12, 16), [(1, 8, 2), (12, 21, 2)]),
+        ((1, 8, 4), [(1, 13, 3)]),
+        ((1, 1), [(1, 6, 2)]),
+        ((5, 1, 3), [(1, 10, 3)]),
+    ],
+)
+def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wanted):
+    """They grow, fire and are dropped whatever Python says of their equality, also evicting."""
+
+    class Assigner(windows.WindowAssigner):
+        is_event_time = is_merging = True
+        window_type = kind
+
+        def assign_windows(self, element, timestamp):
+            return [kind(timestamp, timestamp + 5)]
+
+    def told(key, window, total):
+        return [(window.start, window.end, total)]
+
+    made = windows.window(Assigner())
+    evicting = made.evictor(windows.CountEvictor.of(9))
+    types = {"accumulator_type": int, "element_type": int, "value": "n"}
+    for function in (
+        made.reduce(add, int, "n", told),
+        evicting.aggregate(Total(), window_function=told, **types),
+    ):
+        with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
+            for moment in moments:
+                harness.process(row(moment, n=1), moment)
+            harness.advance_watermark(100)
+            assert list(harness.output) == wanted
+            assert harness._backend.num_state_entries() == 0
+
+
+class Total(mp.AggregateFunction):
+    """A sum from which elements can be taken out."""
+
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator + value
+
+    def retract(self, value, accumulator):
+        return accumulator - value
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, a, b):
+        return a + b
+
+
+def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
+    """Of two that Python takes for equal, one does not go on with what the other came to."""
+
+    class Assigner(windows.WindowAssigner):
+        is_event_time = True
+        window_type = Coarse
+
+        def assign_windows(self, element, timestamp):
+            return [Coarse(0, 10 * element["n"])]
+
+    made = windows.window(Assigner()).trigger(windows.CountTrigger.of(1))
+    function = made.evictor(windows.CountEvictor.of(2)).aggregate(
+        Total(), int, lambda key, window, n: [n], element_type=int, value="n"
+    )
+    rows = [row(1, n=n) for n in (1, 2, 1, 2, 1, 2)]
+    assert mp.local.run(function, rows, key="k", event_time="ms") == [1, 2, 2, 4, 2, 4]
+
+
 def test_a_thousand_windows_of_a_key_fire():
     """However many windows the rows of one key open before time passes, each has its timer."""
     function = windows.window(windows.TumblingEventTimeWindows.of(1)).reduce(add, int, "n")

@@ -94,7 +94,8 @@ class WindowOperator(KeyedProcessFunction):
         self._windows: MergingWindowSet | None = None
         eviction = self._contents.eviction
         retracting = None if eviction is None else eviction.retracting
-        self._running = None if retracting is None else RunningAggregates(retracting)
+        name_of = self._name_of
+        self._running = None if retracting is None else RunningAggregates(retracting, name_of)
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
@@ -208,25 +209,32 @@ class WindowOperator(KeyedProcessFunction):
     def _merged_windows(self) -> MergingWindowSet:
         """Which windows of the current key have become one: read once while its rows come."""
         if self._windows is None:
-            self._windows = MergingWindowSet(self._merging, self._assigner.window_type)
+            kind = self._assigner.window_type
+            self._windows = MergingWindowSet(self._merging, kind, self._name_of)
         return self._windows
+
+    def _name_of(self, window: Any) -> Any:
+        """What a window is known by: its bytes, which those of Millpond's own stand for."""
+        if self._assigner.window_type is TimeWindow:
+            return window
+        assert self._at is not None
+        return self._at.timers.namespace_bytes(self._domain, window)
 
     def _on_merge(self, at: OperatorTriggerContext, key: Any) -> Any:
         def on_merge(
             merged: TimeWindow,
             parts: list[TimeWindow],
-            namespace: TimeWindow,
-            sources: list[TimeWindow],
+            ended: list[TimeWindow],
+            namespaces: list[TimeWindow],
         ) -> None:
             at.window, at.merged = merged, parts
             self._trigger.on_merge(merged, at)
             at.come_back()
-            for part in parts:
-                if part != merged:
-                    at.window = part
-                    self._forget(part, at)
-            self._state.merge_namespaces(namespace, sources)
-            self._forget_aggregates(key, namespace, *sources)
+            for part in ended:
+                at.window = part
+                self._forget(part, at)
+            self._state.merge_namespaces(namespaces[0], namespaces[1:])
+            self._forget_aggregates(key, *namespaces)
 
         return on_merge
 
