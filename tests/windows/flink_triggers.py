@@ -161,11 +161,12 @@ class ContinuousProcessingTime(Trigger):
     def on_element(self, row, timestamp, context):
         now, end = context.timers.now, context.window.max_timestamp()
         if not self.values(context):
-            self.register_next(now, end if now <= end else MAX, context)
+            start = now - remainder(now, self.interval)
+            self.register_next(start, end if now <= end else MAX, context)
         return CONTINUE
 
     def register_next(self, time, end, context):
-        following = min(time - remainder(time, self.interval) + self.interval, end)
+        following = min(time + self.interval, end)
         self.keep(context, following)
         context.register(PROCESSING, following)
 
@@ -192,15 +193,15 @@ class ContinuousProcessingTime(Trigger):
 class Delta(Trigger):
     """``DeltaTrigger`` over the rows' numbers."""
 
-    def __init__(self, threshold):
-        self.threshold = threshold
+    def __init__(self, threshold, delta):
+        self.threshold, self.delta = threshold, delta
 
     def on_element(self, row, timestamp, context):
         last = self.values(context)
         if not last:
             self.keep(context, row["n"])
             return CONTINUE
-        if row["n"] - last[0] > self.threshold:
+        if self.delta(last[0], row["n"]) > self.threshold:
             self.forget(context)
             self.keep(context, row["n"])
             return FIRE

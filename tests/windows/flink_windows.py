@@ -138,7 +138,9 @@ def evict_by_count(most):
 
 def evict_by_time(size):
     def stay(rows):
-        cutoff = max((row["at"] for row in rows), default=0) - size
+        if not rows or rows[0]["at"] == MIN:
+            return rows
+        cutoff = max(row["at"] for row in rows) - size
         return [row for row in rows if not row["at"] <= cutoff]
 
     return stay
@@ -249,6 +251,7 @@ class WindowOperator:
 
     def process_element(self, key, row, timestamp):
         self.timers.key = key
+        timestamp = MIN if timestamp is None else timestamp
         assigned = self.assign(row, timestamp if self.is_event else self.timers.now)
         add = self.add_merging if self.is_merging else self.add
         handled = [add(window, row, timestamp) for window in assigned]
@@ -282,7 +285,7 @@ class WindowOperator:
     def added(self, window, state_window, row, timestamp):
         self.contents.append(self.key, state_window, {**row, "at": timestamp})
         self.window = window
-        result = self.trigger.on_element(row, MIN if timestamp is None else timestamp, self)
+        result = self.trigger.on_element(row, timestamp, self)
         self.act(result, window, state_window)
         if self.cleanup_time(window) != MAX:
             self.timers.register(self.domain, self.cleanup_time(window), window)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import millpond as mp
 import pytest
+from bounds import within_bounds
 from flink_windows import EVENT, PROCESSING
 from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
@@ -23,6 +24,10 @@ from millpond.windows import (
 from window_programs import GROUPS, group_of, program
 
 MOSTLY_HEAP = (*("heap",) * 10, "rocksdb", "lmdb")
+
+
+def times_of(window):
+    return window.start, window.end
 
 
 class Subject:
@@ -89,10 +94,10 @@ class Subject:
         """All timers that are set, as time, key and window."""
         found = set()
         for each in self.harnesses:
-            queue = each._backend.timer_queue(domain, TimeWindow)
+            queue = each._backend.timer_queue(domain, self.made.window_type)
             rows = queue._rows.until((1 << 63) - 1)
             timers = [queue._timer(queue._timestamp(row), row) for row in rows]
-            found |= {(timer.timestamp, timer.key, tuple(timer.namespace)) for timer in timers}
+            found |= {(each.timestamp, each.key, times_of(each.namespace)) for each in timers}
         return found
 
 
@@ -136,7 +141,7 @@ def compare(made, folder):
 
 def run(seeds, backends):
     for seed in seeds:
-        with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
+        with within_bounds(f"seed {seed}"), tempfile.TemporaryDirectory() as folder:
             compare(program(seed, backends), Path(folder))
 
 

@@ -10,6 +10,8 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 from shifts import Shift
+from stretches import STRETCHES, Coarse
+from window_parts import RetractingMean
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 
@@ -210,55 +212,8 @@ def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
         assert harness._backend.num_state_entries() == 0
 
 
-class Stretch:
-    """What a merging window from ``start`` to ``end`` has in common; windows that touch merge."""
-
-    def max_timestamp(self):
-        return self.end - 1
-
-    def intersects(self, other):
-        return self.start <= other.end and self.end >= other.start
-
-    def cover(self, other):
-        return type(self)(min(self.start, other.start), max(self.end, other.end))
-
-
-@attrs.frozen
-class Coarse(Stretch):
-    """Python compares the starts alone."""
-
-    start: int
-    end: int = attrs.field(eq=False)
-
-
-@attrs.frozen(eq=False)
-class Fine(Stretch):
-    """Python takes each object for another."""
-
-    start: int
-    end: int
-
-
-@attrs.frozen
-class Unequal(Stretch):
-    """A part is NaN, which Python takes for unequal to itself."""
-
-    start: int
-    end: int
-    part: float = attrs.field(factory=lambda: float("nan"))
-
-
-@attrs.frozen
-class Listed(Stretch):
-    """A part can be changed, so Python cannot hash it."""
-
-    start: int
-    end: int
-    part: bytes = attrs.field(factory=lambda: bytearray(b"x"))
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", [Coarse, Fine, Unequal, Listed])
+@pytest.mark.parametrize("kind", STRETCHES)
 @pytest.mark.parametrize(
     ("moments", "wanted"),
     [
@@ -283,10 +238,14 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
 
     made = windows.window(Assigner())
     evicting = made.evictor(windows.CountEvictor.of(9))
-    types = {"accumulator_type": int, "element_type": int, "value": "n"}
+    types = {"accumulator_type": tuple[int, int], "element_type": int, "value": "n"}
+
+    def counted(key, window, mean):
+        return told(key, window, mean[1])
+
     for function in (
         made.reduce(add, int, "n", told),
-        evicting.aggregate(Total(), window_function=told, **types),
+        evicting.aggregate(RetractingMean(), window_function=counted, **types),
     ):
         with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
             for moment in moments:
@@ -294,25 +253,6 @@ def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wan
             harness.advance_watermark(100)
             assert list(harness.output) == wanted
             assert harness._backend.num_state_entries() == 0
-
-
-class Total(mp.AggregateFunction):
-    """A sum from which elements can be taken out."""
-
-    def create_accumulator(self):
-        return 0
-
-    def add(self, value, accumulator):
-        return accumulator + value
-
-    def retract(self, value, accumulator):
-        return accumulator - value
-
-    def get_result(self, accumulator):
-        return accumulator
-
-    def merge(self, a, b):
-        return a + b
 
 
 def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
@@ -327,7 +267,11 @@ def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
 
     made = windows.window(Assigner()).trigger(windows.CountTrigger.of(1))
     function = made.evictor(windows.CountEvictor.of(2)).aggregate(
-        Total(), int, lambda key, window, n: [n], element_type=int, value="n"
+        RetractingMean(),
+        tuple[int, int],
+        lambda key, window, mean: [mean[1]],
+        element_type=int,
+        value="n",
     )
     rows = [row(1, n=n) for n in (1, 2, 1, 2, 1, 2)]
     assert mp.local.run(function, rows, key="k", event_time="ms") == [1, 2, 2, 4, 2, 4]

@@ -37,7 +37,7 @@ def fired(windowing, steps, clock_ms=0):
 @pytest.mark.parametrize(
     ("clock_ms", "steps", "wanted"),
     [
-        (5, [("clock", 11), ("clock", 36), ("clock", 52)], [[1], [1, 1, 1], [1, 1]]),
+        (5, [("clock", 11), ("clock", 36), ("clock", 55)], [[1], [1, 1, 1], [1, 1]]),
         (1000, [("clock", 1010), ("clock", 1011), ("clock", 1031)], [[], [1], [1, 1]]),
     ],
 )

@@ -49,15 +49,6 @@ def _positive(length: timedelta | int, what: str, place: str) -> int:
     return value
 
 
-def _multiple_after(time: int, interval: int) -> int:
-    """Where the interval ends that a time lies in; of times before 1970 as in Flink.
-
-    There Java's remainder counts towards 1970, so an interval that is not begun whole is left out.
-    """
-    whole = abs(time) // interval * interval
-    return (whole if time >= 0 else -whole) + interval
-
-
 @attrs.frozen
 class _Continuous(Trigger):
     """Fires at multiples of an interval; a state of the window holds the next one."""
@@ -79,11 +70,13 @@ class _Continuous(Trigger):
 
     def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
         if ctx.get_partitioned_state(_NEXT).get() is None:
-            self._wait_for(min(_multiple_after(now, self.interval), end), ctx)
+            # As in Flink: Java's remainder counts towards 1970.
+            begun = abs(now) // self.interval * self.interval
+            self._wait_for(min((begun if now >= 0 else -begun) + self.interval, end), ctx)
 
     def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
         """What to wait for once the window has fired at a time before its end."""
-        return min(_multiple_after(time, self.interval), end)
+        return min(time + self.interval, end)
 
     def _wait_for(self, time: int, ctx: TriggerContext) -> None:
         ctx.get_partitioned_state(_NEXT).add(time)
