@@ -173,9 +173,7 @@ def evictors(rng, *, merging):
     number, after = rng.randint(0, 6), rng.random() < 0.5
     pairs = [(windows.TimeEvictor.of, (number,), flink_windows.evict_by_time(number))]
     if not merging:  # the order of a merged window's elements is nobody's promise
-        far = flink_windows.evict_by_delta(
-            number, lambda row, last: nearness(row["n"], last["n"])
-        )
+        far = flink_windows.evict_by_delta(number, lambda row, last: nearness(row["n"], last["n"]))
         delta = (number, nearness)
         pairs.append((windows.CountEvictor.of, (number,), flink_windows.evict_by_count(number)))
         pairs.append((windows.DeltaEvictor.of, delta, far))
