@@ -126,7 +126,7 @@ DEFECTS = {
     ),
     "own windows are the same by what Python says": (
         WindowOperator,
-        "_name_of",
+        "_bytes_of",
         lambda self, window: window,
     ),
     "the operator goes on with another key": (OperatorTriggerContext, "come_back", nothing),

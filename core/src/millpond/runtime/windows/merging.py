@@ -13,7 +13,7 @@ from typing import Any
 from millpond.runtime.windows.window import TimeWindow, window_of
 from millpond.state import ListStateDescriptor
 
-__all__ = ["MergingWindowSet", "NameOf", "merging_descriptor"]
+__all__ = ["MergingWindowSet", "NameOf", "itself", "merging_descriptor"]
 
 OnMerge = Callable[[TimeWindow, list[TimeWindow], list[TimeWindow], list[TimeWindow]], None]
 """Gets the merged window, its parts, those of them that are no more, and the parts' namespaces.
@@ -22,6 +22,11 @@ The merged window goes on under the first of these.
 """
 
 NameOf = Callable[[Any], Any]
+
+
+def itself(window: TimeWindow) -> TimeWindow:
+    """What a time window is known by: Python compares it as its bytes compare."""
+    return window
 
 
 def merging_descriptor(window_type: type[Any]) -> ListStateDescriptor[Any]:
@@ -53,7 +58,7 @@ class MergingWindowSet:
             ]
         # Each window with the namespace that its state lies under.
         self._mapping: dict[Any, tuple[Any, Any]] = {name_of(pair[0]): pair for pair in stored}
-        self._stored = self._names()
+        self._stored = self._entries()
         self._touched = False
 
     def namespace_of(self, window: TimeWindow) -> TimeWindow | None:
@@ -66,8 +71,10 @@ class MergingWindowSet:
         del self._mapping[self._name_of(window)]
         self._touched = True
 
-    def _names(self) -> list[tuple[Any, Any]]:
-        """What the state is to hold, by names."""
+    def _entries(self) -> list[tuple[Any, Any]]:
+        """What the state is to hold, in a form that Python compares rightly."""
+        if self._of_times:
+            return list(self._mapping.values())
         return [(name, self._name_of(pair[1])) for name, pair in self._mapping.items()]
 
     def persist(self) -> None:
@@ -75,15 +82,15 @@ class MergingWindowSet:
         if not self._touched:
             return
         self._touched = False
-        names = self._names()
-        if names == self._stored:  # as where a late row's window came and went
+        entries = self._entries()
+        if entries == self._stored:  # as where a late row's window came and went
             return
         pairs = list(self._mapping.values())
         if self._of_times:
             self._state.update([(*window, *namespace) for window, namespace in pairs])
         else:
             self._state.update(pairs)
-        self._stored = names
+        self._stored = entries
 
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
         """Add a window; returns the one that it has become part of, perhaps itself."""

@@ -14,7 +14,12 @@ from millpond.runtime.results import check_ran, rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
-from millpond.runtime.windows.merging import MergingWindowSet, merging_descriptor
+from millpond.runtime.windows.merging import (
+    MergingWindowSet,
+    NameOf,
+    itself,
+    merging_descriptor,
+)
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.own_results import elements_left, windows_of
 from millpond.runtime.windows.retracting import RunningAggregates
@@ -94,8 +99,11 @@ class WindowOperator(KeyedProcessFunction):
         self._windows: MergingWindowSet | None = None
         eviction = self._contents.eviction
         retracting = None if eviction is None else eviction.retracting
-        name_of = self._name_of
-        self._running = None if retracting is None else RunningAggregates(retracting, name_of)
+        of_times = self._assigner.window_type is TimeWindow
+        self._name_of: NameOf = itself if of_times else self._bytes_of
+        self._running = (
+            None if retracting is None else RunningAggregates(retracting, self._name_of)
+        )
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
@@ -213,10 +221,8 @@ class WindowOperator(KeyedProcessFunction):
             self._windows = MergingWindowSet(self._merging, kind, self._name_of)
         return self._windows
 
-    def _name_of(self, window: Any) -> Any:
-        """What a window is known by: its bytes, which those of Millpond's own stand for."""
-        if self._assigner.window_type is TimeWindow:
-            return window
+    def _bytes_of(self, window: Any) -> bytes:
+        """What a window of the user's own type is known by."""
         assert self._at is not None
         return self._at.timers.namespace_bytes(self._domain, window)
 
