@@ -101,9 +101,7 @@ class WindowOperator(KeyedProcessFunction):
         retracting = None if eviction is None else eviction.retracting
         of_times = self._assigner.window_type is TimeWindow
         self._name_of: NameOf = itself if of_times else self._bytes_of
-        self._running = (
-            None if retracting is None else RunningAggregates(retracting, self._name_of)
-        )
+        self._running = None if retracting is None else RunningAggregates(retracting, self._name_of)
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
