@@ -129,14 +129,37 @@ def test_processing_time_timers_of_an_idle_query(spark, job_conf, files, tmp_pat
 
 
 def test_processing_time_and_all_available_input(spark, job_conf, files, tmp_path):
-    """A query that is to end at the end of its input does so."""
+    """A query that is to end at the end of its input does so; timers wait for a run with input."""
     job_conf(state_backend="heap")
     files.add(("a", 1))
     alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
     run(alarms, tmp_path)
+    idle = run(alarms, tmp_path)
+    assert [progress["numInputRows"] for progress in idle.recentProgress] in ([], [0])
+    assert output(spark, tmp_path) == []
     files.add(("b", 1))
     run(alarms, tmp_path)
     assert [row[0] for row in output(spark, tmp_path)] == ["a"]
+
+
+def test_timers_that_available_input_has_left(spark, job_conf, files, tmp_path):
+    """They wait for a row under any trigger: Spark begins each run with new input. Then they go on."""
+    job_conf(state_backend="heap")
+    files.add(("a", 1))
+    alarms = key_by(files.stream(), "k").process(Alarm(), output=OUTPUT, uid="alarm")
+    run(alarms, tmp_path)
+    writer = alarms.writeStream.option("checkpointLocation", str(tmp_path / "query" / "checkpoint"))
+    query = writer.format("parquet").option("path", str(tmp_path / "query" / "output")).start()
+    try:
+        query.processAllAvailable()
+        assert output(spark, tmp_path) == []
+        files.add(("b", 1))
+        deadline = time.monotonic() + 60
+        while len(output(spark, tmp_path)) < 2 and time.monotonic() < deadline:
+            assert query.exception() is None
+    finally:
+        query.stop()
+    assert [row[0] for row in output(spark, tmp_path)] == ["a", "b"]
 
 
 def test_windows_of_processing_time_fire_once(spark, job_conf, files, tmp_path):

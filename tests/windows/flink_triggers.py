@@ -3,7 +3,17 @@
 The context is the operator: ``window``, ``timers``, ``register``, ``delete``, ``trigger_state``.
 """
 
-from flink_windows import CONTINUE, EVENT, FIRE, FIRE_AND_PURGE, PROCESSING, PURGE
+from flink_windows import (
+    CONTINUE,
+    EVENT,
+    FIRE,
+    FIRE_AND_PURGE,
+    MAX,
+    MIN,
+    PROCESSING,
+    PURGE,
+    remainder,
+)
 
 
 class Trigger:
@@ -109,12 +119,16 @@ class ContinuousEventTime(Trigger):
         if end <= context.timers.watermark:
             return FIRE
         context.register(EVENT, end)
-        if not self.values(context):
-            self.register_next(timestamp - timestamp % self.interval, context)
+        # Flink begins at MIN where a row has no event time, and then fires without end.
+        if timestamp != MIN and not self.values(context):
+            self.register_next(timestamp - remainder(timestamp, self.interval), context)
         return CONTINUE
 
     def register_next(self, time, context):
-        following = min(time + self.interval, context.window.max_timestamp())
+        end = context.window.max_timestamp()
+        following = min(time + self.interval, end)
+        if end == context.timers.watermark == MAX:
+            following = end  # Flink waits for each interval up to the last moment
         self.keep(context, following)
         context.register(EVENT, following)
 
@@ -145,13 +159,14 @@ class ContinuousProcessingTime(Trigger):
         self.interval = interval
 
     def on_element(self, row, timestamp, context):
+        now, end = context.timers.now, context.window.max_timestamp()
         if not self.values(context):
-            now = context.timers.now
-            self.register_next(now - now % self.interval, context)
+            start = now - remainder(now, self.interval)
+            self.register_next(start, end if now <= end else MAX, context)
         return CONTINUE
 
-    def register_next(self, time, context):
-        following = min(time + self.interval, context.window.max_timestamp())
+    def register_next(self, time, end, context):
+        following = min(time + self.interval, end)
         self.keep(context, following)
         context.register(PROCESSING, following)
 
@@ -159,7 +174,9 @@ class ContinuousProcessingTime(Trigger):
         if domain != PROCESSING or min(self.values(context), default=None) != time:
             return CONTINUE
         self.forget(context)
-        self.register_next(time, context)
+        # Flink waits for the end again once it has come, which is due at once.
+        end = context.window.max_timestamp()
+        self.register_next(time, end if time < end else MAX, context)
         return FIRE
 
     def on_merge(self, parts, context):
@@ -176,15 +193,15 @@ class ContinuousProcessingTime(Trigger):
 class Delta(Trigger):
     """``DeltaTrigger`` over the rows' numbers."""
 
-    def __init__(self, threshold):
-        self.threshold = threshold
+    def __init__(self, threshold, delta):
+        self.threshold, self.delta = threshold, delta
 
     def on_element(self, row, timestamp, context):
         last = self.values(context)
         if not last:
             self.keep(context, row["n"])
             return CONTINUE
-        if row["n"] - last[0] > self.threshold:
+        if self.delta(last[0], row["n"]) > self.threshold:
             self.forget(context)
             self.keep(context, row["n"])
             return FIRE

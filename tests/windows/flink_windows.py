@@ -3,8 +3,8 @@
 It follows the Java sources name by name (``WindowOperator``, ``MergingWindowSet``, ``TimeWindow``,
 ``InternalTimerServiceImpl`` over a ``SystemProcessingTimeService``) and shares no code with
 Millpond. Where Flink leaves an order open, it takes the one it is given: timers of the same time
-by ``rank``. In two points it mends Flink, see ``MergingWindowSet.add_window`` and
-``WindowOperator.delete``.
+by ``rank``. In four points it mends Flink, see ``MergingWindowSet.add_window``,
+``WindowOperator.delete``, and both continuous triggers in ``flink_triggers``.
 """
 
 from typing import NamedTuple
@@ -82,10 +82,15 @@ class TimerService:
 # ---------------------------------------------------------------- assigners
 
 
+def remainder(dividend, divisor):
+    """Java's ``%``, which has the sign of the dividend."""
+    return abs(dividend) % divisor * (1 if dividend >= 0 else -1)
+
+
 def window_start(timestamp, offset, size):
-    """``TimeWindow.getWindowStartWithOffset``, with the remainder of Java."""
-    remainder = abs(timestamp - offset) % size * (1 if timestamp >= offset else -1)
-    return timestamp - remainder if remainder >= 0 else timestamp - (remainder + size)
+    """``TimeWindow.getWindowStartWithOffset``."""
+    rest = remainder(timestamp - offset, size)
+    return timestamp - rest if rest >= 0 else timestamp - (rest + size)
 
 
 def tumbling(size, offset):
@@ -133,7 +138,9 @@ def evict_by_count(most):
 
 def evict_by_time(size):
     def stay(rows):
-        cutoff = max((row["at"] for row in rows), default=0) - size
+        if not rows or rows[0]["at"] == MIN:
+            return rows
+        cutoff = max(row["at"] for row in rows) - size
         return [row for row in rows if not row["at"] <= cutoff]
 
     return stay
@@ -244,6 +251,7 @@ class WindowOperator:
 
     def process_element(self, key, row, timestamp):
         self.timers.key = key
+        timestamp = MIN if timestamp is None else timestamp
         assigned = self.assign(row, timestamp if self.is_event else self.timers.now)
         add = self.add_merging if self.is_merging else self.add
         handled = [add(window, row, timestamp) for window in assigned]
@@ -277,7 +285,7 @@ class WindowOperator:
     def added(self, window, state_window, row, timestamp):
         self.contents.append(self.key, state_window, {**row, "at": timestamp})
         self.window = window
-        result = self.trigger.on_element(row, MIN if timestamp is None else timestamp, self)
+        result = self.trigger.on_element(row, timestamp, self)
         self.act(result, window, state_window)
         if self.cleanup_time(window) != MAX:
             self.timers.register(self.domain, self.cleanup_time(window), window)

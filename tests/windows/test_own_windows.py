@@ -10,6 +10,8 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 from shifts import Shift
+from stretches import STRETCHES, Coarse
+from window_parts import RetractingMean
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
 
@@ -208,6 +210,71 @@ def test_windows_that_python_takes_for_equal_stay_apart(kind, backend):
         harness.advance_watermark(100)
         assert sorted(harness.output) == [2, 4, 9]
         assert harness._backend.num_state_entries() == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", STRETCHES)
+@pytest.mark.parametrize(
+    ("moments", "wanted"),
+    [
+        ((1, 3, 12, 16), [(1, 8, 2), (12, 21, 2)]),
+        ((1, 8, 4), [(1, 13, 3)]),
+        ((1, 1), [(1, 6, 2)]),
+        ((5, 1, 3), [(1, 10, 3)]),
+    ],
+)
+def test_merging_windows_are_the_same_by_their_bytes(kind, backend, moments, wanted):
+    """They grow, fire and are dropped whatever Python says of their equality, also evicting."""
+
+    class Assigner(windows.WindowAssigner):
+        is_event_time = is_merging = True
+        window_type = kind
+
+        def assign_windows(self, element, timestamp):
+            return [kind(timestamp, timestamp + 5)]
+
+    def told(key, window, total):
+        return [(window.start, window.end, total)]
+
+    made = windows.window(Assigner())
+    evicting = made.evictor(windows.CountEvictor.of(9))
+    types = {"accumulator_type": tuple[int, int], "element_type": int, "value": "n"}
+
+    def counted(key, window, mean):
+        return told(key, window, mean[1])
+
+    for function in (
+        made.reduce(add, int, "n", told),
+        evicting.aggregate(RetractingMean(), window_function=counted, **types),
+    ):
+        with mp.testing.KeyedOperatorHarness(function, key="k", backend=backend) as harness:
+            for moment in moments:
+                harness.process(row(moment, n=1), moment)
+            harness.advance_watermark(100)
+            assert list(harness.output) == wanted
+            assert harness._backend.num_state_entries() == 0
+
+
+def test_evicting_windows_have_each_an_aggregate_by_their_bytes():
+    """Of two that Python takes for equal, one does not go on with what the other came to."""
+
+    class Assigner(windows.WindowAssigner):
+        is_event_time = True
+        window_type = Coarse
+
+        def assign_windows(self, element, timestamp):
+            return [Coarse(0, 10 * element["n"])]
+
+    made = windows.window(Assigner()).trigger(windows.CountTrigger.of(1))
+    function = made.evictor(windows.CountEvictor.of(2)).aggregate(
+        RetractingMean(),
+        tuple[int, int],
+        lambda key, window, mean: [mean[1]],
+        element_type=int,
+        value="n",
+    )
+    rows = [row(1, n=n) for n in (1, 2, 1, 2, 1, 2)]
+    assert mp.local.run(function, rows, key="k", event_time="ms") == [1, 2, 2, 4, 2, 4]
 
 
 def test_a_thousand_windows_of_a_key_fire():

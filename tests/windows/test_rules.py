@@ -1,6 +1,7 @@
 """What windows refuse, and what their triggers are told."""
 
 import operator
+from datetime import timedelta
 
 import millpond as mp
 import pytest
@@ -45,6 +46,35 @@ def test_senseless_windows_are_refused(wrong):
     """Sizes, offsets, gaps, counts and lateness are checked at once."""
     with pytest.raises((errors.ConfigError, errors.ArgumentValueError)):
         wrong()
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        windows.TumblingEventTimeWindows.of,
+        lambda length: windows.TumblingEventTimeWindows.of(timedelta(seconds=1), length),
+        lambda length: windows.SlidingEventTimeWindows.of(timedelta(seconds=1), length),
+        windows.ProcessingTimeSessionWindows.with_gap,
+        windows.ContinuousEventTimeTrigger.of,
+        lambda length: windows.ProcessingTimeoutTrigger.of(windows.NeverTrigger(), length),
+        windows.TimeEvictor.of,
+        windows.window(windows.GlobalWindows.create()).allowed_lateness,
+        mp.StateTtlConfig,
+        lambda length: mp.StateTtlConfig.new_builder(timedelta(seconds=1)).set_ttl(length),
+    ],
+)
+def test_parts_of_a_millisecond_are_refused(give):
+    """A time that would be rounded is named; one of whole milliseconds is taken."""
+    give(timedelta(milliseconds=2))
+    with pytest.raises(errors.ConfigError, match=r"1500\b.* has a part of a millisecond"):
+        give(timedelta(microseconds=1500))
+
+
+def test_a_dynamic_gap_of_a_part_of_a_millisecond_is_refused():
+    """Where it comes, with the row."""
+    gaps = windows.EventTimeSessionWindows.with_dynamic_gap(lambda row: timedelta(microseconds=1))
+    with harness(summed(gaps)) as operator, pytest.raises(errors.UserFunctionError, match="a part"):
+        operator.process({"k": "a", "n": 1}, 5)
 
 
 def test_rows_without_event_time_are_refused():

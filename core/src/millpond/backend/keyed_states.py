@@ -25,6 +25,10 @@ S = TypeVar("S", bound=State, default=Any)
 class StatesOfKeys(Protocol):
     """What functions reach by their contexts."""
 
+    @property
+    def current(self) -> CurrentKey:
+        """The current key, in the form that the tables take."""
+
     def get_partitioned_state(
         self,
         descriptor: StateDescriptor[S],
@@ -60,10 +64,6 @@ class KeyedStates(StatesOfKeys, Protocol):
     @property
     def parameters(self) -> KeyedBackendParameters:
         """The parameters of its opening."""
-
-    @property
-    def current(self) -> CurrentKey:
-        """The current key, in the form that the tables take."""
 
     @property
     def metrics(self) -> MetricRegistry:

@@ -170,6 +170,11 @@ class TimerQueue:
         if current.codec.exact:  # any other object may be changed and chosen again
             self._key, self._group = current.key, group
 
+    def namespace_bytes(self, namespace: Any) -> bytes:
+        """A namespace of the queue's type as its rows hold it."""
+        encoded: bytes = self._prepared.of(namespace)
+        return encoded
+
     def _encoded_namespace(self, namespace: Any) -> bytes:
         return self._namespaces.encode(self._namespaces.check(namespace))
 

@@ -10,6 +10,7 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
+from millpond.backend.current_key import CurrentKey
 from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.runtime.metric_group import MetricGroup
@@ -101,6 +102,10 @@ class RuntimeContext:
     def own_metrics(self) -> MetricGroup:
         """The operator's metrics, among which the function's are a group."""
         return self._metrics
+
+    def own_key(self) -> CurrentKey:
+        """The current key as the backend holds it, which operators of Millpond's may change."""
+        return self._backend.current
 
     def get_task_name(self) -> str:
         """PyFlink's name for ``info.operator_uid``."""

@@ -27,6 +27,10 @@ class _NoKeys:
 
     operator_uid: str
 
+    @property
+    def current(self) -> NoReturn:
+        raise NoKeysError(self.operator_uid, "the current key")
+
     def get_partitioned_state(
         self, descriptor: StateDescriptor[Any], namespace: Any = None, namespace_type: Any = None
     ) -> NoReturn:

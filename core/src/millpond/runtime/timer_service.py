@@ -96,6 +96,10 @@ class TimerService:
         """Remove a timer of a namespace; nothing happens where there is none."""
         self._queue(domain).delete(timestamp, namespace)
 
+    def namespace_bytes(self, domain: TimeDomain, namespace: Any) -> bytes:
+        """The bytes by which timers and states know a namespace; StateTypeError if it is none."""
+        return self._queue(domain).namespace_bytes(namespace)
+
     def advance_watermark(self, timestamp: int) -> Iterator[Timer]:
         """Raise the watermark and hand out what is due; a lower one changes nothing."""
         if timestamp > self._watermark:

@@ -64,7 +64,8 @@ class State(ABC):
         """Choose the current key, of all states, and return this state.
 
         It stays the current one until another is chosen; in a function's method for rows or timers,
-        until the next row or timer, which comes with its own.
+        until the next row or timer, which comes with its own; in what windows call, until that
+        call ends, and a trigger's context always works on the key of its row or timer.
 
         Raises:
             BulkCallError: a frame of rows is being processed, and the key is none of its keys; or

@@ -130,7 +130,7 @@ class TimeEvictor(_Evicting):
 
 @attrs.frozen
 class DeltaEvictor(_Evicting, Generic[T]):
-    """Keeps the elements that differ from the last one by less than a threshold.
+    """Keeps the elements that differ from the last one by less than a threshold, or by NaN.
 
     Attributes:
         threshold: the difference from which an element goes.
@@ -156,7 +156,8 @@ class DeltaEvictor(_Evicting, Generic[T]):
         if not elements:
             return elements
         last, delta = elements[-1].value, self.delta_function
-        return [element for element in elements if delta(element.value, last) < self.threshold]
+        # Written so that an element goes only where the difference is as great: NaN is not.
+        return [each for each in elements if not delta(each.value, last) >= self.threshold]
 
 
 @attrs.frozen

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import attrs
 from typing_extensions import TypeVar, override
 
+from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.runtime.windows.trigger_base import OnMergeContext
@@ -42,9 +43,22 @@ class OperatorTriggerContext(OnMergeContext):
 
     _operator: HasWindows
     timers: TimerService
+    _current: CurrentKey
     window: TimeWindow = GLOBAL_WINDOW
     merged: list[TimeWindow] = attrs.field(factory=list)
     known: set[tuple[bool, int, TimeWindow]] = attrs.field(factory=set)
+    _key: Any = None
+    _group: int = 0
+
+    def stay_with(self, key: Any) -> None:
+        """The current key is the one to come back to."""
+        assert self._current.key_group is not None
+        self._key, self._group = key, self._current.key_group
+
+    def come_back(self) -> None:
+        """Choose the key again where what users write has chosen another, by a state's ``at``."""
+        if self._current.key_or_none is not self._key:
+            self._current.select(self._key, self._group)
 
     @override
     def get_current_watermark(self) -> int:
@@ -68,6 +82,7 @@ class OperatorTriggerContext(OnMergeContext):
         plain = type(self.window) is TimeWindow and type(time) is int
         if plain and timer in self.known:
             return
+        self.come_back()
         domain = TimeDomain.EVENT_TIME if by_event else TimeDomain.PROCESSING_TIME
         self.timers.register(domain, time, self.window)
         if len(self.known) >= _MOST:
@@ -78,6 +93,7 @@ class OperatorTriggerContext(OnMergeContext):
     def delete_timer(self, domain: TimeDomain, time: int, window: TimeWindow) -> None:
         """Remove a timer of a window, its last clean-up too."""
         self.known.clear()
+        self.come_back()
         self.timers.delete(domain, time, window)
 
     @override
@@ -95,6 +111,7 @@ class OperatorTriggerContext(OnMergeContext):
 
     @override
     def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
+        self.come_back()
         return self._operator.namespaced(state_descriptor, self.window)
 
     @override

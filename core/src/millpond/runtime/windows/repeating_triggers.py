@@ -16,6 +16,7 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
 from millpond.runtime.named_rows import selector
+from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.runtime.windows.trigger_base import (
     OnMergeContext,
     Trigger,
@@ -67,21 +68,26 @@ class _Continuous(Trigger):
     @abstractmethod
     def _delete(time: int, ctx: TriggerContext) -> None: ...
 
-    def _begin(self, now: int, window: TimeWindow, ctx: TriggerContext) -> None:
+    def _begin(self, now: int, end: int, ctx: TriggerContext) -> None:
         if ctx.get_partitioned_state(_NEXT).get() is None:
-            self._register_next(now - now % self.interval, window, ctx)
+            # As in Flink: Java's remainder counts towards 1970.
+            begun = abs(now) // self.interval * self.interval
+            self._wait_for(min((begun if now >= 0 else -begun) + self.interval, end), ctx)
 
-    def _register_next(self, time: int, window: TimeWindow, ctx: TriggerContext) -> None:
-        following = min(time + self.interval, window.max_timestamp())
-        ctx.get_partitioned_state(_NEXT).add(following)
-        self._register(following, ctx)
+    def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
+        """What to wait for once the window has fired at a time before its end."""
+        return min(time + self.interval, end)
+
+    def _wait_for(self, time: int, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(_NEXT).add(time)
+        self._register(time, ctx)
 
     def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         following = ctx.get_partitioned_state(_NEXT)
         if following.get() != time:
             return TriggerResult.CONTINUE
         following.clear()
-        self._register_next(time, window, ctx)
+        self._wait_for(self._following(time, window.max_timestamp(), ctx), ctx)
         return TriggerResult.FIRE
 
     @override
@@ -101,16 +107,28 @@ class _Continuous(Trigger):
 
 
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires each time the watermark has moved by an interval, and at the window's end."""
+    """Fires each time the watermark has moved by an interval, and at the window's end.
+
+    The first row with an event time begins the intervals. A window without an end fires once more
+    when the input has ended.
+    """
 
     @override
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
         result = fire_at_end(window, ctx)
-        if result is TriggerResult.CONTINUE:
-            self._begin(timestamp, window, ctx)
+        # Flink begins at the first of all times where a row has none, and fires for ever.
+        if result is TriggerResult.CONTINUE and timestamp != MIN_TIMESTAMP:
+            self._begin(timestamp, window.max_timestamp(), ctx)
         return result
+
+    @override
+    def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
+        # Up to the end of time there is always one more interval: there Flink fires for ever.
+        if end == MAX_TIMESTAMP == ctx.get_current_watermark():
+            return end
+        return super()._following(time, end, ctx)
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
@@ -130,14 +148,23 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires each time the clock has moved by an interval, up to the window's end."""
+    """Fires each time the clock has moved by an interval, and when it has passed the window's end.
+
+    A window of event time that is open longer than that goes on firing each interval.
+    """
 
     @override
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        self._begin(ctx.get_current_processing_time(), window, ctx)
+        now, end = ctx.get_current_processing_time(), window.max_timestamp()
+        self._begin(now, end if now <= end else MAX_TIMESTAMP, ctx)
         return TriggerResult.CONTINUE
+
+    @override
+    def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
+        # Flink waits for the end again, which is due at once, and fires for ever.
+        return super()._following(time, end if time < end else MAX_TIMESTAMP, ctx)
 
     @override
     def on_processing_time(
@@ -160,7 +187,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 class DeltaTrigger(Trigger, Generic[T]):
     """Fires when an element differs from the one of the last firing by more than a threshold.
 
-    The first element of a window is only remembered.
+    The first element of a window is only remembered. Where the difference is NaN, nothing happens.
 
     Attributes:
         threshold: how great the difference may be.
@@ -198,7 +225,8 @@ class DeltaTrigger(Trigger, Generic[T]):
     ) -> TriggerResult:
         last = ctx.get_partitioned_state(self._last)
         remembered, new = last.value(), self._select(element)
-        if remembered is not None and self.delta_function(remembered, new) <= self.threshold:
+        # Written so that a difference of NaN, which is no greater than anything, changes nothing.
+        if remembered is not None and not self.delta_function(remembered, new) > self.threshold:
             return TriggerResult.CONTINUE
         last.update(new)
         return TriggerResult.CONTINUE if remembered is None else TriggerResult.FIRE
@@ -251,7 +279,7 @@ class ProcessingTimeoutTrigger(Trigger):
             ctx.delete_processing_time_timer(waiting)
             waiting = None
         if waiting is None:
-            following = ctx.get_current_processing_time() + self.timeout
+            following = min(ctx.get_current_processing_time() + self.timeout, MAX_TIMESTAMP)
             timeout.update(following)
             ctx.register_processing_time_timer(following)
         return result

@@ -12,6 +12,7 @@ from operator import is_, not_
 from typing import Any
 
 from millpond.runtime.windows.evictors import TimestampedValue
+from millpond.runtime.windows.merging import NameOf
 from millpond.runtime.windows.window import TimeWindow
 from millpond.state import AggregateFunction
 from millpond.types.rows import Row
@@ -35,11 +36,16 @@ class RunningAggregates:
     It lives as long as its operator and is no state: the first firing of a window after a restore,
     on Spark in a micro-batch, aggregates all its elements. An accumulator covers the first elements
     of a window's list, in their order.
+
+    Args:
+        function: that can retract.
+        name_of: by what two windows are the same.
     """
 
-    def __init__(self, function: AggregateFunction) -> None:
+    def __init__(self, function: AggregateFunction, name_of: NameOf) -> None:
         self._function = function
-        self._known: OrderedDict[tuple[Any, TimeWindow], tuple[Any, int]] = OrderedDict()
+        self._name_of = name_of
+        self._known: OrderedDict[tuple[Any, Any], tuple[Any, int]] = OrderedDict()
 
     def result(
         self,
@@ -84,11 +90,12 @@ class RunningAggregates:
         """The elements of these windows have been dropped, or put together."""
         if _exact(key):
             for namespace in namespaces:
-                self._known.pop((key, namespace), None)
+                self._known.pop((key, self._name_of(namespace)), None)
 
     def _taken(self, key: Any, namespace: TimeWindow) -> tuple[Any, int]:
         """The accumulator of a window and how many elements it covers: 0 where none is known."""
-        return self._known.pop((key, namespace), (None, 0)) if _exact(key) else (None, 0)
+        nothing = (None, 0)
+        return self._known.pop((key, self._name_of(namespace)), nothing) if _exact(key) else nothing
 
     def _without(
         self, accumulator: Any, elements: Sequence[TimestampedValue], stay: Sequence[bool]
@@ -99,7 +106,7 @@ class RunningAggregates:
 
     def _remember(self, key: Any, namespace: TimeWindow, accumulator: Any, count: int) -> None:
         if _exact(key):
-            self._known[key, namespace] = (accumulator, count)
+            self._known[key, self._name_of(namespace)] = (accumulator, count)
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
 

@@ -49,9 +49,13 @@ GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
 def milliseconds(value: timedelta | int, what: str) -> int:
-    """A length of time in whole ms; ConfigError if it is not one."""
+    """A length of time in whole ms; ConfigError if it is not one, or has a part of a ms."""
     if isinstance(value, timedelta):
-        value = value // timedelta(milliseconds=1)
+        given = value
+        value, rest = divmod(given, timedelta(milliseconds=1))
+        if rest:
+            reason = f"{brief(given)} has a part of a millisecond; windows know whole ones alone"
+            raise ConfigError(what, reason, "windows")
     if isinstance(value, bool) or not isinstance(value, int):
         reason = f"expected a timedelta or ms as an int, got {brief(value)}"
         raise ConfigError(what, reason, "windows")

@@ -14,7 +14,12 @@ from millpond.runtime.results import check_ran, rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
-from millpond.runtime.windows.merging import MergingWindowSet, merging_descriptor
+from millpond.runtime.windows.merging import (
+    MergingWindowSet,
+    NameOf,
+    itself,
+    merging_descriptor,
+)
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.own_results import elements_left, windows_of
 from millpond.runtime.windows.retracting import RunningAggregates
@@ -94,7 +99,9 @@ class WindowOperator(KeyedProcessFunction):
         self._windows: MergingWindowSet | None = None
         eviction = self._contents.eviction
         retracting = None if eviction is None else eviction.retracting
-        self._running = None if retracting is None else RunningAggregates(retracting)
+        of_times = self._assigner.window_type is TimeWindow
+        self._name_of: NameOf = itself if of_times else self._bytes_of
+        self._running = None if retracting is None else RunningAggregates(retracting, self._name_of)
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
@@ -148,8 +155,11 @@ class WindowOperator(KeyedProcessFunction):
         """The triggers' context, which knows nothing of a key's timers when the key is new."""
         at = self._at
         if at is None:
-            at = self._at = OperatorTriggerContext(self, context.timer_service())
+            at = self._at = OperatorTriggerContext(
+                self, context.timer_service(), self._runtime.own_key()
+            )
         key = context.current_key
+        at.stay_with(key)
         if key is not self._key:
             at.known.clear()
             self._windows = None
@@ -205,24 +215,30 @@ class WindowOperator(KeyedProcessFunction):
     def _merged_windows(self) -> MergingWindowSet:
         """Which windows of the current key have become one: read once while its rows come."""
         if self._windows is None:
-            self._windows = MergingWindowSet(self._merging, self._assigner.window_type)
+            kind = self._assigner.window_type
+            self._windows = MergingWindowSet(self._merging, kind, self._name_of)
         return self._windows
+
+    def _bytes_of(self, window: Any) -> bytes:
+        """What a window of the user's own type is known by."""
+        assert self._at is not None
+        return self._at.timers.namespace_bytes(self._domain, window)
 
     def _on_merge(self, at: OperatorTriggerContext, key: Any) -> Any:
         def on_merge(
             merged: TimeWindow,
             parts: list[TimeWindow],
-            namespace: TimeWindow,
-            sources: list[TimeWindow],
+            ended: list[TimeWindow],
+            namespaces: list[TimeWindow],
         ) -> None:
             at.window, at.merged = merged, parts
             self._trigger.on_merge(merged, at)
-            for part in parts:
-                if part != merged:
-                    at.window = part
-                    self._forget(part, at)
-            self._state.merge_namespaces(namespace, sources)
-            self._forget_aggregates(key, namespace, *sources)
+            at.come_back()
+            for part in ended:
+                at.window = part
+                self._forget(part, at)
+            self._state.merge_namespaces(namespaces[0], namespaces[1:])
+            self._forget_aggregates(key, *namespaces)
 
         return on_merge
 
@@ -273,6 +289,7 @@ class WindowOperator(KeyedProcessFunction):
             self._forget_aggregates(context.current_key, namespace)
             self._forget(window, at)
             self._call(self._contents.function.clear, self._window_context(at))
+            at.come_back()
             if windows is not None:
                 windows.retire(window)
                 windows.persist()
@@ -308,6 +325,7 @@ class WindowOperator(KeyedProcessFunction):
         context: Context,
     ) -> list[Any]:
         """What a trigger's decision leads to, which is most often nothing."""
+        at.come_back()
         if result is TriggerResult.CONTINUE:
             return []
         return list(self._fired(decision(self._trigger, method, result), namespace, at, context))
@@ -337,9 +355,10 @@ class WindowOperator(KeyedProcessFunction):
         if self._running is not None:
             self._running.forget(key, *namespaces)
 
-    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterable[Any]:
+    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterator[Any]:
         process = self._contents.function.process
-        return rows_of(process, process(context.current_key, self._window_context(at), held))
+        yield from rows_of(process, process(context.current_key, self._window_context(at), held))
+        at.come_back()
 
     def _evicted(
         self,
@@ -355,6 +374,7 @@ class WindowOperator(KeyedProcessFunction):
         # Evictors may change the list that they get.
         given = [] if running is None else list(elements)
         left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
+        at.come_back()
         if running is None:
             shown = eviction.result([element.value for element in left])
         else:
@@ -363,6 +383,7 @@ class WindowOperator(KeyedProcessFunction):
             yield from self._called(shown, at, context)
         given = [] if running is None else list(left)
         elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
+        at.come_back()
         if running is not None:
             running.evicted(key, namespace, given, elements)
         self._state.set_current_namespace(namespace)

@@ -138,7 +138,8 @@ def _let_it_end(stream: Any) -> None:
     """Have a query with ``availableNow`` end at the end of its input.
 
     With processing-time timers Spark always wants another batch without rows, so that
-    ``availableNow`` would never end. What is not due by then fires in the next run.
+    ``availableNow`` would never end. What is not due by then fires in a later run, once that has
+    new input.
     """
     if stream.trigger().toString().startswith(("AvailableNow", "OneTime")):
         conf = stream.sparkSessionForStream().conf()

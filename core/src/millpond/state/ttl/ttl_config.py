@@ -95,6 +95,9 @@ class CleanupStrategies:
 def _positive(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
+    if ttl % timedelta(milliseconds=1):
+        reason = f"{brief(ttl)} has a part of a millisecond; expected whole ones"
+        raise ConfigError("ttl", reason, "TTL")
 
 
 @attrs.frozen
@@ -102,7 +105,7 @@ class StateTtlConfig:
     """How long entries live.
 
     Attributes:
-        ttl: the time to live; kept in whole milliseconds.
+        ttl: the time to live, in whole milliseconds.
         update_type: see UpdateType.
         visibility: see StateVisibility.
         cleanup: see CleanupStrategies.
