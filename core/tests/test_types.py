@@ -174,6 +174,8 @@ def test_naive_datetime_keys_mean_utc():
         (tuple[int, int], [1, 2]),
         (int | str, 1.0),
         (int | str, True),
+        (dict[Decimal, int], {Decimal("NaN"): 1, Decimal("NaN") + 1: 2}),
+        (dict[Decimal | bool, int], {Decimal("NaN"): 1, Decimal("NaN") + 1: 2}),
     ],
 )
 def test_wrong_values_are_refused(kind, value):
