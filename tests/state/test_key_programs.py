@@ -92,7 +92,9 @@ class Program:
     def run(self):
         for _ in range(40):
             self.choose()
-            call = self.random.choice([self.add, self.add, self.add_many, self.get_many, self.visit])
+            call = self.random.choice(
+                [self.add, self.add, self.add_many, self.get_many, self.visit]
+            )
             self.tried(call)
             if self.random.random() < 0.1:
                 self.listed()

@@ -68,7 +68,8 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def clear_many(self, keys: Any) -> None:
-        with self._many.chosen(keys) as chosen:
+        with self._many.chosen(keys) as given:
+            chosen: Any = given
             self._table.put_many(self._namespace, chosen, [None] * len(chosen))
 
     @override

@@ -71,9 +71,8 @@ class _TtlState(State):
         if self._touch_on_read:
             gone = set(expired)
             live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
-            kept = keys.only(live)
-            own = [stamped[at] for at in live] if self._immutable else self._raw.read_many(kept)
-            write(kept, [(each[0], now) for each in own])
+            own: list[Any] = stamped if self._immutable else self._raw.read_many(keys)
+            write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
                 seen[at] = None
