@@ -122,6 +122,31 @@ def test_sums_of_decimals_are_exact(backend):
     assert [row.n for row in mp.local.run(sums, rows, key="k", backend=backend)] == wanted
 
 
+def yielding(*given):
+    """A function that a yield keeps from running."""
+    yield given
+
+
+async def waiting(*given):
+    """A function that has to be awaited."""
+
+
+@pytest.mark.parametrize("function", [yielding, waiting, lambda row: (each for each in row)])
+@pytest.mark.parametrize("form", ["map", "filter"])
+def test_a_function_that_has_not_run_is_refused(form, function):
+    """What a generator is would be true for every row, and be a row for every row."""
+    with pytest.raises(errors.UserFunctionError, match=r"return (one row|whether the row passes)"):
+        mp.local.run(getattr(mp.keyed, form)(function), ROWS, key="k")
+
+
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_the_life_of_a_short_form_has_no_yield(method):
+    """Nothing of it would run."""
+    function = type("Yielding", (Twice,), {method: yielding})()
+    with pytest.raises(errors.UserFunctionError, match="yielding gives no rows.* leave the yield"):
+        mp.local.run(mp.keyed.map(function), ROWS, key="k")
+
+
 def test_what_a_short_form_refuses():
     """Something that is not a function, a type that cannot be state, a field that is not there."""
     with pytest.raises(errors.ArgumentTypeError, match="function.*MapFunction"):

@@ -124,6 +124,27 @@ def check_text(name: str, value: str) -> None:
         raise ArgumentValueError(name, "text of whole characters", brief(value)) from None
 
 
+def unrun_by(given: object) -> str:
+    """What a function holds because of which nothing of it has run, though it was called.
+
+    Args:
+        given: what the call has given: a generator, a coroutine, or what a function returns.
+
+    Returns:
+        "a yield", "an async"; "" where it has run.
+    """
+    if isinstance(given, types.CoroutineType):
+        given.close()  # or Python warns that nobody has awaited it
+    return _UNRUN.get(type(given), "")
+
+
+_UNRUN: dict[type, str] = {
+    types.GeneratorType: "a yield",
+    types.AsyncGeneratorType: "a yield",
+    types.CoroutineType: "an async",
+}
+
+
 def _fits(value: Any, hint: Any) -> bool:
     origin = get_origin(hint)
     if hint is Any or isinstance(hint, (TypeVar, str)):

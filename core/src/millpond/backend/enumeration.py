@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, unrun_by
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.state_registry import StateRegistry
-from millpond.errors import NullValueError, StateTypeError
+from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
 from millpond.state.descriptors import StateKind
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
@@ -80,12 +80,19 @@ class Enumeration:
     def apply(
         self, function: Callable[[Any, S], None], state: S, state_name: str, namespace: Any
     ) -> None:
-        """Call ``function(key, state)`` for each key of a namespace; restore the current key."""
+        """Call ``function(key, state)`` for each key of a namespace; restore the current key.
+
+        Raises:
+            ArgumentTypeError: it has a ``yield``, so that nothing of it would run.
+        """
         with self._current.kept():
             for key in list(self.keys(state_name, namespace)):
                 self._source.set_current_key(key)
                 state.set_current_namespace(namespace)
-                function(key, state)
+                given: Any = function(key, state)  # type: ignore[func-returns-value]
+                if unrun_by(given):
+                    expected = "a function that runs when it is called, with no yield in it"
+                    raise ArgumentTypeError("function", expected, brief(given))
 
     def count(self) -> int:
         """The number of stored entries; each map entry counts."""

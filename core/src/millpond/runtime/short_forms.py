@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type, nearest
+from millpond.arguments import check_text, check_type, nearest, unrun_by
 from millpond.errors import ArgumentTypeError, ConfigError, brief
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.named_rows import selector
-from millpond.runtime.results import rows_of
+from millpond.runtime.results import call, refusal, rows_of
 from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType
@@ -115,18 +115,21 @@ class _ShortForm(KeyedProcessFunction):
     @override
     def open(self, context: RuntimeContext) -> None:
         if self._life is not None:
-            self._life.open(context)
+            call(self._life.open, context)
 
     @override
     def close(self) -> None:
         if self._life is not None:
-            self._life.close()
+            call(self._life.close)
 
 
 class _Map(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
-        yield self._call(row)
+        made = self._call(row)
+        if unrun_by(made):
+            raise refusal(self._call, made, "one row")
+        yield made
 
 
 class _FlatMap(_ShortForm):
@@ -139,7 +142,10 @@ class _FlatMap(_ShortForm):
 class _Filter(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
-        if self._call(row):
+        passes = self._call(row)
+        if unrun_by(passes):
+            raise refusal(self._call, passes, "whether the row passes")
+        if passes:
             yield row
 
 
