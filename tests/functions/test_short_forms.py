@@ -93,15 +93,17 @@ def test_generated_reductions():
             assert mp.local.run(getattr(mp.keyed, name)("n", kind), rows, key="k") == wanted, name
 
 
-def test_nan_is_the_greatest():
+@pytest.mark.parametrize(("number", "ddl"), [(float, "double"), (Decimal, "decimal(10,2)")])
+def test_nan_is_the_greatest(number, ddl):
     """In generated rows NaN comes after all numbers, as in Flink and Spark, wherever it stands."""
     for seed in range(5):
         rng = random.Random(seed)
-        values = [rng.choice([None, math.nan, math.inf, *map(float, range(5))]) for _ in range(30)]
+        drawn = [None, *map(number, (math.nan, math.inf, *range(5)))]
+        values = [rng.choice(drawn) for _ in range(30)]
         rows = [{"k": "a", "x": value, "at": at} for at, value in enumerate(values)]
         for name, best in (("min", min), ("max", max), ("min_by", min), ("max_by", max)):
             out = mp.local.run(
-                getattr(mp.keyed, name)("x", "k string, x double, at int"), rows, key="k"
+                getattr(mp.keyed, name)("x", f"k string, x {ddl}, at int"), rows, key="k"
             )
             for at, row in enumerate(out):
                 known = [

@@ -263,7 +263,7 @@ def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 def _is_less(a: Any, b: Any) -> bool:
     """Whether a value comes before another one; NaN, which differs from itself, comes last."""
-    return bool(a == a if b != b else a < b)  # noqa: PLR0124
+    return bool(a == a and (b != b or a < b))  # noqa: PLR0124
 
 
 def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:

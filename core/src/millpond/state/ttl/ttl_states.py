@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_elements, check_type
 from millpond.clock import Clock
 from millpond.state.interfaces import (
     AggregatingState,
@@ -182,6 +182,7 @@ class TtlListState(_TtlState, ListState[Any]):
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
         if values is None:
             return None
+        check_elements("values", values)
         now = self._clock.now_ms
         try:
             return [(value, now) for value in values]
