@@ -174,6 +174,13 @@ def test_naive_datetime_keys_mean_utc():
         (tuple[int, int], [1, 2]),
         (int | str, 1.0),
         (int | str, True),
+        (int, np.array([1])),
+        (float, np.array([1, 2])),
+        (float, np.array(1.5)),
+        (float, np.longdouble(1.5)),
+        (mp.PickleSerializer(), lambda: 1),
+        (dict[Decimal, int], {Decimal("NaN"): 1, Decimal("NaN") + 1: 2}),
+        (dict[Decimal | bool, int], {Decimal("NaN"): 1, Decimal("NaN") + 1: 2}),
     ],
 )
 def test_wrong_values_are_refused(kind, value):
@@ -252,6 +259,13 @@ def test_subclasses_are_refused(kind, value):
         serializer_for(kind).check(value)
 
 
+class Nowhere(dt.tzinfo):
+    """A zone that knows no offset: Python calls a datetime in it naive."""
+
+    def utcoffset(self, when):
+        return None
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "kept"),
     [
@@ -259,6 +273,9 @@ def test_subclasses_are_refused(kind, value):
         (Decimal, 3, Decimal(3)),
         (bytes, bytearray(b"a"), b"a"),
         (float, np.float64(0.5), 0.5),
+        (float, np.float32(0.1), float(np.float32(0.1))),
+        (float, np.float16(0.1), float(np.float16(0.1))),
+        (dt.datetime, dt.datetime(2024, 1, 1, tzinfo=Nowhere()), dt.datetime(2024, 1, 1)),
         (int, np.int64(7), 7),
         (str, np.str_("a"), "a"),
     ],

@@ -260,10 +260,13 @@ def test_the_number_of_key_groups_of_what_is_added(tmp_path):
         mp.SavepointWriter.new_savepoint().write(tmp_path / "none")
 
 
-def test_a_text_is_no_list_of_letters(tmp_path):
-    """A list state is not filled from a column of texts, nor is it by its own calls."""
+@pytest.mark.parametrize("ttl", [False, True])
+def test_a_text_is_no_list_of_letters(tmp_path, ttl):
+    """A list state is not filled from texts or the keys of a map, nor is it by its own calls."""
     writer = mp.SavepointWriter.new_savepoint()
     letters = mp.ListStateDescriptor("letters", str)
+    if ttl:
+        letters.enable_time_to_live(mp.StateTtlConfig(timedelta(days=1)))
     writer.with_operator("texts", [{"k": "a", "letters": "abc"}], letters, key="k")
     with pytest.raises(errors.UserFunctionError, match="expected a collection of elements"):
         writer.write(tmp_path / "texts")
@@ -271,11 +274,14 @@ def test_a_text_is_no_list_of_letters(tmp_path):
         backend.set_current_key("a")
         state = backend.get_partitioned_state(letters)
         for call in (state.add_all, state.update):
-            with pytest.raises(errors.ArgumentTypeError, match="values: expected a collection"):
-                call("abc")
+            for wrong in ("abc", bytearray(b"abc"), {"a": 1}):
+                with pytest.raises(errors.ArgumentTypeError, match="values: expected a collection"):
+                    call(wrong)
+        with pytest.raises(errors.ArgumentTypeError, match="sources: expected a collection"):
+            state.merge_namespaces(mp.VOID_NAMESPACE, "abc")
         assert state.get() == []
     with mp.open_operator_backend() as operator_state:
-        split = operator_state.get_list_state(letters)
+        split = operator_state.get_list_state(mp.ListStateDescriptor("letters", str))
         with pytest.raises(errors.ArgumentTypeError, match="values: expected a collection"):
             split.add_all("abc")
 

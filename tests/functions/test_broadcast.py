@@ -75,6 +75,22 @@ def test_keyed_rows_cannot_change_the_rules():
             operator.process(paid("a", "fr", 1))
 
 
+def test_what_is_applied_to_keyed_state_runs():
+    """A function with a yield is refused where it is called: no state would change."""
+
+    def clear(_, state):
+        yield state.clear()
+
+    class Yielding(Limits):
+        def process_broadcast_element(self, row, context):
+            context.apply_to_keyed_state(SPENT, clear)
+
+    with mp.testing.KeyedOperatorHarness(Yielding(), key="k") as operator:
+        operator.process(paid("a", "fr", 1))
+        with pytest.raises(errors.UserFunctionError, match="a function that runs when it is call"):
+            operator.process_broadcast({"country": "fr", "max": 1})
+
+
 def test_broadcast_rows_have_no_current_key():
     """Keyed state cannot be used in them, but by apply_to_keyed_state; the error says so."""
 

@@ -196,11 +196,20 @@ def test_a_gauge_that_fails_is_told_by_name(gauge, kind):
     assert caught.value.__notes__ == ["This is of the gauge 'user.sizes.odd'."]
 
 
+def generator(self, *given):
+    yield given
+
+
+async def coroutine(self, *given):
+    pass
+
+
+@pytest.mark.parametrize(("written", "word"), [(generator, "yield"), (coroutine, "async")])
 @pytest.mark.parametrize(
     "method",
     ["open", "close", "initialize_state", "snapshot_state", "notify_checkpoint_complete"],
 )
-def test_a_yield_where_no_rows_are_given_is_refused(method):
+def test_a_yield_where_no_rows_are_given_is_refused(method, written, word):
     """The body would never run: what a listener was to commit would wait for ever."""
 
     class Yielding(mp.KeyedProcessFunction, mp.CheckpointedFunction, mp.CheckpointListener):
@@ -216,11 +225,8 @@ def test_a_yield_where_no_rows_are_given_is_refused(method):
         def notify_checkpoint_complete(self, checkpoint_id):
             pass
 
-    def generator(self, *given):
-        yield given
-
-    setattr(Yielding, method, generator)
-    said = rf"Yielding\.{method} failed .*nothing of it has run: leave the yield out"
+    setattr(Yielding, method, written)
+    said = rf"Yielding\.{method} failed .*nothing of it has run: leave the {word} out"
 
     def life():
         with mp.testing.KeyedOperatorHarness(Yielding(), key="k") as harness:

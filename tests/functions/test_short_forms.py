@@ -3,9 +3,12 @@
 import math
 import random
 from collections import namedtuple
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from typing import NamedTuple
 
+import attrs
 import millpond as mp
 import pytest
 from millpond import errors
@@ -90,15 +93,17 @@ def test_generated_reductions():
             assert mp.local.run(getattr(mp.keyed, name)("n", kind), rows, key="k") == wanted, name
 
 
-def test_nan_is_the_greatest():
+@pytest.mark.parametrize(("number", "ddl"), [(float, "double"), (Decimal, "decimal(10,2)")])
+def test_nan_is_the_greatest(number, ddl):
     """In generated rows NaN comes after all numbers, as in Flink and Spark, wherever it stands."""
     for seed in range(5):
         rng = random.Random(seed)
-        values = [rng.choice([None, math.nan, math.inf, *map(float, range(5))]) for _ in range(30)]
+        drawn = [None, *map(number, (math.nan, math.inf, *range(5)))]
+        values = [rng.choice(drawn) for _ in range(30)]
         rows = [{"k": "a", "x": value, "at": at} for at, value in enumerate(values)]
         for name, best in (("min", min), ("max", max), ("min_by", min), ("max_by", max)):
             out = mp.local.run(
-                getattr(mp.keyed, name)("x", "k string, x double, at int"), rows, key="k"
+                getattr(mp.keyed, name)("x", f"k string, x {ddl}, at int"), rows, key="k"
             )
             for at, row in enumerate(out):
                 known = [
@@ -120,6 +125,98 @@ def test_sums_of_decimals_are_exact(backend):
     wanted = [one, Decimal("1234567890123456789012345679.0123456790"), two]
     sums = mp.keyed.sum("n", "k string, n decimal(38,10)")
     assert [row.n for row in mp.local.run(sums, rows, key="k", backend=backend)] == wanted
+
+
+@attrs.define
+class Sale:
+    """A row with a constructor."""
+
+    k: str
+    n: int
+
+
+@attrs.frozen
+class FrozenSale:
+    """One that cannot be changed, and whose fields stand in another order."""
+
+    n: int
+    k: str
+
+
+@dataclass
+class SaleData:
+    """A dataclass."""
+
+    k: str
+    n: int
+
+
+class SaleTuple(NamedTuple):
+    """A named tuple."""
+
+    k: str
+    n: int
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [Sale, FrozenSale, SaleData, SaleTuple])
+def test_rows_of_a_class(backend, kind):
+    """Rows of any kind become instances of the declared class, which functions get and give."""
+    rows = [kind(k="a", n=1), {"k": "a", "n": 5}, {"n": 2, "k": "a"}]
+
+    def larger(a, b):
+        assert (type(a), type(b)) == (kind, kind)
+        return a if a.n > b.n else kind(k=b.k, n=b.n)
+
+    for form, wanted in (
+        (mp.keyed.reduce(larger, kind), [1, 5, 5]),
+        (mp.keyed.sum("n", kind), [1, 6, 8]),
+        (mp.keyed.min("n", kind), [1, 1, 1]),
+        (mp.keyed.max_by("n", kind), [1, 5, 5]),
+    ):
+        found = mp.local.run(form, rows, key="k", backend=backend)
+        assert found == [kind(k="a", n=n) for n in wanted]
+
+
+def test_what_is_no_row_of_a_class():
+    """Other names are told with the row, and a wrong field's name before there is one."""
+    with pytest.raises(errors.UserFunctionError, match="expected Sale, got Row .*missing: n; not"):
+        mp.local.run(mp.keyed.sum("n", Sale), [{"k": "a", "m": 1}], key="k")
+    with pytest.raises(errors.ConfigError, match="there are: k, n. Did you mean 'n'"):
+        mp.keyed.sum("N", SaleData)
+    with pytest.raises(errors.ConfigError, match="neither a number nor a duration"):
+        mp.keyed.sum("k", SaleTuple)
+
+
+def test_rows_are_not_reduced_to_nothing():
+    """A function that forgets to return would clear what the rows before were reduced to."""
+    with pytest.raises(errors.UserFunctionError, match="reduced to must not be None"):
+        mp.local.run(mp.keyed.reduce(lambda a, b: None, TYPE), ROWS, key="k")
+
+
+def yielding(*given):
+    """A function that a yield keeps from running."""
+    yield given
+
+
+async def waiting(*given):
+    """A function that has to be awaited."""
+
+
+@pytest.mark.parametrize("function", [yielding, waiting, lambda row: (each for each in row)])
+@pytest.mark.parametrize("form", ["map", "filter"])
+def test_a_function_that_has_not_run_is_refused(form, function):
+    """What a generator is would be true for every row, and be a row for every row."""
+    with pytest.raises(errors.UserFunctionError, match=r"return (one row|whether the row passes)"):
+        mp.local.run(getattr(mp.keyed, form)(function), ROWS, key="k")
+
+
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_the_life_of_a_short_form_has_no_yield(method):
+    """Nothing of it would run."""
+    function = type("Yielding", (Twice,), {method: yielding})()
+    with pytest.raises(errors.UserFunctionError, match="yielding gives no rows.* leave the yield"):
+        mp.local.run(mp.keyed.map(function), ROWS, key="k")
 
 
 def test_what_a_short_form_refuses():

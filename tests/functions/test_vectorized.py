@@ -1,5 +1,6 @@
 """Vectorized functions: the same as row by row, on all backends; and wrong input."""
 
+import math
 import random
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -243,6 +244,19 @@ def test_a_column_that_pandas_cannot_have_is_refused_by_its_name():
     rows = pa.table({"k": ["a"], "m": twice})
     with pytest.raises(errors.ArgumentValueError, match="column 'm': .*each key of a map once"):
         mp.local.run(Frames(), rows, key="k")
+
+
+@pytest.mark.parametrize("nan", [float("nan"), Decimal("NaN")])
+@pytest.mark.parametrize("function", [mp.functions.min, mp.functions.max])
+def test_the_least_and_the_greatest_beside_nan(function, nan):
+    """NaN is what comes of it, first or last, of a float or of a Decimal, by rows and by arrays."""
+    kind = type(nan)
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ReducingStateDescriptor("x", function, kind))
+        state.add_many(["a", "b", "c"], [nan, kind(1), kind(1), nan, kind(1)], [0, 0, 1, 1, 2])
+        for key in "abc":
+            state.at(key).add(kind(2))
+        assert [math.isnan(state.at(key).get()) for key in "abc"] == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``order_by`` on the worker: in order, without loss, in memory that the batch does not decide."""
 
 import random
+from itertools import product
 
 import attrs
 import millpond as mp
@@ -9,7 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from arriving import arriving, values_of
+from millpond import errors
 from millpond.runtime import SubtaskInfo
+from millpond.spark import key_by
 from millpond.spark.carriers.frames import nulls_first
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.worker import ordering
@@ -106,6 +109,44 @@ def test_memory_follows_the_run_not_the_batch(small):
 def test_nulls_come_first_and_nan_last():
     """As Spark sorts; NaN, which no comparison knows, does not spoil the order of the others."""
     assert sorted([2.0, NAN, None, 1.0, NAN, 0.5], key=nulls_first)[:4] == [None, 0.5, 1.0, 2.0]
+
+
+def test_nested_columns_are_ordered_as_spark_orders_them(spark, job_conf):
+    """Structs and arrays with nulls and NaN in them, of one input and of one that is connected."""
+    job_conf()
+    inner = [None, (None, "a"), (NAN, "a"), (1.0, None), (1.0, "a"), (-0.5, "b")]
+    outer = [None, [], [None], [1, None], [1], [2], [1, 2]]
+    rows = [("k", at, one, two) for at, (one, two) in enumerate(product(inner, outer))]
+    random.Random(1).shuffle(rows)
+    ddl = "k string, at int, s struct<x: double, y: string>, l array<int>"
+    df = spark.createDataFrame(rows, ddl)
+    wanted = [row.at for row in df.orderBy("s", "l").collect()]
+    seen = key_by(df, "k").process(Seen(), output=ddl, order_by=["s", "l"], uid="seen")
+    assert [row.at for row in seen.collect()] == wanted
+    connected = key_by(df, "k").connect(key_by(df, "k"), order_by=["s", "l"])
+    both = connected.process(Second(), output="at int", uid="both")
+    assert [row.at for row in both.collect()] == wanted
+
+
+@pytest.mark.parametrize("kind", ["map<string, int>", "array<struct<m: map<string, int>>>"])
+def test_maps_have_no_order(spark, job_conf, kind):
+    """A column that holds maps is refused before anything runs, in both inputs."""
+    job_conf()
+    df = spark.createDataFrame([], f"k string, m {kind}")
+    with pytest.raises(errors.ConfigError, match="m: it holds maps, which have no order"):
+        key_by(df, "k").process(Seen(), output=df.schema, order_by="m", uid="seen")
+    with pytest.raises(errors.ConfigError, match="m: it holds maps, which have no order"):
+        key_by(df, "k").connect(key_by(df, "k"), order_by="m")
+
+
+class Second(mp.KeyedCoProcessFunction):
+    """Yields the numbers of the connected rows as they come."""
+
+    def process_element1(self, row, context):
+        return []
+
+    def process_element2(self, row, context):
+        yield (row.at,)
 
 
 class Seen(mp.KeyedProcessFunction):

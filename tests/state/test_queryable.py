@@ -135,6 +135,19 @@ def test_namespaces_can_be_queried(job):
         assert client.get("v", "k", (1, 6)) is None
 
 
+def test_namespaces_of_a_serializer_are_queried_by_their_bytes(job):
+    """Its class is not at hand where a snapshot is read, and nothing else is taken for them."""
+    job, serializer = job(), mp.PickleSerializer()
+    descriptor = mp.ValueStateDescriptor("v", int).set_queryable("v")
+    job.state(descriptor, "k", namespace="x", namespace_type=serializer).update(7)
+    job.commit()
+    with mp.QueryableStateClient(job.snapshots) as client:
+        assert client.get("v", "k", serializer.serialize("x")) == 7
+        for namespace in ("x", 3):
+            with pytest.raises(errors.StateTypeError, match="give its bytes"):
+                client.get("v", "k", namespace)
+
+
 def test_wrong_queries_say_what_is_wrong(job, tmp_path):
     """An unknown name, a key of another type, a closed client, an empty directory."""
     job = job()

@@ -42,7 +42,11 @@ CALLS = {
     "value": [("update", "a")],
     "list": [
         *[("add", value) for value in (None, "a")],
-        *[(verb, value) for verb in ("add_all", "update") for value in (None, 5, [1, None], ["a"])],
+        *[
+            (verb, value)
+            for verb in ("add_all", "update")
+            for value in (None, 5, {7: 1}, [1, None], ["a"])
+        ],
     ],
     "map": [
         *[("put", *entry) for entry in ((None, 1), ([], 1), (1, 1), ("a", None), ("a", "b"))],
@@ -110,8 +114,9 @@ def test_operator_state_names_itself_and_the_argument():
         for call in (lambda: rules.put(1, 1), lambda: rules.put("a", ""), lambda: rules.get(1)):
             with pytest.raises(errors.StateTypeError, match="broadcast state 'rules'"):
                 call()
-        with pytest.raises(errors.ArgumentTypeError, match="values"):
-            items.add_all(5)
+        for wrong in (5, {7: 1}):
+            with pytest.raises(errors.ArgumentTypeError, match="values"):
+                items.add_all(wrong)
         with pytest.raises(errors.ArgumentTypeError, match="entries"):
             rules.put_all(5)
         assert (items.get(), list(rules.items())) == ([], [])

@@ -178,3 +178,17 @@ def test_keys_of_what_has_expired_are_told_alike(name, tmp_path):
         assert backend.num_state_entries() == 1
         backend.apply_to_all_keys(timed, lambda key, _: seen.append(key))
         assert seen == [2]
+
+
+@pytest.mark.parametrize("name", ["heap", "lmdb", "rocksdb"])
+def test_what_a_bulk_read_renews_is_not_what_it_returns(name, tmp_path):
+    """Reads that renew a time to live give each value as a copy, many at once as one alone."""
+    ttl = mp.StateTtlConfig(timedelta(days=1), mp.UpdateType.ON_READ_AND_WRITE)
+    descriptor = mp.ValueStateDescriptor("v", tuple[list[int], ...]).enable_time_to_live(ttl)
+    with mp.open_keyed_backend(name, key_type=str, directory=tmp_path) as backend:
+        state = backend.get_partitioned_state(descriptor)
+        state.update_many(["a", "b"], [([1],), ([2],)])
+        for found in state.get_many(["a", "b"]):
+            found[0].append(99)
+        assert state.get_many(["a", "b"]) == [([1],), ([2],)]
+        assert state.at("a").value() == ([1],)

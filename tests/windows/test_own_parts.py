@@ -183,6 +183,37 @@ class Yielding(windows.ProcessWindowFunction):
         yield elements
 
 
+class Clearing(windows.CountTrigger):
+    """Has a ``yield`` in the method that drops what it keeps."""
+
+    def clear(self, window, ctx):
+        yield
+
+
+class Merging(windows.CountTrigger):
+    """Has one in the method that joins it."""
+
+    def on_merge(self, window, ctx):
+        yield
+
+
+@pytest.mark.parametrize("around", [lambda trigger: trigger, windows.PurgingTrigger.of])
+@pytest.mark.parametrize(
+    ("trigger", "assigner", "method"),
+    [
+        (Clearing(1), windows.TumblingEventTimeWindows.of(10), "Clearing.clear"),
+        (Merging(1), windows.EventTimeSessionWindows.with_gap(10), "Merging.on_merge"),
+    ],
+)
+def test_methods_of_triggers_that_give_nothing_have_no_yield(trigger, assigner, method, around):
+    """What a trigger keeps of a window would stay, or be lost when windows become one."""
+    function = windows.window(assigner).trigger(around(trigger)).reduce(add, int, "n")
+    rows = [{"user": "ann", "ms": ms, "n": 1} for ms in (1, 2)]
+    reason = f"{method} gives no rows, .* leave the yield out"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        mp.local.run(function, rows, key="user", event_time="ms")
+
+
 @pytest.mark.parametrize("method", ["open", "clear", "close"])
 def test_methods_that_give_no_rows_have_no_yield(method):
     """Nothing of such a method would run, and the state of a window would stay."""

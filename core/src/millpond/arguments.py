@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, wraps
 from typing import (
@@ -122,6 +122,42 @@ def check_text(name: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise ArgumentValueError(name, "text of whole characters", brief(value)) from None
+
+
+def check_elements(name: str, values: object) -> None:
+    """Refuse what can be gone through and is no collection of elements.
+
+    That is one value, such as a text, and a mapping, of which its keys alone would come.
+
+    Raises:
+        ArgumentTypeError: it is such a value.
+    """
+    if type(values) is not list and isinstance(values, _NO_ELEMENTS):
+        raise ArgumentTypeError(name, "a collection of elements", brief(values))
+
+
+_NO_ELEMENTS = (str, bytes, bytearray, memoryview, Mapping)
+
+
+def unrun_by(given: object) -> str:
+    """What a function holds because of which nothing of it has run, though it was called.
+
+    Args:
+        given: what the call has given: a generator, a coroutine, or what a function returns.
+
+    Returns:
+        "a yield", "an async"; "" where it has run.
+    """
+    if isinstance(given, types.CoroutineType):
+        given.close()  # or Python warns that nobody has awaited it
+    return _UNRUN.get(type(given), "")
+
+
+_UNRUN: dict[type, str] = {
+    types.GeneratorType: "a yield",
+    types.AsyncGeneratorType: "a yield",
+    types.CoroutineType: "an async",
+}
 
 
 def _fits(value: Any, hint: Any) -> bool:

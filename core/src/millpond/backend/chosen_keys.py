@@ -33,18 +33,17 @@ class SubtaskKeys:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Any]:
-        """Make each the current key in turn; at the end the one before is current again."""
+        """Make each the current key in turn; at the end the one before is current again.
+
+        A loop that is left before that leaves its key: ``StateKeys.chosen`` sees to it, at once,
+        while the end of a generator comes whenever the traceback that holds it goes.
+        """
         current = self.current
         before, group = current.key_or_none, current.key_group
-        try:
-            for key, key_group in zip(self.keys, self.groups, strict=True):
-                current.select(key, key_group)
-                yield key
-        finally:
-            if before is None or group is None:
-                current.forget()
-            else:
-                current.select(before, group)
+        for key, key_group in zip(self.keys, self.groups, strict=True):
+            current.select(key, key_group)
+            yield key
+        current.return_to(before, group)
 
     @cached_property
     def addresses(self) -> list[Any]:

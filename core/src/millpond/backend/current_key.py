@@ -124,6 +124,26 @@ class CurrentKey:
         """Unset the current key."""
         self.key_or_none = self.address = self.key_group = None
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Choose other keys inside the ``with`` block; at its end the one before is current again.
+
+        There is none where there was none, and none once the backend is closed or has failed.
+        """
+        before, group = self.key_or_none, self.key_group
+        try:
+            yield
+        finally:
+            if self.key_or_none is not before:
+                self.return_to(before, group)
+
+    def return_to(self, before: Any, group: int | None) -> None:
+        """Choose the key that was current before, with its group; None for none."""
+        if before is None or group is None or self._closed:
+            self.forget()
+        else:
+            self.select(before, group)
+
     @property
     def key(self) -> Any:
         """The current key; NoCurrentKeyError if none is set."""

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from millpond.arguments import check_type
+from millpond.arguments import check_type, unrun_by
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.state_registry import StateRegistry
+from millpond.errors import ArgumentTypeError, NullValueError, StateTypeError, brief
 from millpond.state.descriptors import StateKind
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
@@ -46,40 +47,62 @@ class Enumeration:
 
     def keys(self, state_name: str, namespace: Any) -> Iterator[Any]:
         """The keys with an entry in a state and namespace, each once, in any order."""
-        check_type("state_name", state_name, str)
-        for key, found in self.keys_and_namespaces(state_name):
-            if found == namespace:
+        codec = self._namespaces(state_name)
+        if codec is None:
+            return
+        try:
+            wanted = codec.check(namespace)
+        except (StateTypeError, NullValueError):
+            return  # a namespace of another type holds nothing, whatever Python calls equal to it
+        same = _sameness(codec, wanted)
+        for key, found in self._source.addresses(state_name, codec):
+            if same(found):
                 yield key
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
         """All pairs of key and namespace with an entry in a state, each once."""
+        codec = self._namespaces(state_name)
+        if codec is not None:
+            yield from self._source.addresses(state_name, codec)
+
+    def _namespaces(self, state_name: str) -> KeyCodec | None:
+        """The codec of a state's namespaces; None where there is no such state."""
         self._current.require_open()
         check_type("state_name", state_name, str)
         registered = self._states.known(state_name)
         if registered is not None:
-            yield from self._source.addresses(state_name, registered.namespace_codec)
-        elif state_name in self._states.restored:
-            stored = self._states.restored[state_name]
-            if stored.kind is not StateKind.TIMER:
-                codec = codec_from_snapshot(stored.namespace)
-                yield from self._source.addresses(state_name, codec)
+            return registered.namespace_codec
+        stored = self._states.restored.get(state_name)
+        if stored is None or stored.kind is StateKind.TIMER:
+            return None
+        return codec_from_snapshot(stored.namespace)
 
     def apply(
         self, function: Callable[[Any, S], None], state: S, state_name: str, namespace: Any
     ) -> None:
-        """Call ``function(key, state)`` for each key of a namespace; restore the current key."""
-        before = self._current.key_or_none
-        try:
+        """Call ``function(key, state)`` for each key of a namespace; restore the current key.
+
+        Raises:
+            ArgumentTypeError: it has a ``yield``, so that nothing of it would run.
+        """
+        with self._current.kept():
             for key in list(self.keys(state_name, namespace)):
                 self._source.set_current_key(key)
                 state.set_current_namespace(namespace)
-                function(key, state)
-        finally:
-            self._current.forget()
-            if before is not None:
-                self._source.set_current_key(before)
+                given: Any = function(key, state)  # type: ignore[func-returns-value]
+                if unrun_by(given):
+                    expected = "a function that runs when it is called, with no yield in it"
+                    raise ArgumentTypeError("function", expected, brief(given))
 
     def count(self) -> int:
         """The number of stored entries; each map entry counts."""
         self._current.require_open()
         return self._source.count_entries()
+
+
+def _sameness(codec: KeyCodec, wanted: Any) -> Callable[[Any], bool]:
+    """Whether a checked namespace is the wanted one, as stores tell them apart: by their bytes."""
+    if codec.exact:
+        return lambda found: bool(found is wanted or found == wanted)  # NaN is not equal to itself
+    encoded = codec.encode(wanted)
+    return lambda found: codec.encode(found) == encoded

@@ -196,7 +196,10 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         return self.sweeper.metrics()
 
     def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
-        """The keys that hold something in a state and namespace, each once; in no order."""
+        """The keys that hold something in a state and namespace, each once; in no order.
+
+        A namespace of another type than the state's holds nothing, whatever Python calls equal.
+        """
         return self.enumeration.keys(state_name, namespace)
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:

@@ -46,9 +46,12 @@ class StateKeys(ManyKeys):
     # ---------------------------------------------------------------- keys
 
     @override
-    def choose(self, keys: Any) -> SubtaskKeys:
+    @contextmanager
+    def chosen(self, keys: Any) -> Iterator[SubtaskKeys]:
         with self._named():
-            return checked_keys(self._current, keys)
+            found = checked_keys(self._current, keys)
+        with self._current.kept():
+            yield found
 
     @override
     def select(self, key: Any) -> None:

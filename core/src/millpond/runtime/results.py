@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from millpond.arguments import unrun_by
 from millpond.errors import FunctionResultError, OutputTypeError, brief
 from millpond.runtime.user_code import Place, place_of_method
 from millpond.runtime.user_frames import place_of_yield
 
-__all__ = ["Check", "check_ran", "checked_rows", "refusal", "rows_of", "yields"]
+__all__ = ["Check", "call", "check_ran", "checked_rows", "refusal", "rows_of", "yields"]
 
 Check = Callable[[Any], None]
 """Raises OutputTypeError for a row that does not fit the declared output."""
@@ -26,11 +27,21 @@ def yields(method: Callable[..., Any]) -> bool:
 
 def check_ran(given: object, what: str = "it") -> None:
     """Raise TypeError if a method that gives no rows has returned a generator: it has not run."""
-    if inspect.isgenerator(given):
+    word = unrun_by(given)
+    if word:
         reason = (
-            f"{what} gives no rows, and with a yield nothing of it has run: leave the yield out"
+            f"{what} gives no rows, and with {word} nothing of it has run: leave the "
+            f"{word.split()[-1]} out"
         )
         raise TypeError(reason)
+
+
+def call(method: Callable[..., Any], *arguments: Any) -> None:
+    """Call a method that gives no rows; see ``check_ran``."""
+    given = method(*arguments)
+    if given is not None:
+        name: str = getattr(method, "__qualname__", repr(method))  # a partial has none
+        check_ran(given, name.rpartition("<locals>.")[2])
 
 
 def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:

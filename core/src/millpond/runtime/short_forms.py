@@ -15,15 +15,15 @@ from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type, nearest
-from millpond.errors import ArgumentTypeError, ConfigError, brief
+from millpond.arguments import check_text, check_type, nearest, unrun_by
+from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
 from millpond.runtime.named_rows import selector
-from millpond.runtime.results import rows_of
+from millpond.runtime.results import call, refusal, rows_of
+from millpond.runtime.row_classes import fields_of_rows, made_into, replaced
 from millpond.state import ValueStateDescriptor
 from millpond.state.known_functions import sum as exact_sum
 from millpond.types import DeclaredType
-from millpond.types.row_types import as_declared
 
 __all__ = [
     "FilterFunction",
@@ -115,18 +115,21 @@ class _ShortForm(KeyedProcessFunction):
     @override
     def open(self, context: RuntimeContext) -> None:
         if self._life is not None:
-            self._life.open(context)
+            call(self._life.open, context)
 
     @override
     def close(self) -> None:
         if self._life is not None:
-            self._life.close()
+            call(self._life.close)
 
 
 class _Map(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
-        yield self._call(row)
+        made = self._call(row)
+        if unrun_by(made):
+            raise refusal(self._call, made, "one row")
+        yield made
 
 
 class _FlatMap(_ShortForm):
@@ -139,7 +142,10 @@ class _FlatMap(_ShortForm):
 class _Filter(_ShortForm):
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
-        if self._call(row):
+        passes = self._call(row)
+        if unrun_by(passes):
+            raise refusal(self._call, passes, "whether the row passes")
+        if passes:
             yield row
 
 
@@ -148,6 +154,7 @@ class _Reduce(_ShortForm):
         super().__init__(function, ReduceFunction, "reduce")
         self._descriptor = ValueStateDescriptor("reduced", row_type)
         self._descriptor.value_serializer()  # a type that cannot be stored is told of here
+        self._made = made_into(row_type)
 
     @override
     def open(self, context: RuntimeContext) -> None:
@@ -156,8 +163,11 @@ class _Reduce(_ShortForm):
 
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
-        held = self._reduced.value()
-        self._reduced.update(row if held is None else self._call(held, row))
+        held, mine = self._reduced.value(), self._made(row)
+        reduced = mine if held is None else self._call(held, mine)
+        if reduced is None:
+            raise NullValueError("what two rows are reduced to")
+        self._reduced.update(reduced)
         yield self._reduced.value()
 
 
@@ -181,7 +191,9 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 
     Args:
         function: ``f(a, b)``, where ``a`` is what the rows before have been reduced to.
-        row_type: the type of the rows: DDL, a StructType, or any type that state can have.
+        row_type: the type of the rows: DDL, a StructType, or any type that state can have. Rows
+            are made into an attrs class, a dataclass or a NamedTuple by the names of its fields:
+            the function gets and gives its instances.
 
     Raises:
         ConfigError: rows of that type cannot be stored.
@@ -251,21 +263,20 @@ def max_by(field: str, row_type: DeclaredType[Any]) -> KeyedProcessFunction:
 
 def _is_less(a: Any, b: Any) -> bool:
     """Whether a value comes before another one; NaN, which differs from itself, comes last."""
-    return bool(a == a if b != b else a < b)  # noqa: PLR0124
+    return bool(a == a and (b != b or a < b))  # noqa: PLR0124
 
 
 def _field_type(field: str, row_type: DeclaredType[Any]) -> Any:
     """The type of a field, after a check that there is one; None where only rows can tell."""
     check_type("field", field, str)
     check_text("field", field)
-    declared: Any = as_declared(row_type)
-    if not hasattr(declared, "_row_type"):
+    fields = fields_of_rows(row_type)
+    if fields is None:
         return None
-    if field not in declared._fields:
-        reason = f"there is no such column; there are: {', '.join(declared._fields)}"
-        hint = nearest(field, declared._fields)
-        raise ConfigError("field", reason, "short form", suggestion=hint)
-    return declared.__annotations__[field]
+    if field not in fields:
+        reason = f"there is no such column; there are: {', '.join(fields)}"
+        raise ConfigError("field", reason, "short form", suggestion=nearest(field, fields))
+    return fields[field]
 
 
 def _of_field(
@@ -274,7 +285,7 @@ def _of_field(
     """Keeps the first row, with its field and those of later rows combined."""
 
     def merge(held: Any, _: Any, old: Any, new: Any) -> Any:
-        return held._replace(**{field: new if old is None else combine(old, new)})
+        return replaced(held, field, new if old is None else combine(old, new))
 
     return _reduced_by(merge, field, row_type)
 

@@ -11,14 +11,22 @@ import attrs
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from millpond.arguments import check_text, check_type, nearest
 from millpond.errors import ConfigError, brief
 from millpond.spark.columns import column_named
 from millpond.spark.schemas import brief_reason
 
-__all__ = ["Choice", "ColumnOrName", "Extension", "choose", "no_such_column", "time_choice"]
+__all__ = [
+    "Choice",
+    "ColumnOrName",
+    "Extension",
+    "choose",
+    "no_such_column",
+    "order_choices",
+    "time_choice",
+]
 
 ColumnOrName: TypeAlias = str | Column
 
@@ -56,6 +64,31 @@ def choose(
         return [_chosen(df, argument, given, call)]
     check_type(argument, given, Sequence)
     return [_chosen(df, argument, each, call) for each in given]
+
+
+def order_choices(
+    df: DataFrame, given: ColumnOrName | Sequence[ColumnOrName], call: str
+) -> list[Choice]:
+    """The columns that rows are ordered by.
+
+    Raises:
+        ConfigError: as ``choose`` does; or one holds maps, which have no order.
+    """
+    chosen = choose(df, "order_by", given, call)
+    for choice in chosen:
+        if _holds_maps(choice.field.dataType):
+            reason = "it holds maps, which have no order: order by values of theirs, or by others"
+            raise ConfigError(choice.field.name, reason, f"{call}(order_by=...)")
+    return chosen
+
+
+def _holds_maps(kind: DataType) -> bool:
+    """Whether a type is a map, or has one at some depth."""
+    if isinstance(kind, ArrayType):
+        return _holds_maps(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_holds_maps(field.dataType) for field in kind.fields)
+    return isinstance(kind, MapType)
 
 
 def _chosen(df: DataFrame, argument: str, given: ColumnOrName, call: str) -> Choice:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import nothing, nulls_first, plain_name
 from millpond.spark.carriers.nested import NestedCarrier
-from millpond.spark.choosing import Choice, ColumnOrName, choose, time_choice
+from millpond.spark.choosing import Choice, ColumnOrName, order_choices, time_choice
 from millpond.spark.driver.timing import event_times, is_watermarked, watermark_column
 
 __all__ = ["TextRows"]
@@ -56,7 +56,7 @@ class TextRows:
             reason = "either both DataFrames are streaming or neither is"
             raise ConfigError("other", reason, "connect(...)")
         schema = rows.schema
-        positions = tuple(map(_position, choose(rows, "order_by", order_by, "connect")))
+        positions = tuple(map(_position, order_choices(rows, order_by, "connect")))
         if event_time is not None:
             at: int | None = _position(time_choice(rows, event_time, "connect"))
         else:

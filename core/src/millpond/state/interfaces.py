@@ -76,8 +76,9 @@ class State(ABC):
 
     def clear_many(self, keys: Column) -> None:
         """Remove what is stored for each of the keys."""
-        for _ in self._many.choose(keys):
-            self.clear()
+        with self._many.chosen(keys) as chosen:
+            for _ in chosen:
+                self.clear()
 
     @property
     def _many(self) -> ManyKeys:
@@ -108,7 +109,8 @@ class ValueState(State, Generic[V]):
             BulkCallError: a key is none of the frame's, or a value does not fit the column.
         """
         many = self._many
-        return many.column(self.read_many(many.choose(keys)))
+        with many.chosen(keys) as chosen:
+            return many.column(self.read_many(chosen))
 
     def update_many(self, keys: Column, values: Column) -> None:
         """Store a value for each key, null clears: all of them or, if one is refused, none.
@@ -118,13 +120,13 @@ class ValueState(State, Generic[V]):
             StateTypeError: a value is of another type.
         """
         many = self._many
-        chosen = many.choose(keys)
-        self.write_many(chosen, many.checked(values, chosen))
+        with many.chosen(keys) as chosen:
+            self.write_many(chosen, many.checked(values, chosen))
 
     @override
     def clear_many(self, keys: Column) -> None:
-        chosen = self._many.choose(keys)
-        self.write_many(chosen, [None] * len(chosen))
+        with self._many.chosen(keys) as chosen:
+            self.write_many(chosen, [None] * len(chosen))
 
     def read_many(self, keys: ChosenKeys) -> list[Any]:
         """The value of each key."""
@@ -154,7 +156,8 @@ class AppendingState(State, Generic[IN, OUT]):
         type that has one.
         """
         many = self._many
-        return many.column(self.read_many(many.choose(keys)))
+        with many.chosen(keys) as chosen:
+            return many.column(self.read_many(chosen))
 
     def add_many(
         self, keys: Column, values: Column | None, positions: Column | None = None
@@ -176,8 +179,8 @@ class AppendingState(State, Generic[IN, OUT]):
             StateTypeError: an element is of another type.
         """
         many = self._many
-        chosen, ready = many.contributions(many.choose(keys), values, positions)
-        self.append_many(chosen, ready)
+        with many.chosen(keys) as chosen:
+            self.append_many(*many.contributions(chosen, values, positions))
 
     def read_many(self, keys: ChosenKeys) -> list[Any]:
         """What ``get`` gives for each key."""

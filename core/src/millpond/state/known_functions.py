@@ -32,7 +32,9 @@ def min(a: T, b: T) -> T:  # noqa: A001
 
     Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
     """
-    return b if b < a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - NaN differs from itself
+    if a != a:  # noqa: PLR0124 - NaN differs from itself, and one of Decimal compares with nothing
+        return a
+    return b if b != b or b < a else a  # type: ignore[operator]  # noqa: PLR0124
 
 
 def max(a: T, b: T) -> T:  # noqa: A001
@@ -40,7 +42,9 @@ def max(a: T, b: T) -> T:  # noqa: A001
 
     Of 0.0 and -0.0 either, where ``add_many`` reduces an array of floats.
     """
-    return b if b > a or b != b else a  # type: ignore[operator]  # noqa: PLR0124 - as above
+    if a != a:  # noqa: PLR0124 - as above
+        return a
+    return b if b != b or b > a else a  # type: ignore[operator]  # noqa: PLR0124
 
 
 def count(a: int, b: int) -> int:

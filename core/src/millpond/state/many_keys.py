@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
 __all__ = ["ChosenKeys", "Column", "Columns", "ManyKeys"]
@@ -30,8 +31,11 @@ class ChosenKeys(Protocol):
 class ManyKeys(Protocol):
     """How the keys of bulk calls are chosen, and their values brought into columns and back."""
 
-    def choose(self, keys: Column) -> ChosenKeys:
-        """Check keys; while a frame of rows is processed, they must be of that frame."""
+    def chosen(self, keys: Column) -> AbstractContextManager[ChosenKeys]:
+        """Check keys; while a frame of rows is processed, they must be of that frame.
+
+        At the end of the ``with`` block the current key is the one before, whatever happened.
+        """
 
     def select(self, key: Any) -> None:
         """Check a key in the same way, and make it the current one."""

@@ -10,7 +10,6 @@ from millpond.types.base import (
     TypeSerializer,
     no_serializer,
 )
-from millpond.types.evolution import renamed_from
 from millpond.types.infer import (
     assign_to_key_group,
     custom_codec,
@@ -28,6 +27,7 @@ from millpond.types.keys import (
     signed64,
 )
 from millpond.types.pickled import PickleSerializer
+from millpond.types.renames import renamed_from
 
 __all__ = [
     "VOID_NAMESPACE",

@@ -141,8 +141,13 @@ def dict_node(key: Node, item: Node) -> Node:
         if type(value) is not dict:
             raise _refuse(dict, value)
         if always_map:
-            return {pack_key(name): pack_item(entry) for name, entry in value.items()}
-        return mapping_of([(pack_key(name), pack_item(entry)) for name, entry in value.items()])
+            packed: Any = {pack_key(name): pack_item(entry) for name, entry in value.items()}
+        else:
+            packed = mapping_of([(pack_key(k), pack_item(entry)) for k, entry in value.items()])
+        if len(packed) != len(value):
+            reason = "two of its keys are stored alike, as two Decimal NaNs are: one would be lost"
+            raise StateTypeError("dict", brief(value), reason=reason)
+        return packed
 
     def unpack(plain: Any) -> dict[Any, Any]:
         return {key.unpack(name): item.unpack(entry) for name, entry in entries_of(plain)}

@@ -27,6 +27,7 @@ from millpond.types.containers import (
     union_node,
 )
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
+from millpond.types.renames import exchanged_names
 
 __all__ = [
     "MAX_NESTING",
@@ -47,6 +48,10 @@ TOO_DEEP = f"it is nested more than {MAX_NESTING} levels deep; give a TypeSerial
 _CURE = (
     "declare a type with its parts (list[int], not list), an attrs class, a dataclass, or give a "
     "TypeSerializer"
+)
+_EXCHANGED = (
+    "its fields {} are declared to have exchanged their names, and stored values do not say "
+    "whether they have; give the fields new names"
 )
 
 
@@ -191,6 +196,9 @@ class _Compiler:
         if not is_struct(declared) and not hasattr(declared, "_fields"):
             return None
         fields = typed_fields(declared)
+        exchanged = exchanged_names(declared)
+        if exchanged:
+            raise ClassError(_EXCHANGED.format(" and ".join(map(repr, exchanged))))
         parts = {
             name: self.node(kind, f"{place}.{name}" if place else name)
             for name, kind in fields.items()

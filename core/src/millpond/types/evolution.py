@@ -6,15 +6,11 @@ values, so the old class need not exist any more.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, get_args, get_type_hints
 
-import attrs
-
-from millpond.arguments import check_type
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
 from millpond.types.classes import stored_members
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
@@ -26,26 +22,14 @@ from millpond.types.node import (
     mapping_of,
     unpack_int,
 )
+from millpond.types.renames import renames_of
 
 __all__ = [
-    "RENAMED_FROM",
     "NotCompatibleError",
     "plain_migration",
-    "renamed_from",
 ]
 
-RENAMED_FROM = "millpond.renamed_from"
-
 Transform = Callable[[Any], Any]
-
-
-def renamed_from(old_name: str) -> Mapping[str, str]:
-    """Metadata for an attrs or dataclass field that used to have another name.
-
-    ``total: float = attrs.field(default=0.0, metadata=mp.renamed_from("sum"))``
-    """
-    check_type("old_name", old_name, str)
-    return {RENAMED_FROM: old_name}
 
 
 class NotCompatibleError(Exception):
@@ -87,21 +71,6 @@ def _flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> N
             raise NotCompatibleError(path, f"the flag {name} is gone or has other bits")
 
 
-def _renames(declared: type) -> dict[str, str]:
-    """Old names by new ones."""
-    if attrs.has(declared):
-        fields: list[Any] = list(attrs.fields(declared))
-    elif dataclasses.is_dataclass(declared):
-        fields = list(dataclasses.fields(declared))
-    else:
-        return {}
-    return {
-        field.name: field.metadata[RENAMED_FROM]
-        for field in fields
-        if RENAMED_FROM in field.metadata
-    }
-
-
 def _fields(declared: Any) -> list[tuple[str, Any, bool]]:
     if is_struct(declared):
         return fields_of(declared)
@@ -126,6 +95,48 @@ def plain_migration(
         NotCompatibleError: the stored values cannot be converted safely.
     """
     return _Evolution(find).migration(old, declared, "")
+
+
+class _Sources:
+    """From which stored field each field of a class is read.
+
+    Attributes:
+        found: by name, what the field is called where it is stored.
+    """
+
+    def __init__(self, olds: Mapping[str, Any], declared: Any) -> None:
+        self._olds = olds
+        self._renames = renames_of(declared)
+        self._names = {name for name, _, _ in _fields(declared)}
+        self.found: dict[str, str] = {}
+
+    def find(self, name: str, place: str) -> str | None:
+        """The stored field of a declared one; None where there is none.
+
+        Raises:
+            NotCompatibleError: there are two that it may be, or another field has taken it.
+        """
+        old = self._renames.get(name)
+        if name in self._olds:
+            if old in self._olds and old not in self._names:
+                reason = (
+                    f"it is declared to have been {old!r}, and values are stored under both names: "
+                    f"without the declaration it is what is stored as {name!r}; to take what is "
+                    f"stored as {old!r}, give the field a name of its own"
+                )
+                raise NotCompatibleError(place, reason)
+            old = name
+        if old is None or old not in self._olds:
+            return None
+        for other, source in self.found.items():
+            if source == old:
+                reason = (
+                    f"it and the field {other!r} would both take what is stored as {old!r}: give "
+                    "one of them another name, or declare another old one"
+                )
+                raise NotCompatibleError(place, reason)
+        self.found[name] = old
+        return old
 
 
 class _Evolution:
@@ -223,21 +234,20 @@ class _Evolution:
     def _struct(
         self, olds: Mapping[str, Any], declared: Any, path: str, *, named: bool
     ) -> Transform | None:
-        renames = _renames(declared)
-        sources: dict[str, str] = {}
+        sources = _Sources(olds, declared)
         changes: dict[str, Transform | None] = {}
         for name, kind, has_default in _fields(declared):
             place = f"{path}.{name}" if path else name
-            source = name if name in olds else renames.get(name, name)
-            if source in olds:
-                sources[name] = source
+            source = sources.find(name, place)
+            if source is not None:
                 changes[name] = self.migration(olds[source], kind, place)
             elif not has_default:
                 reason = "the field is new and has no default; give it one, or declare its old name"
                 raise NotCompatibleError(place, reason)
-        same_names = list(sources.values()) == list(sources) and set(olds) == set(sources)
-        complete = len(sources) == len(_fields(declared))
-        same_order = named or list(olds) == list(sources)
+        found = sources.found
+        same_names = list(found.values()) == list(found) and set(olds) == set(found)
+        complete = len(found) == len(_fields(declared))
+        same_order = named or list(olds) == list(found)
         if same_names and complete and same_order and not any(changes.values()):
             return None
         order = list(olds)
@@ -246,7 +256,7 @@ class _Evolution:
             entries = value if named else dict(zip(order, value, strict=True))
             made = {
                 name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
-                for name, source in sources.items()
+                for name, source in found.items()
             }
             return made if named else self._completed(declared, made)
 

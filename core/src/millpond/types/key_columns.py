@@ -13,6 +13,7 @@ import pyarrow as pa
 import xxhash
 from typing_extensions import override
 
+from millpond.errors import StateTypeError, brief
 from millpond.types.base import SerializerSnapshot
 from millpond.types.enum_keys import ENUM_NAMES
 from millpond.types.exact_values import (
@@ -59,6 +60,9 @@ class _RawKeyCodec(KeyCodec):
 
     @override
     def check(self, key: Any) -> bytes:
+        if not isinstance(key, (bytes, bytearray, memoryview)):
+            reason = f"the class of {self._snapshot.id} is not at hand: give its bytes"
+            raise StateTypeError("bytes", brief(key), reason=reason)
         return bytes(key)
 
     @override

@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.errors import ConfigError
+from millpond.errors import ConfigError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 
 __all__ = ["PickleSerializer"]
@@ -41,7 +41,11 @@ class PickleSerializer(TypeSerializer[Any]):
 
     @override
     def check(self, value: Any) -> Any:
-        return self.copy(value)
+        try:
+            return self.copy(value)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise StateTypeError("what pickle takes", brief(value), reason=reason) from error
 
     @override
     def copy(self, value: Any) -> Any:

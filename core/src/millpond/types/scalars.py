@@ -128,7 +128,10 @@ def _exactly(kind: type, value: Any) -> Any:
 
 def _to_int(value: Any) -> int:
     if hasattr(value, "__index__") and not isinstance(value, (int, type)):
-        return int(operator.index(value))
+        try:
+            return int(operator.index(value))
+        except TypeError as error:  # an array of numpy's, of more than one number or of floats
+            raise _refuse("int", value, str(error)) from None
     return int(_exactly(int, value))
 
 
@@ -136,9 +139,19 @@ def _to_float(value: Any) -> float:
     if hasattr(value, "__index__") and not isinstance(value, type):
         try:
             return exact_float(_to_int(value))
-        except (ValueError, StateTypeError) as error:
+        except StateTypeError as error:
+            raise _refuse("float", value, error.reason) from None
+        except ValueError as error:
             raise _refuse("float", value, str(error)) from None
+    if _is_short_float(value):
+        return float(value)
     return float(_exactly(float, value))
+
+
+def _is_short_float(value: Any) -> bool:
+    """Whether a value is a float of numpy's with 2 or 4 bytes: each is one of Python's, too."""
+    kind = type(value)
+    return kind.__module__ == "numpy" and kind.__name__ in ("float16", "float32")
 
 
 def _to_bool(value: Any) -> bool:
@@ -169,8 +182,8 @@ def _to_decimal(value: Any) -> Decimal:
 
 def _to_datetime(value: Any) -> datetime:
     moment: datetime = _exactly(datetime, value)
-    if moment.tzinfo is None:
-        return NAIVE_EPOCH + (moment.replace(fold=0) - NAIVE_EPOCH)
+    if moment.utcoffset() is None:  # naive, also where it has a zone that does not know
+        return NAIVE_EPOCH + (moment.replace(tzinfo=None, fold=0) - NAIVE_EPOCH)
     try:
         return EPOCH + (moment - EPOCH)
     except OverflowError as error:

@@ -11,14 +11,8 @@ from typing import Any, overload
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_type
-from millpond.errors import (
-    ArgumentTypeError,
-    NullValueError,
-    StateTypeError,
-    UnsupportedCapabilityError,
-    brief,
-)
+from millpond.arguments import check_elements, check_type
+from millpond.errors import NullValueError, StateTypeError, UnsupportedCapabilityError
 from millpond.state.interfaces import ListState, MapState
 from millpond.types import KeyCodec, TypeSerializer
 
@@ -85,8 +79,7 @@ class OperatorListState(ListState[T]):
         if values is None:
             raise NullValueError("the list of elements", self._place)
         check_type("values", values, Iterable)
-        if isinstance(values, (str, bytes)):
-            raise ArgumentTypeError("values", "a collection of elements", brief(values))
+        check_elements("values", values)
         return [self._check(value) for value in values]
 
     def _check(self, value: T) -> T:

@@ -68,8 +68,9 @@ class _AppendingRawState(RawState, MergesNamespaces):
 
     @override
     def clear_many(self, keys: Any) -> None:
-        chosen: Any = self._many.choose(keys)
-        self._table.put_many(self._namespace, chosen, [None] * len(chosen))
+        with self._many.chosen(keys) as given:
+            chosen: Any = given
+            self._table.put_many(self._namespace, chosen, [None] * len(chosen))
 
     @override
     def read_many(self, keys: Any) -> list[Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_elements, check_type
 from millpond.backend.states.merging import MergesNamespaces
 from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import CellTable
-from millpond.errors import ArgumentTypeError, NullValueError, brief
+from millpond.errors import NullValueError
 from millpond.state.interfaces import ListState
 
 __all__ = ["RawListState"]
@@ -48,8 +48,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
     def _check_all(self, values: Iterable[Any]) -> list[Any]:
         if values is None:
             raise NullValueError("the list of elements", self._place)
-        if isinstance(values, (str, bytes)):
-            raise ArgumentTypeError("values", "a collection of elements", brief(values))
+        check_elements("values", values)
         try:
             return [self._check(value) for value in values]
         except TypeError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_elements, check_type
 from millpond.backend.tables import CellTable
 from millpond.errors import NullValueError
 from millpond.state.interfaces import MergingState
@@ -40,6 +40,7 @@ class MergesNamespaces(MergingState[Any, Any]):
         if sources is None:
             raise NullValueError("the source namespaces", self._place)
         check_type("sources", sources, Iterable)
+        check_elements("sources", sources)
         table, into = self._table, self._prepare(target)
         places = dict.fromkeys((into, *[self._prepare(source) for source in sources]))
         found = {place: each for place in places if (each := table.get(place)) is not None}

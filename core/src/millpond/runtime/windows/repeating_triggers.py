@@ -16,6 +16,7 @@ from typing_extensions import TypeVar, override
 from millpond.arguments import INT64, check_type, typed, within
 from millpond.errors import ConfigError
 from millpond.runtime.named_rows import selector
+from millpond.runtime.results import call
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.runtime.windows.trigger_base import (
     OnMergeContext,
@@ -310,4 +311,4 @@ class ProcessingTimeoutTrigger(Trigger):
         if waiting is not None:
             ctx.delete_processing_time_timer(waiting)
             timeout.clear()
-        self.inner.clear(window, ctx)
+        call(self.inner.clear, window, ctx)

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from millpond.arguments import typed
 from millpond.errors import ConfigError, brief
+from millpond.runtime.results import call
 from millpond.runtime.windows.trigger_base import (
     OnMergeContext,
     Trigger,
@@ -201,8 +202,8 @@ class PurgingTrigger(Trigger):
 
     @override
     def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
-        self.inner.on_merge(window, ctx)
+        call(self.inner.on_merge, window, ctx)
 
     @override
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        self.inner.clear(window, ctx)
+        call(self.inner.clear, window, ctx)

@@ -10,7 +10,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
 from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.results import check_ran, rows_of
+from millpond.runtime.results import call, rows_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import Eviction, TimestampedValue
@@ -105,16 +105,12 @@ class WindowOperator(KeyedProcessFunction):
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
-        self._call(self._contents.function.open, context)
+        call(self._contents.function.open, context)
 
     @override
     def close(self) -> None:
         """Close the windows' function."""
-        self._call(self._contents.function.close)
-
-    def _call(self, method: Callable[..., Any], *given: Any) -> None:
-        """Call a method of the windows' function that gives no rows."""
-        check_ran(method(*given), method.__qualname__.rpartition("<locals>.")[2])
+        call(self._contents.function.close)
 
     def namespaced(self, descriptor: StateDescriptor[S], window: TimeWindow) -> S:
         """A state under a window."""
@@ -232,7 +228,7 @@ class WindowOperator(KeyedProcessFunction):
             namespaces: list[TimeWindow],
         ) -> None:
             at.window, at.merged = merged, parts
-            self._trigger.on_merge(merged, at)
+            call(self._trigger.on_merge, merged, at)
             at.come_back()
             for part in ended:
                 at.window = part
@@ -288,7 +284,7 @@ class WindowOperator(KeyedProcessFunction):
             self._state.clear()
             self._forget_aggregates(context.current_key, namespace)
             self._forget(window, at)
-            self._call(self._contents.function.clear, self._window_context(at))
+            call(self._contents.function.clear, self._window_context(at))
             at.come_back()
             if windows is not None:
                 windows.retire(window)
@@ -297,7 +293,7 @@ class WindowOperator(KeyedProcessFunction):
 
     def _forget(self, window: TimeWindow, at: OperatorTriggerContext) -> None:
         """Drop what the trigger keeps of the context's window, and its clean-up."""
-        self._trigger.clear(window, at)
+        call(self._trigger.clear, window, at)
         at.delete_timer(self._domain, self._cleanup_time(window), window)
 
     def cleans_up_at(self, domain: TimeDomain, window: TimeWindow, timestamp: int) -> bool:

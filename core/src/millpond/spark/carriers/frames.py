@@ -225,9 +225,14 @@ def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> lis
 
 
 def nulls_first(value: Any) -> tuple[int, Any]:
-    """A key by which nulls sort before all else, and NaN after it, as Spark sorts."""
+    """A key by which nulls sort before all else, and NaN after it, as Spark sorts.
+
+    So do those within structs and arrays, a shorter array before one that it begins.
+    """
     if value is None:
         return 0, 0
+    if isinstance(value, (tuple, list)):
+        return 1, list(map(nulls_first, value))
     return (1, value) if value == value else (2, 0)  # noqa: PLR0124 - NaN is not itself
 
 

@@ -30,7 +30,7 @@ from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.folds import folds_of
 from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.choosing import Choice, ColumnOrName, Extension, choose, time_choice
+from millpond.spark.choosing import Choice, ColumnOrName, Extension, order_choices, time_choice
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
@@ -93,7 +93,7 @@ class ProcessCall:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
         key_positions = tuple(map(extension.position, self.keys))
-        ordered = choose(self.df, "order_by", self.order_by, "process")
+        ordered = order_choices(self.df, self.order_by, "process")
         order_by = tuple(map(extension.position, ordered))
         plan = OperatorPlan(
             uid=self.uid,

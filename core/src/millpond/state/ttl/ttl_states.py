@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.arguments import check_type
+from millpond.arguments import check_elements, check_type
 from millpond.clock import Clock
 from millpond.state.interfaces import (
     AggregatingState,
@@ -32,6 +32,9 @@ _MISSING: Any = object()
 
 class _TtlState(State):
     """What the wrappers share: the raw state, the settings and the clock."""
+
+    _immutable = False
+    """Whether values are known to be immutable: only then may one be handed out and stored too."""
 
     def __init__(self, raw: Any, ttl: StateTtlConfig, clock: Clock) -> None:
         self._raw = raw
@@ -67,8 +70,9 @@ class _TtlState(State):
             write(keys.only(expired), [None] * len(expired))
         if self._touch_on_read:
             gone = set(expired)
-            live = [at for at, each in enumerate(seen) if each is not None and at not in gone]
-            write(keys.only(live), [(seen[at], now) for at in live])
+            live = [at for at, each in enumerate(stamped) if each is not None and at not in gone]
+            own: list[Any] = stamped if self._immutable else self._raw.read_many(keys)
+            write(keys.only(live), [(own[at][0], now) for at in live])
         if not self._return_expired:
             for at in expired:
                 seen[at] = None
@@ -117,7 +121,8 @@ class TtlValueOverCells(TtlValueState):
         super().__init__(raw, ttl, clock)
         self._get, self._put = raw.cells.get, raw.cells.put
         self._trusted = raw.value_serializer.trusted_type
-        self._slow_read = self._touch_on_read or not raw.value_serializer.immutable
+        self._immutable = raw.value_serializer.immutable
+        self._slow_read = self._touch_on_read or not self._immutable
         self._namespace = raw.namespace
 
     @override
@@ -177,6 +182,7 @@ class TtlListState(_TtlState, ListState[Any]):
     def _stamp_all(self, values: Iterable[Any]) -> list[Stamped] | None:
         if values is None:
             return None
+        check_elements("values", values)
         now = self._clock.now_ms
         try:
             return [(value, now) for value in values]
