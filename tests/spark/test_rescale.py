@@ -1,6 +1,7 @@
 """Rescaling in place: another parallelism at a restart, with Spark's checkpoint kept."""
 
 import json
+import shutil
 
 import millpond as mp
 import pytest
@@ -79,6 +80,29 @@ def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_
     rows = output(spark, tmp_path)
     assert (KEYS[0], 3, 6) in rows
     assert all((key, 2, 5) in rows for key in KEYS[1:])
+
+
+def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp_path):
+    """It would go on with later state; its own is to be had by a new query, as the refusal says."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    restart(files.stream(), tmp_path)
+    checkpoint, copy = tmp_path / "query" / "checkpoint", tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    for parallelism in (2, 3):
+        job_conf(parallelism=parallelism)
+        files.add(("a", 1))
+        restart(files.stream(), tmp_path)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+    with pytest.raises(StreamingQueryException, match="ends with batch 0, but .* after batch 1"):
+        restart(files.stream(), tmp_path)
+    with pytest.raises(errors.RestoreError, match="restore = CHECKPOINT_LOCATION@0"):
+        rescale(spark, str(copy), 4)
+    job_conf(checkpoint_restore=f"{copy}@0")
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
+    run(out, tmp_path, name="anew")
+    assert output(spark, tmp_path, name="anew") == [("a", n, n) for n in (2, 3, 4)]
 
 
 def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):

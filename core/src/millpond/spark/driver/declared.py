@@ -84,7 +84,7 @@ def first_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...
         UnclaimedStateError: the savepoint holds state of an operator that is not in the roster.
         MaxParallelismError, RestoreError: the savepoint does not fit, or cannot be read.
     """
-    layout = plain_layout(declared, number, roster)
+    layout = _beginning(declared, number, roster)
     if declared.restore is None:
         return layout
     saved = _operators_in(declared.restore, declared.savepoint)
@@ -115,7 +115,7 @@ def layout_of_retained(
     stored = {uid: parts[0].max_parallelism for uid, parts in handles.items() if parts}
     _require_claimed(declared, f"The checkpoint {declared.retained}", stored, roster)
     sources = tuple(handles[declared.uid]) if _fits(declared, stored) else ()
-    return attrs.evolve(plain_layout(declared, number, roster), sources=sources)
+    return attrs.evolve(_beginning(declared, number, roster), sources=sources)
 
 
 def _require_claimed(
@@ -143,6 +143,11 @@ def plain_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...
         roster=roster,
         timed=declared.timed,
     )
+
+
+def _beginning(declared: DeclaredOperator, number: int, roster: tuple[str, ...]) -> Layout:
+    """A layout that notes with what an operator begins."""
+    return attrs.evolve(plain_layout(declared, number, roster), restore=declared.savepoint)
 
 
 def _operators_in(handle: SavepointHandle, named: str) -> Sequence[SavedOperator]:
