@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import timedelta
 
 import millpond as mp
 import pytest
@@ -80,6 +81,49 @@ def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_
     rows = output(spark, tmp_path)
     assert (KEYS[0], 3, 6) in rows
     assert all((key, 2, 5) in rows for key in KEYS[1:])
+
+
+class Kept(mp.KeyedProcessFunction):
+    """A running sum of a type, which may have a time to live."""
+
+    def __init__(self, kind, days):
+        self.kind, self.days = kind, days
+
+    def open(self, context):
+        descriptor = mp.ValueStateDescriptor("sum", self.kind)
+        if self.days:
+            descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(days=self.days)))
+        self.sum = context.get_state(descriptor)
+
+    def process_element(self, row, context):
+        self.sum.update((self.sum.value() or 0) + row.n)
+        yield context.current_key, float(self.sum.value())
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files, tmp_path, backend):
+    """Another time to live is no hindrance to a rescale or savepoint; another type is, with a cure."""
+
+    def sums(function, parallelism, *rows):
+        job_conf(state_backend=backend, parallelism=parallelism)
+        files.add(*rows)
+        out = key_by(files.stream(), "k").process(
+            function, output="k string, sum double", uid="kept"
+        )
+        run(out, tmp_path)
+
+    sums(Kept(int, 0), 2, *((key, 1) for key in KEYS))
+    sums(Kept(int, 1), 2, (KEYS[0], 1))
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    sums(Kept(int, 2), 3, *((key, 1) for key in KEYS))
+    sums(Kept(float, 2), 3, (KEYS[0], 1))
+    with pytest.raises(StreamingQueryException, match="of float in one .* by a row for each"):
+        sums(Kept(float, 2), 2, *((key, 1) for key in KEYS))
+    sums(Kept(float, 2), 3)
+    sums(Kept(float, 2), 2, *((key, 1) for key in KEYS))
+    rows = output(spark, tmp_path)
+    assert [row for row in rows if row[0] == KEYS[0]] == [(KEYS[0], n) for n in range(1, 7)]
+    assert [row for row in rows if row[0] == KEYS[1]] == [(KEYS[1], n) for n in range(1, 5)]
 
 
 def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from millpond.backend.parameters import PluginHooks
+from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import read_contents
 from millpond.checkpoint.operator_state_assignment import frozen_operator_state
@@ -100,14 +101,15 @@ def _collect(
     limits: RestoreConfig,
 ) -> SavedOperator:
     """All subtasks' tables; anew where a state is exact in one part and not in another."""
-    newest = _newest(handles)
+    newest, joined = _newest(handles), joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
     while True:
         parts = []
         for done, handle in enumerate(handles):
             report(uid, done, len(handles))
             groups = handle.key_group_range
-            contents = read_contents([handle], newest, uid, registry, groups, limits)
+            mine = {meta.name: joined[meta.name] for meta in handle.states}
+            contents = read_contents([handle], newest, uid, registry, groups, limits, mine)
             parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from millpond.arguments import check_type
 from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch_or_none
 from millpond.errors import ConfigError, RestoreError
 from millpond.keygroups import check_parallelism
@@ -121,4 +122,5 @@ def divided(
     if is_fresh(last, now):
         return following
     sources = tuple(committed_handles(pointers, last, storage))
+    joined_states(f"operator {operator.uid!r}", sources)
     return attrs.evolve(following, sources=sources, savepoint="", restore=None)

@@ -18,6 +18,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.adoption import joined_states
 from millpond.errors import (
     ConfigError,
     MaxParallelismError,
@@ -214,6 +215,8 @@ class Start:
             )
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
         sources = committed_handles(mine, last, declared.storage)
+        if declared.parallelism != last.parallelism:
+            joined_states(f"operator {declared.uid!r}", sources)
         return attrs.evolve(self._following(declared, current), sources=tuple(sources))
 
     def _first_layout(self, declared: DeclaredOperator, number: int) -> Layout:
