@@ -101,6 +101,25 @@ class Counts(mp.KeyedProcessFunction):
         yield (self.count.value(),)
 
 
+def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
+    spark, job_conf, files, tmp_path
+):
+    """One key is in one subtask, and its like of another scale in another: the start refuses it."""
+    job_conf(state_backend="heap", parallelism=2)
+
+    def count(kind):
+        files.add(("1.10", 1))
+        df = files.stream().select(F.col("k").cast(kind).alias("k"))
+        out = key_by(df, "k").process(Counts(), output="times bigint", uid="counts")
+        run(out, tmp_path)
+
+    count("decimal(10,2)")
+    with pytest.raises(StreamingQueryException, match=r"counts.*Decimal\(scale: 2\).*what it was"):
+        count("decimal(12,4)")
+    count("decimal(12,2)")
+    assert output(spark, tmp_path) == [(1,), (2,), (3,)]
+
+
 TIMES = [TimestampType(), TimestampNTZType()]
 
 

@@ -22,10 +22,12 @@ from millpond.spark.driver.settle_layouts import Start
 from millpond.spark.worker import layout_in_force as module
 from millpond.spark.worker.committed_state import committed_state, own_pointer
 from millpond.spark.worker.layout_in_force import layout_in_force
+from millpond.types import SerializerSnapshot
 from operator_plans import plan_of
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 from streaming import Running
 
+TEXT = SerializerSnapshot("str")
 FIRST = Layout(0, 2, 128, roster=("running",), timed=True)
 COMMAND = "millpond rescale CHECKPOINT_LOCATION --snapshots file:"
 
@@ -63,7 +65,7 @@ def start(tmp_path, operator, batch_id, found=None, run="run", **how):
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_a_new_operator_begins(tmp_path, storage, operator, batch_id):
     """Where nothing is, whichever task comes first writes what all would write."""
-    begun = attrs.evolve(FIRST, settled_after=batch_id - 1, restore="")
+    begun = attrs.evolve(FIRST, settled_after=batch_id - 1, restore="", key=TEXT)
     assert start(tmp_path, operator, batch_id) == begun
     assert start(tmp_path, operator, batch_id + 1, run="next") == begun
     assert current_layout(storage, operator) == begun
@@ -82,7 +84,7 @@ def test_another_uid_is_no_new_operator(tmp_path, storage, operator):
         start(tmp_path, operator, 5)
     giving_up = {"checkpoint.ignore-unclaimed-state": True}
     config = plan(tmp_path, **giving_up)
-    begun = attrs.evolve(FIRST, settled_after=4, restore="")
+    begun = attrs.evolve(FIRST, settled_after=4, restore="", key=TEXT)
     assert layout_in_force(config, operator.query, "run", 5, None) == begun
 
 
@@ -262,6 +264,34 @@ def test_a_layout_of_old_can_be_corrected_before_the_first_batch(tmp_path, stora
     named = saved(tmp_path / "first")
     assert settle(tmp_path, operator, 5, **named) == FIRST
     assert settle(tmp_path, operator, -1, **named).savepoint == f"{tmp_path}/first"
+
+
+def other_keys(made):
+    """The plan with keys of a decimal column of two digits after the point, or of another one."""
+    return [attrs.evolve(made, key_fields=(DecimalType(12, scale),)) for scale in (2, 4)]
+
+
+@pytest.mark.parametrize("classic", [True, False])
+def test_keys_of_another_type_are_refused_without_any_state(tmp_path, operator, classic):
+    """A subtask without state would begin anew; until a batch is committed, nothing has begun."""
+
+    def begin(made, now, run):
+        if classic:
+            begins = Start(None, None, operator.query, [DeclaredOperator.of(made)])
+            begins.__dict__ |= {"_now": now, "_pointers": []}
+            begins.settle()
+        return layout_in_force(made, operator.query, run, now + 1, None).key.payload
+
+    text = attrs.evolve(plan(tmp_path), settles=not classic)
+    cents, finer = other_keys(text)
+    kept = [begin(made, 4, str(at)) for at, made in enumerate((text, cents, finer, cents))]
+    assert kept == [None, {"scale": 2}, {"scale": 4}, {"scale": 2}]
+    with pytest.raises(errors.StateMigrationError, match=r"scale: 4.*cast the column to what"):
+        begin(finer, 5, "later")
+    if classic:
+        with pytest.raises(errors.StateMigrationError, match=r"scale: 4"):
+            begin(attrs.evolve(finer, parallelism=3), 5, "divided anew")
+    assert begin(cents, 5, "as before") == {"scale": 2}
 
 
 def test_a_classic_start_of_an_older_checkpoint_is_refused(tmp_path, operator):

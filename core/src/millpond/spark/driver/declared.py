@@ -23,6 +23,7 @@ from millpond.runtime.user_code import Place
 from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+from millpond.types import SerializerSnapshot
 
 __all__ = ["DeclaredOperator", "first_layout", "layout_of_retained", "plain_layout"]
 
@@ -40,6 +41,7 @@ class DeclaredOperator:
         retained: the same, if it is a checkpoint of another query.
         timed: whether Spark keeps a timeout beside each pointer.
         made_at: the user's line at which the operator was made.
+        key: the type of its keys.
     """
 
     uid: str
@@ -53,6 +55,7 @@ class DeclaredOperator:
     time_mode: str | None
     timed: bool
     made_at: Place | None
+    key: SerializerSnapshot
 
     @classmethod
     def of(cls, plan: OperatorPlan) -> Self:
@@ -69,6 +72,7 @@ class DeclaredOperator:
             time_mode=plan.time_mode,
             timed=plan.timed,
             made_at=plan.made_at,
+            key=plan.key_codec().snapshot(),
         )
 
 
@@ -142,6 +146,7 @@ def plain_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...
         declared.max_parallelism,
         roster=roster,
         timed=declared.timed,
+        key=declared.key,
     )
 
 

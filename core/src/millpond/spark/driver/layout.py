@@ -39,6 +39,9 @@ from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.pointer import Pointer
 from millpond.storage.checkpoint_storage import public_uri
+from millpond.types import SerializerSnapshot
+from millpond.types.key_columns import nested_snapshot
+from millpond.types.keys import attrs_free
 from millpond.untrusted import (
     decoding,
     exact_bool,
@@ -83,6 +86,7 @@ class Layout:
             none; None where an earlier Millpond has not noted it.
         restore: what ``checkpoint.restore`` named when the operator began with it; None where the
             operator goes on from what it has left under the layouts before.
+        key: the type of the keys; None where an earlier Millpond has not noted it.
     """
 
     number: int
@@ -97,6 +101,7 @@ class Layout:
     begun: bool = True
     settled_after: int | None = None
     restore: str | None = None
+    key: SerializerSnapshot | None = None
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
@@ -155,6 +160,7 @@ def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layou
         "begun": layout.begun,
         "settled_after": layout.settled_after,
         "restore": layout.restore,
+        "key": layout.key and attrs_free(layout.key),
     }
     try:
         write_sealed(storage, layout_path(operator, layout.number), json.dumps(body))
@@ -189,6 +195,7 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
             begun=exact_bool(body.get("begun", True), bool),
             settled_after=_settled_after(body),
             restore=None if body.get("restore") is None else exact_text(body["restore"], str),
+            key=_key(body.get("key")),
         )
         if layout.number != number:
             raise ValueError(f"it says that its number is {layout.number}")
@@ -197,6 +204,14 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
 
 def _batch_or_none(value: Any) -> int | None:
     return None if value is None else exact_int(value, int)
+
+
+def _key(noted: Any) -> SerializerSnapshot | None:
+    if noted is None:
+        return None
+    key = nested_snapshot(noted)
+    exact_text(key.id, str)
+    return key
 
 
 def _settled_after(body: dict[str, Any]) -> int | None:

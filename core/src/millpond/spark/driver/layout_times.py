@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from millpond.backend.address_change import checked_change
 from millpond.errors import RestoreError
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.layout import Layout
+from millpond.types import SerializerSnapshot
+from millpond.types.key_columns import codec_from_snapshot
 
-__all__ = ["begins_otherwise", "is_fresh", "require_its_past"]
+__all__ = [
+    "begins_otherwise",
+    "has_other_keys",
+    "is_fresh",
+    "require_its_keys",
+    "require_its_past",
+]
 
 
 def is_fresh(layout: Layout, now: int) -> bool:
@@ -17,6 +26,29 @@ def is_fresh(layout: Layout, now: int) -> bool:
         now: the last committed batch, -1 before the first.
     """
     return now < 0 or (layout.restore is not None and layout.settled_after == now)
+
+
+def has_other_keys(layout: Layout, key: SerializerSnapshot, now: int) -> bool:
+    """Whether an operator that has no state yet is to have keys of another type.
+
+    Args:
+        layout: the one in force.
+        key: the type that is declared now.
+        now: the last committed batch, -1 before the first.
+    """
+    return layout.key not in (None, key) and is_fresh(layout, now)
+
+
+def require_its_keys(layout: Layout, uid: str, key: SerializerSnapshot) -> None:
+    """Raise where the keys of an operator's state cannot become those that are declared now.
+
+    A subtask without any state cannot tell, and would begin anew beside those that have some.
+
+    Raises:
+        StateMigrationError: they cannot.
+    """
+    if layout.key != key:
+        checked_change(uid, "key", layout.key, codec_from_snapshot(key))
 
 
 def begins_otherwise(layout: Layout, restore: str, now: int) -> bool:

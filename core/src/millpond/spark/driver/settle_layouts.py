@@ -40,7 +40,13 @@ from millpond.spark.driver.layout import (
     uids_of,
     write_layout,
 )
-from millpond.spark.driver.layout_times import begins_otherwise, is_fresh, require_its_past
+from millpond.spark.driver.layout_times import (
+    begins_otherwise,
+    has_other_keys,
+    is_fresh,
+    require_its_keys,
+    require_its_past,
+)
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.savepoints import retained_handles
 from millpond.spark.metrics.batch_metrics import keeps_timeouts, read_pointers
@@ -73,6 +79,7 @@ class Start:
             UnclaimedStateError: there is state of an operator that the plan does not have.
             MaxParallelismError, RestoreError: an operator's state does not fit it or is missing,
                 or is later than the query's last committed batch.
+            StateMigrationError: an operator's state has keys that cannot become those it has now.
         """
         self._require_one_uid_each()
         current = {each.uid: self._current(each.storage, each.uid) for each in self.operators}
@@ -142,6 +149,9 @@ class Start:
             return False
         if begins_otherwise(current, declared.savepoint, self._now):
             return False
+        if has_other_keys(current, declared.key, self._now):
+            return False
+        require_its_keys(current, declared.uid, declared.key)
         if current.max_parallelism != declared.max_parallelism:
             raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
         return current.parallelism == declared.parallelism and current.roster == self.roster
@@ -213,6 +223,7 @@ class Start:
                 savepoint=last.savepoint,
                 restore=last.restore,
             )
+        require_its_keys(last, declared.uid, declared.key)
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
         sources = committed_handles(mine, last, declared.storage)
         if declared.parallelism != last.parallelism:
