@@ -1,6 +1,7 @@
 """Columns on Spark: by any name, as keys by what Spark resolves, moments in any time zone."""
 
 import datetime as dt
+import json
 import random
 from contextlib import contextmanager
 from zoneinfo import ZoneInfo
@@ -18,6 +19,7 @@ from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
+from streaming import Files, output, run
 
 pytestmark = pytest.mark.spark
 
@@ -212,6 +214,9 @@ def test_two_keys_of_one_name(rows):
         key_by(rows, "s.K", F.upper("k").alias("K"))
 
 
+ORDER = "k string, at bigint"
+
+
 class Order(mp.KeyedProcessFunction):
     """Yields the rows' names in the order they come, with their event time."""
 
@@ -235,6 +240,46 @@ def test_order_and_event_time_by_columns(spark, job_conf):
     assert list(map(tuple, out.collect())) == [("b", 6), ("c", 7), ("a", 5)]
     with pytest.raises(errors.ConfigError, match="is not a timestamp column"):
         key_by(df, "k").process(Order(), output="k string", uid="order", event_time="s.ms")
+
+
+class Timed(Order):
+    """The same, with a timer a millisecond after each row."""
+
+    def process_element(self, row, context):
+        context.timer_service().register_event_time_timer(context.timestamp + 1)
+        yield context.current_key, context.timestamp
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, timestamp
+
+
+def test_an_event_time_that_is_no_timestamp_is_told_as_that(spark, job_conf):
+    """Its type is told with the cure, where there is no watermark either, which would not help."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = spark.createDataFrame([("a", "2024-03-05", 3)], "`k.k` string, `at.at` string, n int")
+    for name, kind in (("at.at", "string"), ("`at.at`", "string"), ("n", "int")):
+        with pytest.raises(errors.ConfigError, match=f"not a timestamp column, but {kind}: cast"):
+            key_by(df, "k.k").process(
+                Timed(), output=ORDER, uid="timed", event_time=name, time_mode="event-time"
+            )
+
+
+def test_points_in_the_names_of_the_key_and_the_event_time(spark, job_conf, tmp_path):
+    """The columns of the key, the order, the event time and the watermark may have points in them."""
+    job_conf(state_backend="heap", parallelism=1)
+    files = Files(spark, tmp_path / "in", "`k.k` string, `at.at` timestamp")
+    for second in (1, 2, 3):
+        (files.folder / f"{second}.json").write_text(
+            json.dumps({"k.k": "a", "at.at": f"1970-01-01T00:00:0{second}Z"})
+        )
+    df = files.stream().withWatermark("`at.at`", "0 seconds")
+    for name, given in (("by-watermark", {}), ("named", {"event_time": "at.at"})):
+        timed = key_by(df, "k.k").process(
+            Timed(), output=ORDER, uid="timed", order_by="at.at", **given
+        )
+        run(timed, tmp_path, name=name)
+        rows = output(spark, tmp_path, name=name)
+        assert set(rows) >= {("a", at) for at in (1000, 2000, 3000, 1001)}
 
 
 def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):

@@ -7,6 +7,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
+from millpond.spark.driver.declared import DeclaredOperator
 from millpond.spark.driver.layout import (
     Layout,
     committed_handles,
@@ -17,13 +18,16 @@ from millpond.spark.driver.layout import (
 )
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.rescaling import divided
+from millpond.spark.driver.settle_layouts import Start
 from millpond.spark.worker import layout_in_force as module
 from millpond.spark.worker.committed_state import committed_state, own_pointer
 from millpond.spark.worker.layout_in_force import layout_in_force
+from millpond.types import SerializerSnapshot
 from operator_plans import plan_of
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 from streaming import Running
 
+TEXT = SerializerSnapshot("str")
 FIRST = Layout(0, 2, 128, roster=("running",), timed=True)
 COMMAND = "millpond rescale CHECKPOINT_LOCATION --snapshots file:"
 
@@ -61,9 +65,10 @@ def start(tmp_path, operator, batch_id, found=None, run="run", **how):
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_a_new_operator_begins(tmp_path, storage, operator, batch_id):
     """Where nothing is, whichever task comes first writes what all would write."""
-    assert start(tmp_path, operator, batch_id) == FIRST
-    assert start(tmp_path, operator, batch_id + 1, run="next") == FIRST
-    assert current_layout(storage, operator) == FIRST
+    begun = attrs.evolve(FIRST, settled_after=batch_id - 1, restore="", key=TEXT)
+    assert start(tmp_path, operator, batch_id) == begun
+    assert start(tmp_path, operator, batch_id + 1, run="next") == begun
+    assert current_layout(storage, operator) == begun
 
 
 def test_a_lost_directory_is_no_new_operator(tmp_path, operator):
@@ -79,7 +84,8 @@ def test_another_uid_is_no_new_operator(tmp_path, storage, operator):
         start(tmp_path, operator, 5)
     giving_up = {"checkpoint.ignore-unclaimed-state": True}
     config = plan(tmp_path, **giving_up)
-    assert layout_in_force(config, operator.query, "run", 5, None) == FIRST
+    begun = attrs.evolve(FIRST, settled_after=4, restore="", key=TEXT)
+    assert layout_in_force(config, operator.query, "run", 5, None) == begun
 
 
 def test_a_change_of_places_names_the_command(tmp_path, storage, operator):
@@ -138,7 +144,12 @@ def prepared(storage, operator, parallelism, after):
     """What ``rescale`` has left after a batch."""
     write_layout(storage, operator, FIRST)
     layout = attrs.evolve(
-        FIRST, number=1, parallelism=parallelism, rescaled_after=after, begun=False
+        FIRST,
+        number=1,
+        parallelism=parallelism,
+        rescaled_after=after,
+        begun=False,
+        settled_after=after,
     )
     write_layout(storage, operator, layout)
     return layout
@@ -154,13 +165,142 @@ def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
     assert last_counting(storage, operator, begun, 9) == begun
 
 
-@pytest.mark.parametrize("batch_id", [4, 6, 7])
+@pytest.mark.parametrize("batch_id", [6, 7])
 def test_no_other_batch_begins_it(tmp_path, storage, operator, batch_id):
     """After a batch that it does not hold, what is prepared would lose that batch's changes."""
     layout = prepared(storage, operator, 3, after=4)
     with pytest.raises(errors.UnsettledStartError, match=f"and this is {batch_id}"):
         start(tmp_path, operator, batch_id, parallelism=3)
     assert current_layout(storage, operator) == layout
+
+
+def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
+    """A batch that was committed before is replayed by an older copy of Spark's checkpoint alone."""
+    layout = prepared(storage, operator, 3, after=4)
+    for begun in (False, True):
+        write_layout(storage, operator, attrs.evolve(layout, begun=begun))
+        with pytest.raises(errors.RestoreError, match="ends with batch 3, but.* after batch 4"):
+            start(tmp_path, operator, 4, parallelism=3)
+    with pytest.raises(errors.RestoreError, match=r"restore = CHECKPOINT_LOCATION@3$"):
+        divided(storage, operator, [], 2, 3)
+    with pytest.raises(errors.RestoreError, match="has no committed batch.* or begin a new one$"):
+        divided(storage, operator, [], 2, -1)
+
+
+def test_an_earlier_layout_says_when_it_was_prepared(tmp_path, storage, operator):
+    """One of an earlier Millpond notes a rescale alone, which is refused as well."""
+    layout = attrs.evolve(prepared(storage, operator, 3, after=4), settled_after=None)
+    write_layout(storage, operator, attrs.evolve(layout, begun=True))
+    with pytest.raises(errors.RestoreError, match="after batch 4"):
+        start(tmp_path, operator, 4, parallelism=3)
+
+
+def saved(place, max_parallelism=128):
+    """A savepoint of the operator, as configuration names it."""
+    writer = mp.SavepointWriter.new_savepoint(max_parallelism)
+    count = mp.ValueStateDescriptor("count", int)
+    writer.with_operator("running", [{"k": "a", "count": 1}], count, key="k").write(place)
+    return {"checkpoint.restore": str(place)}
+
+
+def test_a_corrected_savepoint_counts_until_a_batch_is_committed(tmp_path, storage, operator):
+    """What a start names counts where no batch was committed since another start named another."""
+    first, second = saved(tmp_path / "first"), saved(tmp_path / "second")
+    begun = [start(tmp_path, operator, 5, run="bare")]
+    begun += [
+        start(tmp_path, operator, 5, run=str(at), **each) for at, each in enumerate((first, second))
+    ]
+    begun.append(start(tmp_path, operator, 5, run="again", **second))
+    begun.append(start(tmp_path, operator, 5, run="no longer named"))
+    begun.append(start(tmp_path, operator, 6, run="later", **first))
+    assert [each.savepoint for each in begun] == [
+        "",
+        *(f"{tmp_path}/{name}" for name in ("first", *["second"] * 4)),
+    ]
+    assert [each.number for each in begun] == [0, 1, 2, 2, 2, 2]
+
+
+def test_a_corrected_savepoint_may_be_divided_otherwise(tmp_path, operator):
+    """Nothing is divided yet where no batch was committed, so the parallelism may change, too."""
+    start(tmp_path, operator, 5, run="bare")
+    layout = start(tmp_path, operator, 5, parallelism=3, **saved(tmp_path / "first"))
+    assert (layout.parallelism, layout.savepoint) == (3, f"{tmp_path}/first")
+
+
+def settle(tmp_path, operator, now, **how):
+    """The layout that the start of a classic session settles."""
+    begins = Start(None, None, operator.query, [DeclaredOperator.of(plan(tmp_path, **how))])
+    begins.__dict__ |= {"_now": now, "_pointers": []}
+    begins.settle()
+    return current_layout(plan(tmp_path).storage(), operator)
+
+
+@pytest.mark.parametrize("now", [-1, 5])
+def test_a_classic_start_corrects_a_savepoint(tmp_path, operator, now):
+    """It begins anew where no batch was committed since the start before, and only there."""
+    assert settle(tmp_path, operator, now).savepoint == ""
+    named = saved(tmp_path / "first")
+    assert settle(tmp_path, operator, now, **named).savepoint == f"{tmp_path}/first"
+    assert settle(tmp_path, operator, now, **named).number == 1
+    assert settle(tmp_path, operator, now, parallelism=3).savepoint == f"{tmp_path}/first"
+    other = saved(tmp_path / "other")
+    assert settle(tmp_path, operator, now + 1, parallelism=3, **other).number == 2
+
+
+def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
+    """Where no batch was committed, the number of key groups is the savepoint's, not a layout's."""
+    settle(tmp_path, operator, -1)
+    made = plan(tmp_path, **saved(tmp_path / "wide", 512))
+    made = DeclaredOperator.of(attrs.evolve(made, max_parallelism=512))
+    begins = Start(None, None, operator.query, [made])
+    begins.__dict__ |= {"_now": -1, "_pointers": []}
+    begins.settle()
+    assert current_layout(plan(tmp_path).storage(), operator).max_parallelism == 512
+
+
+def test_a_layout_of_old_can_be_corrected_before_the_first_batch(tmp_path, storage, operator):
+    """An earlier Millpond has not noted what was named; before the first batch nothing was lost."""
+    write_layout(storage, operator, FIRST)
+    named = saved(tmp_path / "first")
+    assert settle(tmp_path, operator, 5, **named) == FIRST
+    assert settle(tmp_path, operator, -1, **named).savepoint == f"{tmp_path}/first"
+
+
+def other_keys(made):
+    """The plan with keys of a decimal column of two digits after the point, or of another one."""
+    return [attrs.evolve(made, key_fields=(DecimalType(12, scale),)) for scale in (2, 4)]
+
+
+@pytest.mark.parametrize("classic", [True, False])
+def test_keys_of_another_type_are_refused_without_any_state(tmp_path, operator, classic):
+    """A subtask without state would begin anew; until a batch is committed, nothing has begun."""
+
+    def begin(made, now, run):
+        if classic:
+            begins = Start(None, None, operator.query, [DeclaredOperator.of(made)])
+            begins.__dict__ |= {"_now": now, "_pointers": []}
+            begins.settle()
+        return layout_in_force(made, operator.query, run, now + 1, None).key.payload
+
+    text = attrs.evolve(plan(tmp_path), settles=not classic)
+    cents, finer = other_keys(text)
+    kept = [begin(made, 4, str(at)) for at, made in enumerate((text, cents, finer, cents))]
+    assert kept == [None, {"scale": 2}, {"scale": 4}, {"scale": 2}]
+    with pytest.raises(errors.StateMigrationError, match=r"scale: 4.*cast the column to what"):
+        begin(finer, 5, "later")
+    if classic:
+        with pytest.raises(errors.StateMigrationError, match=r"scale: 4"):
+            begin(attrs.evolve(finer, parallelism=3), 5, "divided anew")
+    assert begin(cents, 5, "as before") == {"scale": 2}
+
+
+def test_a_classic_start_of_an_older_checkpoint_is_refused(tmp_path, operator):
+    """A checkpointLocation of before the last division would get that one's state."""
+    settle(tmp_path, operator, 4)
+    settle(tmp_path, operator, 7, parallelism=3)
+    with pytest.raises(errors.RestoreError, match="ends with batch 6, but .* after batch 7"):
+        settle(tmp_path, operator, 6, parallelism=3)
+    assert settle(tmp_path, operator, 8, parallelism=3).number == 1
 
 
 def test_the_running_query_does_not_begin_it(tmp_path, storage, operator):
@@ -198,4 +338,4 @@ def test_a_run_is_settled_once(tmp_path, operator, monkeypatch):
     """A worker lists the directory for the first batch of a run, not for each."""
     start(tmp_path, operator, 0)
     monkeypatch.setattr(module, "current_layout", None)
-    assert start(tmp_path, operator, 1) == FIRST
+    assert start(tmp_path, operator, 1).number == 0

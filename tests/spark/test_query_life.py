@@ -185,3 +185,41 @@ def test_two_drivers_on_one_checkpoint(spark, job_conf, files, tmp_path):
     files.add(("a", 5))
     start(files.stream(), Running(), tmp_path).awaitTermination()
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 4), ("a", 3, 9)]
+
+
+def test_a_job_group_of_the_users_is_no_run(spark, job_conf, files, tmp_path):
+    """Whoever writes in foreachBatch may name the same job group in each run, whose layouts differ."""
+    folder = str(tmp_path / "out")
+
+    def write(batch, number):
+        spark.sparkContext.setJobGroup("nightly", "what the dashboard shows")
+        batch.write.mode("append").parquet(folder)
+
+    for parallelism in (2, 3, 2):
+        job_conf(state_backend="heap", parallelism=parallelism)
+        files.add(("a", 1), ("b", 1))
+        files.add(("a", 1), ("b", 1))
+        job = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="totals")
+        writer = job.writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    rows = sorted(map(tuple, spark.read.parquet(folder).collect()))
+    assert rows == [(key, n, n) for key in "ab" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("spark.sql.maxPlanStringLength", "0"), ("spark.sql.debug.maxToStringFields", "0")],
+)
+def test_how_much_of_a_plan_is_written_does_not_matter(
+    spark, job_conf, files, tmp_path, setting, least
+):
+    """An operator is found in its query's plan though the plan's text is cut short."""
+    spark.conf.set(setting, least)
+    try:
+        for number, parallelism in enumerate((2, 3), start=1):
+            job_conf(state_backend="heap", parallelism=parallelism)
+            files.add(("a", number))
+            start(files.stream(), Running(), tmp_path).awaitTermination()
+    finally:
+        spark.conf.unset(setting)
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]

@@ -1,6 +1,8 @@
 """Rescaling in place: another parallelism at a restart, with Spark's checkpoint kept."""
 
 import json
+import shutil
+from datetime import timedelta
 
 import millpond as mp
 import pytest
@@ -79,6 +81,72 @@ def test_subtasks_without_rows_are_taken_over_later(spark, job_conf, files, tmp_
     rows = output(spark, tmp_path)
     assert (KEYS[0], 3, 6) in rows
     assert all((key, 2, 5) in rows for key in KEYS[1:])
+
+
+class Kept(mp.KeyedProcessFunction):
+    """A running sum of a type, which may have a time to live."""
+
+    def __init__(self, kind, days):
+        self.kind, self.days = kind, days
+
+    def open(self, context):
+        descriptor = mp.ValueStateDescriptor("sum", self.kind)
+        if self.days:
+            descriptor.enable_time_to_live(mp.StateTtlConfig(timedelta(days=self.days)))
+        self.sum = context.get_state(descriptor)
+
+    def process_element(self, row, context):
+        self.sum.update((self.sum.value() or 0) + row.n)
+        yield context.current_key, float(self.sum.value())
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_a_declaration_that_an_idle_subtask_has_not_seen(spark, job_conf, files, tmp_path, backend):
+    """Another time to live is no hindrance to a rescale or savepoint; another type is, with a cure."""
+
+    def sums(function, parallelism, *rows):
+        job_conf(state_backend=backend, parallelism=parallelism)
+        files.add(*rows)
+        out = key_by(files.stream(), "k").process(
+            function, output="k string, sum double", uid="kept"
+        )
+        run(out, tmp_path)
+
+    sums(Kept(int, 0), 2, *((key, 1) for key in KEYS))
+    sums(Kept(int, 1), 2, (KEYS[0], 1))
+    create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
+    sums(Kept(int, 2), 3, *((key, 1) for key in KEYS))
+    sums(Kept(float, 2), 3, (KEYS[0], 1))
+    with pytest.raises(StreamingQueryException, match="of float in one .* by a row for each"):
+        sums(Kept(float, 2), 2, *((key, 1) for key in KEYS))
+    sums(Kept(float, 2), 3)
+    sums(Kept(float, 2), 2, *((key, 1) for key in KEYS))
+    rows = output(spark, tmp_path)
+    assert [row for row in rows if row[0] == KEYS[0]] == [(KEYS[0], n) for n in range(1, 7)]
+    assert [row for row in rows if row[0] == KEYS[1]] == [(KEYS[1], n) for n in range(1, 5)]
+
+
+def test_a_checkpoint_of_before_a_rescale_is_refused(spark, job_conf, files, tmp_path):
+    """It would go on with later state; its own is to be had by a new query, as the refusal says."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    restart(files.stream(), tmp_path)
+    checkpoint, copy = tmp_path / "query" / "checkpoint", tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    for parallelism in (2, 3):
+        job_conf(parallelism=parallelism)
+        files.add(("a", 1))
+        restart(files.stream(), tmp_path)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(copy, checkpoint)
+    with pytest.raises(StreamingQueryException, match="ends with batch 0, but .* after batch 1"):
+        restart(files.stream(), tmp_path)
+    with pytest.raises(errors.RestoreError, match="restore = CHECKPOINT_LOCATION@0"):
+        rescale(spark, str(copy), 4)
+    job_conf(checkpoint_restore=f"{copy}@0")
+    out = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="running")
+    run(out, tmp_path, name="anew")
+    assert output(spark, tmp_path, name="anew") == [("a", n, n) for n in (2, 3, 4)]
 
 
 def test_max_parallelism_cannot_change(spark, job_conf, files, tmp_path):

@@ -104,6 +104,30 @@ def test_another_query_starts_from_a_retained_checkpoint(spark, job_conf, files,
     assert output(spark, tmp_path, name="second") == sorted(expected)
 
 
+class Failing(Running):
+    """Fails in the first batch, so that none is committed."""
+
+    def process_element(self, row, context):
+        raise ValueError("a bad row")
+
+
+def test_a_savepoint_that_is_named_after_a_start_that_failed(spark, job_conf, files, tmp_path):
+    """No batch was committed, so the next start has the state that it names: 5, and then 1."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 5))
+    go_on(files, tmp_path)
+    checkpoint = tmp_path / "query" / "checkpoint"
+    create_savepoint(spark, str(checkpoint), tmp_path / "saved")
+    failing = key_by(files.stream(), "k").process(Failing(), output=RUNNING, uid="running")
+    for name, named in (("second", tmp_path / "saved"), ("third", f"{checkpoint}@0")):
+        spark.conf.unset("spark.millpond.checkpoint.restore")
+        with pytest.raises(StreamingQueryException, match="a bad row"):
+            run(failing, tmp_path, name=name)
+        job_conf(checkpoint_restore=named)
+        go_on(files, tmp_path, name=name)
+        assert output(spark, tmp_path, name=name) == [("a", 2, 10)]
+
+
 def test_retained_checkpoints_that_cannot_be_used(spark, job_conf, files, tmp_path):
     """A batch that is not there, another directory of snapshots, another operator's: refused."""
     job_conf(state_backend="heap", parallelism=2)

@@ -8,6 +8,8 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
+from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.plugins import get_registry
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]
@@ -157,6 +159,11 @@ def test_a_rescale_reads_old_and_new_keys_side_by_side(tmp_path, backend):
         second = moved.snapshot(2, storage).result().handle
     with opened(backend, tmp_path / "d", New, [first, second]) as whole:
         check(whole, new)
+
+    target = get_registry().savepoint(tmp_path / "saved")
+    collect_savepoint({"op": [first, second]}, target, get_registry())
+    with opened(backend, tmp_path / "e", New, [target], place="op") as saved:
+        check(saved, new)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millpond.backend.list_encoding import join_cells, split_cells
+from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
@@ -12,7 +12,7 @@ from millpond.state.ttl.stamp import STAMP
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.untrusted import decoding
 
-__all__ = ["CellMigration", "cell_migration", "check_kind", "refusal"]
+__all__ = ["CellMigration", "cell_migration", "check_kind", "refusal", "retiming"]
 
 CellMigration = Callable[[bytes], bytes | None]
 """From a stored cell to its new bytes; None where the entry is gone."""
@@ -54,6 +54,29 @@ def cell_migration(
             return migrate(data)
 
     return guarded
+
+
+def retiming(stored: StateMeta, restored: StateMeta, now: int) -> CellMigration | None:
+    """How rows get the times of their values, or lose them; None where they stay as they are.
+
+    Args:
+        stored: what the rows' snapshot says of the state.
+        restored: what the state is restored as, of the same types.
+        now: the time in ms that rows without one get, and by which those that lose it are expired.
+    """
+    if stored.ttl == restored.ttl:
+        return None
+    element = _element_migration(stored, restored, Compatibility(Outcome.AS_IS), now)
+    if stored.kind is not StateKind.LIST:
+        return element
+    migrate, start = _per_element(element), len(APPENDED)
+
+    def retimed(data: bytes) -> bytes | None:
+        if data[:start] == APPENDED:
+            return APPENDED + (migrate(data[start:]) or b"")
+        return migrate(data)
+
+    return retimed
 
 
 def refusal(

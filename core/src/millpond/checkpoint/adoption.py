@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from millpond.backend.address_change import KeyRewrite
 from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.restored_bytes import Place
+from millpond.backend.state_compatibility import retiming
+from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
+from millpond.types.keys import VoidKeyCodec
 
-__all__ = ["adopt_metadata", "has_keys_of", "load_adopted"]
+__all__ = ["adopt_metadata", "has_keys_of", "has_times_of", "joined_states", "load_adopted"]
 
 
 def adopt_metadata(
@@ -40,17 +45,53 @@ def adopt_metadata(
     most = backend.parameters.config.restore.max_states
     for meta in states:
         known = backend.restored.setdefault(meta.name, meta)
-        if known != meta:
-            cause = (
-                f"state {meta.name!r} has type {known.value} in one snapshot and {meta.value} in "
-                "another; run all subtasks once before rescaling"
-            )
-            raise RestoreError(label, (cause,))
+        _check_types(label, known, meta)
         if len(backend.restored) > most:
             cause = f"there are more than {most:,} states in it; if it has so many, raise "
             raise RestoreError(label, (f"{cause}restore.max-states",))
     backend.expect_states(backend.restored)
     return rewrite
+
+
+def joined_states(label: str, handles: Iterable[KeyedStateHandle]) -> dict[str, StateMeta]:
+    """What the states of an operator's snapshots are restored as, by name: as in the last one.
+
+    Some subtasks may have had no row since a state's time to live has changed: their rows get the
+    time of the restore, or lose theirs unless they have expired.
+
+    Args:
+        label: whose they are, for errors.
+        handles: the snapshots.
+
+    Raises:
+        RestoreError: a state has another type in one than in another.
+    """
+    found: dict[str, StateMeta] = {}
+    for handle in sorted(handles, key=lambda handle: handle.checkpoint_id, reverse=True):
+        for meta in handle.states:
+            _check_types(label, found.setdefault(meta.name, meta), meta)
+    return found
+
+
+def _check_types(label: str, known: StateMeta, meta: StateMeta) -> None:
+    """Raise RestoreError where two snapshots differ in more than the time to live."""
+    if attrs.evolve(known, ttl_ms=meta.ttl_ms) == meta:
+        return
+    cause = (
+        f"state {meta.name!r} has type {_told(known)} in one snapshot and {_told(meta)} in "
+        "another, for some subtask has had no row since the type changed: run all subtasks once "
+        "before, by a row for each, or take the state of a batch before the change"
+    )
+    raise RestoreError(label, (cause,))
+
+
+def _told(meta: StateMeta) -> str:
+    parts = [str(meta.value)]
+    if meta.map_key is not None:
+        parts.append(f"map key {meta.map_key}")
+    if meta.namespace.id != VoidKeyCodec.id:
+        parts.append(f"namespace {meta.namespace}")
+    return f"{meta.kind.value} of {' with '.join(parts)}"
 
 
 def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
@@ -61,6 +102,11 @@ def has_keys_of(backend: RestoreTarget, key: SerializerSnapshot) -> bool:
     return key == backend.key_codec.snapshot()
 
 
+def has_times_of(backend: RestoreTarget, states: Iterable[StateMeta]) -> bool:
+    """Whether the values of adopted states have a time just where the backend's have one."""
+    return all(backend.restored[meta.name].ttl == meta.ttl for meta in states)
+
+
 def load_adopted(
     backend: RestoreTarget,
     place: Place,
@@ -68,7 +114,10 @@ def load_adopted(
     rows: Iterable[Change],
     rewrite: KeyRewrite | None,
 ) -> int:
-    """Load rows of an adopted state, their keys rewritten where they need it, and count them.
+    """Load rows of an adopted state, and count them.
+
+    Their keys are rewritten where they need it; they get times, or lose them, where the state was
+    adopted from another snapshot.
 
     Returns:
         The bytes of the rows.
@@ -76,5 +125,9 @@ def load_adopted(
     rows = Changes.of(rows)
     size = rows.size
     backend.restored_bytes.add_rows(place, meta.name, size)
+    retimed = retiming(meta, backend.restored[meta.name], backend.parameters.clock.now_ms)
+    if retimed is not None:
+        values = [data if data is None else retimed(data) for data in rows.values]
+        rows = Changes(rows.keys, values)
     backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
     return size

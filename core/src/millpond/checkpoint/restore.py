@@ -12,7 +12,7 @@ from millpond.backend.address_change import KeyRewrite
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata, load_adopted
+from millpond.checkpoint.adoption import adopt_metadata, joined_states, load_adopted
 from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.checkpoint.row_file_reader import read_rows
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
@@ -97,6 +97,9 @@ def restore_keyed(
         RestoreError: no plugin knows a kind.
     """
     backend.expect_outside_bytes()
+    parts = [handle for handle in handles if isinstance(handle, KeyedStateHandle)]
+    for name, meta in joined_states(backend.parameters.operator.label, parts).items():
+        backend.restored.setdefault(name, meta)
     kinds: dict[str, list[KeyedStateHandle | SavepointHandle]] = {}
     for handle in handles:
         kinds.setdefault(handle.format, []).append(handle)
@@ -113,14 +116,15 @@ def catch_up(backend: KeyedStateBackend, handle: KeyedStateHandle) -> bool:
     """Bring a backend that is at an earlier version of a snapshot's chain up to it.
 
     Returns:
-        False where the chain does not hold the backend's version, or its keys are of an older type;
-        the rows are what they were.
+        False where the chain does not hold the backend's version, its keys are of an older type, or
+        a state has times in one of the two alone; the rows are what they were.
 
     Raises:
         CorruptSnapshotError: a delta is damaged or gone; the backend is of no use any more.
     """
     missing = [] if backend.version == handle.version else handle.files_after(backend.version)
-    if missing is None:
+    held = backend.restored
+    if missing is None or any(held.get(meta.name, meta).ttl != meta.ttl for meta in handle.states):
         return False
     backend.expect_outside_bytes()
     if adopt_metadata(backend, handle.max_parallelism, handle.key, handle.states) is not None:

@@ -165,7 +165,8 @@ def time_choice(df: DataFrame, given: ColumnOrName, call: str) -> Choice:
     """The column of event time; ConfigError where it holds no timestamps."""
     (choice,) = choose(df, "event_time", [given], call)
     if not choice.field.dataType.typeName().startswith("timestamp"):
-        raise ConfigError(choice.field.name, "is not a timestamp column", f"{call}(event_time=...)")
+        reason = f"is not a timestamp column, but {choice.field.dataType.simpleString()}: cast it"
+        raise ConfigError(choice.field.name, reason, f"{call}(event_time=...)")
     return choice
 
 

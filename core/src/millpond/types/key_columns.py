@@ -36,9 +36,7 @@ from millpond.types.scalar_keys import SCALAR_KEYS
 
 __all__ = ["KeyColumn", "codec_from_snapshot", "key_column", "nested_snapshot"]
 
-_CODECS: dict[str, KeyCodec] = {
-    codec.snapshot().id: codec for codec in (*SCALAR_KEYS.values(), ENUM_NAMES)
-}
+_CODECS = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
 
 @attrs.frozen
@@ -93,7 +91,10 @@ def nested_snapshot(free: Any) -> SerializerSnapshot:
 def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
     """A codec of the same bytes and hashes; composite keys become plain tuples."""
     if snapshot.id in _CODECS:
-        return _CODECS[snapshot.id]
+        known = _CODECS[snapshot.id]
+        return known if snapshot.payload is None else type(known)(snapshot.payload)
+    if snapshot.id == ENUM_NAMES.id:
+        return ENUM_NAMES
     if snapshot.id == VoidKeyCodec.id:
         return VoidKeyCodec()
     if snapshot.id == NullableKeyCodec.id:

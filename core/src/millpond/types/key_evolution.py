@@ -20,6 +20,7 @@ from millpond.types.keys import (
     TupleKeyCodec,
     unescape,
 )
+from millpond.types.scalar_keys import ScalarKeyCodec
 
 __all__ = ["KeyChange", "KeyNotCompatibleError", "key_change"]
 
@@ -56,6 +57,8 @@ def key_change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange | None:
 def _change(old: SerializerSnapshot, new: KeyCodec) -> KeyChange:
     if old == new.snapshot():
         return _as_is(codec_from_snapshot(old))
+    if isinstance(new, ScalarKeyCodec) and old.id == new.id:
+        return _same_column(old, new)
     if isinstance(new, NullableKeyCodec):
         return _nullable(old, new)
     if isinstance(new, TupleKeyCodec) and old.id == TupleKeyCodec.id:
@@ -71,6 +74,14 @@ def _as_is(codec: KeyCodec) -> KeyChange:
         return data[start:end], end
 
     return KeyChange(recode)
+
+
+def _same_column(old: SerializerSnapshot, new: ScalarKeyCodec) -> KeyChange:
+    """Keys of one type: those of another column's are others, where both columns are known."""
+    if None not in (old.payload, new.column):
+        reason = f"{old} cannot become {new.snapshot()}: cast the column to what it was"
+        raise KeyNotCompatibleError(reason)
+    return _as_is(new)
 
 
 def _nullable(old: SerializerSnapshot, new: NullableKeyCodec) -> KeyChange:

@@ -15,6 +15,7 @@ import xxhash
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
+from millpond.types.base import SerializerSnapshot
 from millpond.types.exact_values import (
     datetime_from_micros,
     micros_from_datetime,
@@ -26,7 +27,14 @@ from millpond.types.exact_values import (
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
 from millpond.types.scalars import SCALARS
 
-__all__ = ["SCALAR_KEYS", "StrKeyCodec"]
+__all__ = [
+    "SCALAR_KEYS",
+    "DatetimeKeyCodec",
+    "DecimalKeyCodec",
+    "FloatKeyCodec",
+    "ScalarKeyCodec",
+    "StrKeyCodec",
+]
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OFFSET = 1 << 63
@@ -46,19 +54,31 @@ _FLIPPED = bytes(byte ^ 0x80 for byte in range(256))
 _xxh64 = xxhash.xxh64_intdigest
 
 
-class _ScalarKeyCodec(KeyCodec):
+class ScalarKeyCodec(KeyCodec):
+    """A codec of a plain type.
+
+    Args:
+        column: what tells apart the columns of this type whose equal values are other keys, as
+            plain JSON values; None where it is not known.
+    """
+
     python_type: type
 
-    def __init__(self) -> None:
+    def __init__(self, column: Any = None) -> None:
         self.id = SCALARS[self.python_type].type_name
+        self.column = column
         self._check = SCALARS[self.python_type].check
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        return SerializerSnapshot(self.id, payload=self.column)
 
     @override
     def check(self, key: Any) -> Any:
         return self._check(key)
 
 
-class IntKeyCodec(_ScalarKeyCodec):
+class IntKeyCodec(ScalarKeyCodec):
     """``int`` as Spark's ``bigint``: 8 bytes, sign flipped; beyond 64 bits refused."""
 
     python_type = int
@@ -100,7 +120,7 @@ class IntKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE64.pack(key), seed)
 
 
-class BoolKeyCodec(_ScalarKeyCodec):
+class BoolKeyCodec(ScalarKeyCodec):
     """``bool`` as one byte."""
 
     python_type = bool
@@ -118,7 +138,7 @@ class BoolKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE32.pack(key), seed)
 
 
-class FloatKeyCodec(_ScalarKeyCodec):
+class FloatKeyCodec(ScalarKeyCodec):
     """``float``: -0.0 is 0.0 and all NaNs are one, as Spark's hash has it."""
 
     python_type = float
@@ -144,7 +164,7 @@ class FloatKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE_DOUBLE.pack(key), seed)
 
 
-class StrKeyCodec(_ScalarKeyCodec):
+class StrKeyCodec(ScalarKeyCodec):
     """``str`` as UTF-8."""
 
     python_type = str
@@ -179,7 +199,7 @@ class StrKeyCodec(_ScalarKeyCodec):
         return _xxh64(key.encode(), seed)
 
 
-class BytesKeyCodec(_ScalarKeyCodec):
+class BytesKeyCodec(ScalarKeyCodec):
     """``bytes`` as they are."""
 
     python_type = bytes
@@ -197,11 +217,12 @@ class BytesKeyCodec(_ScalarKeyCodec):
         return _xxh64(key, seed)
 
 
-class DecimalKeyCodec(_ScalarKeyCodec):
+class DecimalKeyCodec(ScalarKeyCodec):
     """``Decimal``: sorted by value, then by scale; 1.0 and 1.00 are two keys.
 
     Spark hashes the unscaled number, so the scale is part of the identity, as it is for
-    Java's BigDecimal. A column has one scale, so its keys never differ in it.
+    Java's BigDecimal. A column has one scale, which its codec notes: its keys differ in no other
+    way, and those of a column of another scale are others.
     """
 
     python_type = Decimal
@@ -255,7 +276,7 @@ class DecimalKeyCodec(_ScalarKeyCodec):
         return _xxh64(unscaled.to_bytes(size, "big", signed=True), seed)
 
 
-class DatetimeKeyCodec(_ScalarKeyCodec):
+class DatetimeKeyCodec(ScalarKeyCodec):
     """``datetime`` as microseconds UTC; a naive key means UTC and comes back aware."""
 
     python_type = datetime
@@ -278,7 +299,7 @@ class DatetimeKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE64.pack(micros_from_datetime(key)), seed)
 
 
-class DateKeyCodec(_ScalarKeyCodec):
+class DateKeyCodec(ScalarKeyCodec):
     """``date`` as its ordinal."""
 
     python_type = date
@@ -297,7 +318,7 @@ class DateKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE32.pack(key.toordinal() - self._epoch), seed)
 
 
-class TimedeltaKeyCodec(_ScalarKeyCodec):
+class TimedeltaKeyCodec(ScalarKeyCodec):
     """``timedelta`` as microseconds of 64 bits, as Spark's ``interval day to second``."""
 
     python_type = timedelta
@@ -323,7 +344,7 @@ class TimedeltaKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE64.pack(micros_from_timedelta(key)), seed)
 
 
-class TimeKeyCodec(_ScalarKeyCodec):
+class TimeKeyCodec(ScalarKeyCodec):
     """``time`` as microseconds since midnight."""
 
     python_type = time
@@ -341,7 +362,7 @@ class TimeKeyCodec(_ScalarKeyCodec):
         return _xxh64(_LE64.pack(micros_from_time(key)), seed)
 
 
-class UuidKeyCodec(_ScalarKeyCodec):
+class UuidKeyCodec(ScalarKeyCodec):
     """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
 
     python_type = uuid.UUID
@@ -359,7 +380,7 @@ class UuidKeyCodec(_ScalarKeyCodec):
         return _xxh64(str(key).encode(), seed)
 
 
-SCALAR_KEYS: dict[type, KeyCodec] = {
+SCALAR_KEYS: dict[type, ScalarKeyCodec] = {
     codec.python_type: codec
     for codec in (
         IntKeyCodec(),

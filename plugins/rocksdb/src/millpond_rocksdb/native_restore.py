@@ -14,7 +14,7 @@ from millpond.backend.bytestore import whole_lists
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata, load_adopted
+from millpond.checkpoint.adoption import adopt_metadata, has_times_of, load_adopted
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.keygroups import KeyGroupRange
 from millpond.state.state_kinds import StateKind
@@ -40,7 +40,8 @@ class NativeRestore:
         """Load everything.
 
         On RocksDB, the files of the handle that shares the most key groups become the store,
-        clipped to the range, where their keys are of the backend's type; then the rows of the other
+        clipped to the range, where their keys are of the backend's type, and their values have
+        the times that those of other handles have; then the rows of the other
         handles are added.
 
         Raises:
@@ -58,7 +59,12 @@ class NativeRestore:
             if groups is not None:
                 common[at] = groups
         rest = sorted(common, key=lambda at: len(common[at]), reverse=True)
-        if rest and isinstance(backend, RocksDBKeyedStateBackend) and rest[0] not in rewrites:
+        if (
+            rest
+            and isinstance(backend, RocksDBKeyedStateBackend)
+            and rest[0] not in rewrites
+            and has_times_of(backend, self.handles[rest[0]].states)
+        ):
             backend.adopt_files(self.handles[rest[0]], common[rest[0]])
             rest = rest[1:]
         for at in rest:

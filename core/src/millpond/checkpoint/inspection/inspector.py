@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from millpond.backend.operator_state import StateId
 from millpond.backend.parameters import PluginHooks
+from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.catalog import Catalog, complete_parts, read_catalog
 from millpond.checkpoint.inspection.choice import (
@@ -140,6 +142,8 @@ def operator_of_parts(
     """
     newest = parts[0]
     metas = {meta.name: meta for part in reversed(parts) for meta in part.states}
+    with suppress(RestoreError):  # of other types, the newest are told, and no row is read
+        metas = joined_states(operator.label, parts)
     return StoredOperator(
         operator=operator,
         checkpoint_id=newest.checkpoint_id,

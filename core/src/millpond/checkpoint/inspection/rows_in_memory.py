@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from typing_extensions import override
 
@@ -15,7 +16,7 @@ from millpond.backend.state_view import StateShape, StateView
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.restore import restore_keyed
 from millpond.checkpoint.savepoint.savepoint_file import SavedOperator, SavepointHandle
-from millpond.clock import ManualClock
+from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config, RestoreConfig
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
@@ -107,6 +108,7 @@ def read_contents(
     registry: PluginHooks,
     groups: KeyGroupRange | None = None,
     limits: RestoreConfig = RestoreConfig(),
+    joined: Mapping[str, StateMeta] = MappingProxyType({}),
 ) -> RowsInMemory:
     """Read snapshots or savepoints of one operator.
 
@@ -117,22 +119,26 @@ def read_contents(
         registry: the plugins that may restore.
         groups: the key groups to read; all by default.
         limits: what the files may ask for.
+        joined: what states are read as, where there are other parts; see ``joined_states``.
 
     Raises:
         CorruptSnapshotError, RestoreError: something cannot be read.
     """
     with decoding(uid, "the type of its keys cannot be read"):
         key_codec = codec_from_snapshot(shape.key)
+    clock = ManualClock(SystemClock().now_ms)
     contents = RowsInMemory(
         KeyedBackendParameters(
             key_codec=key_codec,
             max_parallelism=shape.max_parallelism,
             key_group_range=groups or KeyGroupRange(0, shape.max_parallelism - 1),
-            clock=ManualClock(0),
+            clock=clock,
             config=Config(restore=limits),
             registry=registry,
             operator=OperatorId(uid=uid),
         )
     )
+    contents.restored.update(joined)
     restore_keyed(contents, parts)
+    clock.set(0)  # by which nothing counts as expired: what is read is all that there is
     return contents

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from millpond.backend.parameters import PluginHooks
+from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.rows_in_memory import read_contents
 from millpond.checkpoint.operator_state_parts import frozen_operator_states
@@ -24,6 +25,8 @@ from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import KeyGroupRange
+from millpond.types.key_columns import codec_from_snapshot
+from millpond.types.key_evolution import KeyNotCompatibleError, key_change
 
 __all__ = ["collect_savepoint", "merged_operator"]
 
@@ -75,9 +78,21 @@ def _check_parts(uid: str, handles: Sequence[KeyedStateHandle]) -> None:
     held = [group for handle in handles if handle.files for group in handle.key_group_range]
     if len(held) != len(set(held)):
         raise RestoreError(f"operator {uid!r}", ("its snapshots hold key groups more than once",))
-    if len({(handle.max_parallelism, str(handle.key)) for handle in handles}) > 1:
-        cause = "its snapshots have different types of keys or numbers of key groups"
+    if len({handle.max_parallelism for handle in handles}) > 1:
+        cause = "its snapshots have different numbers of key groups"
         raise RestoreError(f"operator {uid!r}", (cause,))
+    newest = _newest(handles)
+    for handle in handles:
+        try:
+            key_change(handle.key, codec_from_snapshot(newest.key))
+        except KeyNotCompatibleError:
+            cause = f"its snapshots have different types of keys, {handle.key} and {newest.key}"
+            raise RestoreError(f"operator {uid!r}", (cause,)) from None
+
+
+def _newest(handles: Sequence[KeyedStateHandle]) -> KeyedStateHandle:
+    """The last one, which has the types that were declared last."""
+    return max(handles, key=lambda handle: handle.checkpoint_id)
 
 
 def _collect(
@@ -89,13 +104,15 @@ def _collect(
     limits: RestoreConfig,
 ) -> SavedOperator:
     """All subtasks' tables; anew where a state is exact in one part and not in another."""
+    newest, joined = _newest(handles), joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
     while True:
         parts = []
         for done, handle in enumerate(handles):
             report(uid, done, len(handles))
             groups = handle.key_group_range
-            contents = read_contents([handle], handle, uid, registry, groups, limits)
+            mine = {meta.name: joined[meta.name] for meta in handle.states}
+            contents = read_contents([handle], newest, uid, registry, groups, limits, mine)
             parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:

@@ -23,6 +23,7 @@ from millpond.runtime.user_code import Place
 from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+from millpond.types import SerializerSnapshot
 
 __all__ = ["DeclaredOperator", "first_layout", "layout_of_retained", "plain_layout"]
 
@@ -40,6 +41,7 @@ class DeclaredOperator:
         retained: the same, if it is a checkpoint of another query.
         timed: whether Spark keeps a timeout beside each pointer.
         made_at: the user's line at which the operator was made.
+        key: the type of its keys.
     """
 
     uid: str
@@ -53,6 +55,7 @@ class DeclaredOperator:
     time_mode: str | None
     timed: bool
     made_at: Place | None
+    key: SerializerSnapshot
 
     @classmethod
     def of(cls, plan: OperatorPlan) -> Self:
@@ -69,6 +72,7 @@ class DeclaredOperator:
             time_mode=plan.time_mode,
             timed=plan.timed,
             made_at=plan.made_at,
+            key=plan.key_codec().snapshot(),
         )
 
 
@@ -84,7 +88,7 @@ def first_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...
         UnclaimedStateError: the savepoint holds state of an operator that is not in the roster.
         MaxParallelismError, RestoreError: the savepoint does not fit, or cannot be read.
     """
-    layout = plain_layout(declared, number, roster)
+    layout = _beginning(declared, number, roster)
     if declared.restore is None:
         return layout
     saved = _operators_in(declared.restore, declared.savepoint)
@@ -115,7 +119,7 @@ def layout_of_retained(
     stored = {uid: parts[0].max_parallelism for uid, parts in handles.items() if parts}
     _require_claimed(declared, f"The checkpoint {declared.retained}", stored, roster)
     sources = tuple(handles[declared.uid]) if _fits(declared, stored) else ()
-    return attrs.evolve(plain_layout(declared, number, roster), sources=sources)
+    return attrs.evolve(_beginning(declared, number, roster), sources=sources)
 
 
 def _require_claimed(
@@ -142,7 +146,13 @@ def plain_layout(declared: DeclaredOperator, number: int, roster: tuple[str, ...
         declared.max_parallelism,
         roster=roster,
         timed=declared.timed,
+        key=declared.key,
     )
+
+
+def _beginning(declared: DeclaredOperator, number: int, roster: tuple[str, ...]) -> Layout:
+    """A layout that notes with what an operator begins."""
+    return attrs.evolve(plain_layout(declared, number, roster), restore=declared.savepoint)
 
 
 def _operators_in(handle: SavepointHandle, named: str) -> Sequence[SavedOperator]:

@@ -40,6 +40,9 @@ from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.pointer import Pointer
 from millpond.storage.checkpoint_storage import public_uri
+from millpond.types import SerializerSnapshot
+from millpond.types.key_columns import nested_snapshot
+from millpond.types.keys import attrs_free
 from millpond.untrusted import (
     decoding,
     exact_bool,
@@ -80,6 +83,11 @@ class Layout:
         rescaled_after: the last batch before ``rescale`` wrote it, -1 if there was none; None
             where the query's start has written it.
         begun: False from ``rescale`` until the next batch begins; then it is written once more.
+        settled_after: the last batch that was committed when it was written, -1 if there was
+            none; None where an earlier Millpond has not noted it.
+        restore: what ``checkpoint.restore`` named when the operator began with it; None where the
+            operator goes on from what it has left under the layouts before.
+        key: the type of the keys; None where an earlier Millpond has not noted it.
     """
 
     number: int
@@ -92,6 +100,9 @@ class Layout:
     dropped_after: int | None = None
     rescaled_after: int | None = None
     begun: bool = True
+    settled_after: int | None = None
+    restore: str | None = None
+    key: SerializerSnapshot | None = None
 
     def key_groups(self, index: int) -> KeyGroupRange:
         """The key groups of a subtask."""
@@ -131,8 +142,8 @@ class Layout:
         return [*saved, *self.sources_of(index)]
 
     def was_overtaken(self, pointer: Pointer) -> bool:
-        """Whether a subtask went on under an earlier layout after ``rescale`` had written this."""
-        after = self.rescaled_after
+        """Whether a subtask went on under an earlier layout after this was written."""
+        after = self.settled_after
         earlier = pointer.layout < self.number
         return after is not None and earlier and pointer.checkpoint_id > after + 1
 
@@ -163,6 +174,9 @@ def write_layout(storage: CheckpointStorage, operator: OperatorId, layout: Layou
         "dropped_after": layout.dropped_after,
         "rescaled_after": layout.rescaled_after,
         "begun": layout.begun,
+        "settled_after": layout.settled_after,
+        "restore": layout.restore,
+        "key": layout.key and attrs_free(layout.key),
     }
     try:
         write_sealed(storage, layout_path(operator, layout.number), json.dumps(body))
@@ -195,6 +209,9 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
             dropped_after=_batch_or_none(body.get("dropped_after")),
             rescaled_after=_batch_or_none(body.get("rescaled_after")),
             begun=exact_bool(body.get("begun", True), bool),
+            settled_after=_settled_after(body),
+            restore=None if body.get("restore") is None else exact_text(body["restore"], str),
+            key=_key(body.get("key")),
         )
         if layout.number != number:
             raise ValueError(f"it says that its number is {layout.number}")
@@ -203,6 +220,20 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
 
 def _batch_or_none(value: Any) -> int | None:
     return None if value is None else exact_int(value, int)
+
+
+def _key(noted: Any) -> SerializerSnapshot | None:
+    if noted is None:
+        return None
+    key = nested_snapshot(noted)
+    exact_text(key.id, str)
+    return key
+
+
+def _settled_after(body: dict[str, Any]) -> int | None:
+    """After which batch a layout was written; an earlier Millpond noted it of some alone."""
+    noted = [body.get(name) for name in ("settled_after", "dropped_after", "rescaled_after")]
+    return next((exact_int(each, int) for each in noted if each is not None), None)
 
 
 def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[OperatorId, int]]:
@@ -317,7 +348,7 @@ def committed_handles(
         cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
         raise RestoreError("what the subtasks have left", (cause,))
     if any(layout.was_overtaken(pointer) for pointer in pointers):
-        after = layout.rescaled_after
+        after = layout.settled_after
         cause = (
             f"the query was not stopped when its state was divided anew after batch {after}, and "
             f"has gone on in part: start anew from a savepoint with batch_id={after}"

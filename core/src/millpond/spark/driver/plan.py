@@ -42,6 +42,7 @@ from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
 from millpond.types.keys import VoidKeyCodec
+from millpond.types.scalar_keys import DatetimeKeyCodec, DecimalKeyCodec, FloatKeyCodec
 
 __all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
 
@@ -217,13 +218,26 @@ def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
         return VoidKeyCodec()
     for name, declared in zip(names, types, strict=True):
         _check_digits(name, declared, sole=len(names) == 1)
-    parts = [
-        key_codec_for(_python_key_type(name, declared))
-        for name, declared in zip(names, types, strict=True)
-    ]
+    parts = [_key_codec(name, declared) for name, declared in zip(names, types, strict=True)]
     if len(parts) == 1:
         return parts[0]
     return row_key_codec(parts, names)
+
+
+def _key_codec(name: str, declared: DataType) -> KeyCodec:
+    """The codec of a column, which notes what columns of one Python type may differ in.
+
+    The same input gives other keys where a decimal has another scale, a timestamp a zone, or a
+    number of floating point another width. That of whole numbers changes no key.
+    """
+    kind = _python_key_type(name, declared)
+    if isinstance(declared, DecimalType):
+        return DecimalKeyCodec({"scale": declared.scale})
+    if isinstance(declared, (TimestampType, TimestampNTZType)):
+        return DatetimeKeyCodec(declared.typeName())
+    if isinstance(declared, (FloatType, DoubleType)):
+        return FloatKeyCodec(declared.typeName())
+    return key_codec_for(kind)
 
 
 def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:

@@ -86,9 +86,9 @@ class ProcessCall:
         if streaming and not remote:
             past = Past.of(config, self.uid)
         parallelism, max_parallelism = self._division(config, past)
-        mode = self._checked_time_mode()
         extension = Extension(len(schema))
         event_time = self._event_time(extension)
+        mode = self._checked_time_mode()
         if event_time is None and self.second is not None and self.second.in_time_order:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")

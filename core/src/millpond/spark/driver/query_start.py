@@ -21,8 +21,9 @@ from millpond.errors import MillpondError
 from millpond.spark.driver.checkpoint_files import leave_unless_local
 from millpond.spark.driver.declared import DeclaredOperator
 from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.run_ids import note_run
 from millpond.spark.driver.settle_layouts import Start
-from millpond.spark.driver.several_operators import OPERATOR_NODE, require_supported
+from millpond.spark.driver.several_operators import operator_names, require_supported
 from millpond.spark.driver.state_partitions import warn_of_partitions
 
 __all__ = ["warn_of_no_end", "watch_operator"]
@@ -88,13 +89,14 @@ class _LayoutListener(StreamingQueryListener):
         query = str(event.id)
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
-        names = OPERATOR_NODE.findall(stream.analyzedPlan().toString())
-        operators = [_declared[name] for name, _ in names if name in _declared]
+        names = operator_names(stream.analyzedPlan())
+        operators = [_declared[name] for name in names if name in _declared]
         if any(declared.time_mode == "processing-time" for declared in operators):
             _let_it_end(stream)
         if not operators:
             return
         try:
+            note_run(self._spark, stream)
             leave_unless_local(stream)
             require_supported(self._spark, stream)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from millpond.arguments import check_type
 from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch_or_none
 from millpond.errors import ConfigError, RestoreError
 from millpond.keygroups import check_parallelism
@@ -20,6 +21,7 @@ from millpond.spark.driver.layout import (
     uids_of,
     write_layout,
 )
+from millpond.spark.driver.layout_times import is_fresh, require_its_past
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
 from millpond.spark.metrics.state_place import encoded_uri
@@ -103,6 +105,7 @@ def divided(
             "began with, as spark.millpond.checkpoint.dir had it, with --snapshots or snapshots="
         )
         raise RestoreError(f"operator {operator.uid!r}", (cause,))
+    require_its_past(current, operator.uid, now)
     last = last_counting(storage, operator, current, now)
     if last is None:
         return None
@@ -114,8 +117,10 @@ def divided(
         dropped_after=None,
         rescaled_after=now,
         begun=False,
+        settled_after=now,
     )
-    if now < 0:
+    if is_fresh(last, now):
         return following
     sources = tuple(committed_handles(pointers, last, storage))
-    return attrs.evolve(following, sources=sources, savepoint="")
+    joined_states(f"operator {operator.uid!r}", sources)
+    return attrs.evolve(following, sources=sources, savepoint="", restore=None)

@@ -18,6 +18,7 @@ import attrs
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.adoption import joined_states
 from millpond.errors import (
     ConfigError,
     MaxParallelismError,
@@ -38,6 +39,13 @@ from millpond.spark.driver.layout import (
     last_counting,
     uids_of,
     write_layout,
+)
+from millpond.spark.driver.layout_times import (
+    begins_otherwise,
+    has_other_keys,
+    is_fresh,
+    require_its_keys,
+    require_its_past,
 )
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.savepoints import retained_handles
@@ -69,10 +77,13 @@ class Start:
         Raises:
             ConfigError: a uid stands twice in the plan.
             UnclaimedStateError: there is state of an operator that the plan does not have.
-            MaxParallelismError, RestoreError: an operator's state does not fit it or is missing.
+            MaxParallelismError, RestoreError: an operator's state does not fit it or is missing,
+                or is later than the query's last committed batch.
+            StateMigrationError: an operator's state has keys that cannot become those it has now.
         """
         self._require_one_uid_each()
         current = {each.uid: self._current(each.storage, each.uid) for each in self.operators}
+        self._require_their_past(current)
         self._require_the_same_timeouts(current)
         if all(self._goes_on(each, current[each.uid]) for each in self.operators):
             return
@@ -80,10 +91,14 @@ class Start:
         layouts = [self._next_layout(each, current[each.uid]) for each in self.operators]
         for uid, layout in left_out.items():
             _LOG.warning("the query no longer has operator %r; its state is dropped", uid)
-            write_layout(self.operators[0].storage, OperatorId(self.query, uid), layout)
+            self._write(self.operators[0].storage, uid, layout)
         for declared, layout in zip(self.operators, layouts, strict=True):
             _LOG.info("%s: %d subtasks from now on", declared.uid, declared.parallelism)
-            write_layout(declared.storage, OperatorId(self.query, declared.uid), layout)
+            self._write(declared.storage, declared.uid, layout)
+
+    def _write(self, storage: CheckpointStorage, uid: str, layout: Layout) -> None:
+        noted = attrs.evolve(layout, settled_after=self._now)
+        write_layout(storage, OperatorId(self.query, uid), noted)
 
     @property
     def roster(self) -> tuple[str, ...]:
@@ -98,6 +113,16 @@ class Start:
                 "to use the output of one twice, write it in foreachBatch"
             )
             raise ConfigError(f"uid {twice[0]!r}", reason, "process(...)")
+
+    def _require_their_past(self, current: Mapping[str, Layout | None]) -> None:
+        for each in self.operators:
+            layout = current[each.uid]
+            if layout is None:
+                continue
+            require_its_past(layout, each.uid, self._now)
+            if layout.restore and not each.savepoint and is_fresh(layout, self._now):
+                said = "operator %r still begins with %s: no batch has been committed since"
+                _LOG.warning(said, each.uid, layout.restore)
 
     def _require_the_same_timeouts(self, current: Mapping[str, Layout | None]) -> None:
         """Raise where Spark itself would refuse an earlier Millpond's state, less clearly.
@@ -122,6 +147,11 @@ class Start:
         """Whether nothing has changed since the operator's layout was written."""
         if current is None or current.dropped_after is not None or not current.begun:
             return False
+        if begins_otherwise(current, declared.savepoint, self._now):
+            return False
+        if has_other_keys(current, declared.key, self._now):
+            return False
+        require_its_keys(current, declared.uid, declared.key)
         if current.max_parallelism != declared.max_parallelism:
             raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
         return current.parallelism == declared.parallelism and current.roster == self.roster
@@ -160,7 +190,7 @@ class Start:
                 found[uid] = attrs.evolve(
                     layout, number=layout.number + 1, dropped_after=self._now, begun=True
                 )
-                if uid in holders or layout.sources:
+                if uid in holders or (layout.sources and not is_fresh(layout, self._now)):
                     unclaimed.append(uid)
         if unclaimed and not all(each.ignore_unclaimed for each in self.operators):
             where = "The query's checkpoint"
@@ -182,16 +212,22 @@ class Start:
                 raise self._missing(declared.uid)
             return self._first_layout(declared, 0)
         last = self._last_counting(declared, current)
-        if last is None:
+        if last is None or begins_otherwise(last, declared.savepoint, self._now):
             return self._first_layout(declared, current.number + 1)
         if last.max_parallelism != declared.max_parallelism:
             raise MaxParallelismError(last.max_parallelism, declared.max_parallelism)
-        if self._now < 0:
+        if is_fresh(last, self._now):
             return attrs.evolve(
-                self._following(declared, current), sources=last.sources, savepoint=last.savepoint
+                self._following(declared, current),
+                sources=last.sources,
+                savepoint=last.savepoint,
+                restore=last.restore,
             )
+        require_its_keys(last, declared.uid, declared.key)
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
         sources = committed_handles(mine, last, declared.storage)
+        if declared.parallelism != last.parallelism:
+            joined_states(f"operator {declared.uid!r}", sources)
         return attrs.evolve(self._following(declared, current), sources=tuple(sources))
 
     def _first_layout(self, declared: DeclaredOperator, number: int) -> Layout:

@@ -24,14 +24,14 @@ from pyspark.sql import SparkSession
 from millpond.errors import SeveralOperatorsError, UnsupportedQueryError
 
 __all__ = [
-    "OPERATOR_NODE",
+    "operator_names",
     "require_supported",
     "several_operators",
     "watch_starts",
 ]
 
-OPERATOR_NODE = re.compile(r"FlatMapGroupsInPandasWithState (millpond\[([^\]]+)\]@[0-9a-f]{12})\(")
-"""An operator in the text of a plan, by its function's name, and its uid."""
+_OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\]@[0-9a-f]{12}")
+"""The name of an operator's function, and its uid in it."""
 
 _NODE_NAME = "FlatMapGroupsInPandasWithState"
 _REFUSAL = "Multiple applyInPandasWithState"
@@ -98,9 +98,19 @@ def _watched(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
 
 def _uids(writer: Any) -> tuple[str, ...]:
     """The uids of a query's operators; none where some are not ours."""
-    plan = writer._df._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
-    found = OPERATOR_NODE.findall(plan)
-    return tuple(uid for _, uid in found) if len(found) == plan.count(f"{_NODE_NAME} ") else ()
+    plan = writer._df._jdf.queryExecution().analyzed()  # noqa: SLF001
+    found = [_OPERATOR_NAME.fullmatch(name) for name in operator_names(plan)]
+    return tuple(each[1] for each in found if each) if all(found) else ()
+
+
+def operator_names(plan: Any) -> list[str]:
+    """The names of the functions that a plan applies to groups with state, in the plan's order.
+
+    The plan's text does not tell: settings of the session say how much of it is written.
+    """
+    if plan.nodeName() != _NODE_NAME:
+        return [name for child in _children(plan) for name in operator_names(child)]
+    return [str(plan.functionExpr().name()), *operator_names(plan.child())]
 
 
 @contextmanager

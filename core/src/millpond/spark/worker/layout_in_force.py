@@ -22,6 +22,12 @@ from millpond.spark.driver.layout import (
     uids_of,
     write_layout,
 )
+from millpond.spark.driver.layout_times import (
+    begins_otherwise,
+    has_other_keys,
+    require_its_keys,
+    require_its_past,
+)
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
 from millpond.storage.checkpoint_storage import public_uri
@@ -39,6 +45,7 @@ def layout_in_force(
 
     Raises:
         RestoreError: there is none, or it is of another division than the plan's.
+        StateMigrationError: the operator's state has keys that cannot become the plan's.
         UnsettledStartError: over Spark Connect, ``millpond rescale`` has to be run before.
     """
     operator = OperatorId(query, plan.uid)
@@ -47,8 +54,9 @@ def layout_in_force(
         _settled.add((operator, run))
     layout = layout_of_run(plan.storage(), operator, run)
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)
+    require_its_keys(layout, plan.uid, plan.key_codec().snapshot())
     if not layout.begun or (pointer is not None and layout.was_overtaken(pointer)):
-        reason = f"it went on after batch {layout.rescaled_after}, when its state was divided anew"
+        reason = f"it went on after batch {layout.settled_after}, when its state was divided anew"
         raise _unsettled(plan, reason)
     return layout
 
@@ -60,11 +68,19 @@ def _settle(
     current = current_layout(storage, operator)
     if current is None:
         _require_new(plan, storage, operator, batch_id, pointer)
-        write_layout(storage, operator, first_layout(DeclaredOperator.of(plan), 0, (plan.uid,)))
+        _begin(plan, operator, batch_id, 0)
         return
     if current.dropped_after is not None:
         cause = "it was left out of the query: start that in a classic session, or name a new uid"
         raise RestoreError(f"operator {plan.uid!r}", (cause,))
+    require_its_past(current, plan.uid, batch_id - 1)
+    if begins_otherwise(current, plan.config.checkpoint.restore or "", batch_id - 1):
+        _begin(plan, operator, batch_id, current.number + 1)
+        return
+    key = plan.key_codec().snapshot()
+    if has_other_keys(current, key, batch_id - 1):
+        current = attrs.evolve(current, number=current.number + 1, key=key)
+        write_layout(storage, operator, current)
     if current.parallelism != plan.parallelism:
         reason = f"its state is divided among {current.parallelism} subtasks"
         raise _unsettled(plan, f"{reason}, and {plan.parallelism} are asked for")
@@ -75,6 +91,11 @@ def _settle(
         raise _unsettled(plan, reason)
     begun = attrs.evolve(current, number=current.number + 1, begun=True)
     write_layout(storage, operator, begun)
+
+
+def _begin(plan: OperatorPlan, operator: OperatorId, batch_id: int, number: int) -> None:
+    layout = first_layout(DeclaredOperator.of(plan), number, (plan.uid,))
+    write_layout(plan.storage(), operator, attrs.evolve(layout, settled_after=batch_id - 1))
 
 
 def _require_new(

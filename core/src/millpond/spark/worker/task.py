@@ -22,6 +22,7 @@ from millpond.errors import RestoreError
 from millpond.runtime import SubtaskInfo, open_operator_backend
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
+from millpond.spark.driver.run_ids import run_of
 from millpond.spark.driver.timing import BatchTime, own_rows, set_timeout, sleeps_on
 from millpond.spark.metrics.worker_metrics import SUMMED, BatchMetrics, numbers_of
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
@@ -86,7 +87,7 @@ def _running_query() -> tuple[str, str, int]:
     batch = context.getLocalProperty("streaming.sql.batchId") if context else None
     if context is None or query is None or batch is None:
         raise RestoreError("the operator", ("it does not run in a streaming query",))
-    return query, context.getLocalProperty("spark.jobGroup.id") or "", int(batch)
+    return query, run_of(context), int(batch)
 
 
 @attrs.frozen
