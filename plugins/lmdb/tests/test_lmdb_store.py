@@ -227,6 +227,36 @@ def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
     again.close()
 
 
+OUT_OF_ROOM = """
+import resource, sys
+from pathlib import Path
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+store = LmdbStore(Path(sys.argv[1]), LmdbOptions())
+print(sum(1 for _ in store.scan("f", b"", None)))
+store.close()
+"""
+
+
+def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path):
+    """A sound file opens with all its rows and nothing beside it, with a warning."""
+    store = LmdbStore(tmp_path, LmdbOptions())
+    store.create_family("f")
+    fill(store, 30_000)
+    for first in range(0, 28_000, 1000):
+        store.write({"f": [(b"%08d" % n, None) for n in range(first, first + 1000)]})
+    store.close()
+    command = [sys.executable, "-c", OUT_OF_ROOM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "2000\n", done.stderr
+    assert f"{tmp_path}/data.mdb: not written anew" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
+    LmdbStore(tmp_path, LmdbOptions()).close()
+    assert (tmp_path / "data.mdb").stat().st_size < 5 << 20
+
+
 def test_a_file_whose_pages_are_overwritten_is_not_written_anew(tmp_path):
     """Batches that change a row of each page leave the file as it is: free pages are used again."""
     data = tmp_path / "data.mdb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -30,6 +31,8 @@ from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
 
 __all__ = ["LmdbStore"]
 
+_LOG = logging.getLogger("millpond.lmdb")
+_COMPACT = "compact"
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
@@ -96,12 +99,24 @@ class LmdbStore(ByteStore):
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
     def _compact(self) -> None:
-        """Rewrite the file without its free pages, before anything reads it."""
-        target = self._directory / "compact"
+        """Rewrite the file without its free pages, before anything reads it.
+
+        Both files need room at once. Where that fails, a warning says so, and the old one serves on.
+        """
+        target = self._directory / _COMPACT
         # LMDB does not write over what a killed process has left.
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        self._env.copy(str(target), compact=True)
+        try:
+            target.mkdir()
+            self._env.copy(str(target), compact=True)
+        except (lmdb.Error, OSError) as error:
+            # Whatever is wrong: on a full disk LMDB may call it an invalid argument.
+            shutil.rmtree(target, ignore_errors=True)
+            reason = self._failure(error)
+            if isinstance(reason, StoreDamagedError):
+                raise reason from error
+            _LOG.warning("%s: not written anew: %s", self._directory / _DATA_FILE, reason)
+            return
         names = list(self._databases)
         self._env.close()
         (target / _DATA_FILE).replace(self._directory / _DATA_FILE)
