@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,9 +26,11 @@ from millpond.errors import (
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
 
-__all__ = ["LocalStorage", "check_local_path", "local_uri", "open_local_storage"]
+__all__ = ["LocalStorage", "begun_path", "check_local_path", "local_uri", "open_local_storage"]
 
 _MAX_NAME = 255
+_BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
+"""How a file is called until it is whole."""
 _ROOM = "Make room on that disk, or raise the limit, and try again"
 _RIGHT = "Give this user the right to write there, or name another directory"
 _PLACE = "Move what stands in a directory's place, or name another directory"
@@ -217,6 +220,12 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
         data = os.pread(descriptor, length - done, offset + done)
         chunks.append(data)
     return b"".join(chunks)
+
+
+def begun_path(path: str) -> str:
+    """The path to which a file would be renamed that is being written; empty for any other file."""
+    match = _BEGUN.fullmatch(path)
+    return "" if match is None else match["folder"] + match["name"]
 
 
 class _LocalFileWriter:

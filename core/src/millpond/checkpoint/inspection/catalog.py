@@ -10,11 +10,12 @@ replaced by something older.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.leftovers import cut_off_files, temporary_files
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
     read_subtask,
@@ -57,6 +58,8 @@ class Catalog:
             are left out.
         odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
             symbolic link.
+        unfinished: files that a writer has begun, or left when it was killed, each with the
+            operator and the id of its snapshot.
     """
 
     storage: CheckpointStorage
@@ -65,6 +68,7 @@ class Catalog:
     broken: dict[str, str]
     elsewhere: tuple[str, ...] = ()
     odd: frozenset[str] = frozenset()
+    unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -94,12 +98,16 @@ class Catalog:
 
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
-        would restore. What is no regular file, or lies in such a directory, is not ours.
+        would restore. What killed writers have left of older ones goes. What is no regular file,
+        or lies in such a directory, is not ours.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
         """
+        cut_off = cut_off_files(self.subtasks, self.layouts)
         for path, reason in self.broken.items():
+            if path in cut_off:
+                continue
             cure = (
                 "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
@@ -111,8 +119,14 @@ class Catalog:
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
         found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        found += self._left_behind(by_operator)
         inside = tuple(f"{path}/" for path in self.odd)
         return [path for path in found if path not in self.odd and not path.startswith(inside)]
+
+    def _left_behind(self, by_operator: Mapping[OperatorId, Sequence[Subtask]]) -> list[str]:
+        newest = {operator: _newest_id(mine) or 0 for operator, mine in by_operator.items()}
+        begun = self.unfinished.items()
+        return sorted(path for path, (owner, number) in begun if number < newest.get(owner, 0))
 
     def delete(self, path: str, *, dry_run: bool = False) -> int | None:
         """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
@@ -292,7 +306,8 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd)
+    mine = [path for path in listed if not path.startswith(elsewhere)]
+    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd, temporary_files(mine))
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
