@@ -63,6 +63,42 @@ def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change,
     mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]).close()
 
 
+@pytest.mark.parametrize("name", ["!first.parquet", "z-last.parquet"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
+    """The error names the key and both files, whether the one of the metadata was edited or not."""
+    table = saved(tmp_path)
+    metadata = (tmp_path / "savepoint.json").read_bytes()
+    rows = pq.read_table(table)
+    pq.write_table(rows.slice(2, 1), table.with_name(name))
+    if changed:
+        edit(table, lambda rows: [{**row, "value": 7} for row in rows])
+    key = rows["key"][2].as_py()
+    with pytest.raises(errors.CorruptSnapshotError, match=f"the key '{key}' is in ") as caught:
+        mp.seal_savepoint(tmp_path, added=True)
+    assert {table.name, name} <= set(str(caught.value).replace("'", "/").replace(",", "/").split("/"))
+    assert (tmp_path / "savepoint.json").read_bytes() == metadata
+    pq.write_table(rows.slice(2, 1), table.with_name(name))
+    edit(table, lambda rows: rows[:2] + rows[3:])
+    mp.seal_savepoint(tmp_path, added=True)
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
+        assert backend.num_state_entries() == len(rows)
+
+
+def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):
+    """As an earlier version has sealed them: they are left out, with a warning that says so."""
+    saved(tmp_path)
+    outside = mp.assign_to_key_group(OF_HALF[0], 128)
+
+    def narrowed(body):
+        body["operators"][0]["key_group_range"] = {"start": outside + 1, "end": 127}
+
+    reseal(tmp_path, narrowed)
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
+        assert backend.num_state_entries() < len(OF_HALF)
+    assert f"and the savepoint {outside + 1}..127: rows outside of these are left out" in caplog.text
+
+
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):
     """A restore of some key groups would pass a file over, and lose rows in silence."""
     saved(tmp_path)

@@ -37,6 +37,10 @@ __all__ = [
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"
+_OUTSIDE = (
+    "%s holds rows of the key groups %d to %d, and the savepoint %s: rows outside of these are left "
+    "out; add them to a savepoint that holds their key groups"
+)
 _MAX_RATIO = 256
 """A table may unpack to so many times its bytes, and to twice ``restore.max-unpacked-bytes``."""
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
@@ -61,8 +65,10 @@ def read_state(
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
     """
-    codec = state_codec(handle, operator, state)
+    codec, held = state_codec(handle, operator, state), operator.key_group_range
     for file in state.files:
+        if file.first_group not in held or file.last_group not in held:
+            _LOG.warning(_OUTSIDE, handle.path(file.path), file.first_group, file.last_group, held)
         if file.last_group < groups.start or file.first_group > groups.end:
             continue
         for batch in table_batches(handle, file, codec.schema, groups, limits):
