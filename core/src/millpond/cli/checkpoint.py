@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from millpond.arguments import CHECKPOINT_IDS
 from millpond.checkpoint.inspection.catalog import Catalog
 from millpond.checkpoint.inspection.inspector import pick_operator
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
@@ -25,7 +26,7 @@ from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["checkpoint"]
 
-_CHECKPOINT_ID = click.IntRange(0, (1 << 63) - 1)
+_CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
 
 
 @click.group()

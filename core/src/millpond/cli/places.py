@@ -218,6 +218,8 @@ def _belonging(snapshots: str, checkpoint: str) -> Iterator[None]:
 
 
 def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
+    if checkpoint_id == 0:
+        raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
     batch = None if checkpoint_id is None else checkpoint_id - 1
     handles = committed_handles(path, snapshots, batch)
     query = query_id(source(path).storage)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from millpond.arguments import CHECKPOINT_IDS
 from millpond.checkpoint import rekey_savepoint, seal_savepoint
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.verify import verify_table
@@ -49,7 +50,7 @@ def savepoint() -> None:
 @snapshots_option
 @click.option(
     "--batch",
-    type=click.IntRange(0, (1 << 63) - 1),
+    type=click.IntRange(*CHECKPOINT_IDS),
     help="A batch that Spark still has; the last by default.",
 )
 @as_json_option

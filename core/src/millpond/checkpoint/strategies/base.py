@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 
 import attrs
 
-from millpond.arguments import check_type
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
@@ -231,6 +231,7 @@ class SnapshotStrategy(ABC):
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> BlankHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         backend = self._backend
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
