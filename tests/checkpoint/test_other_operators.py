@@ -101,6 +101,19 @@ def test_a_query_without_snapshots_is_told(directory, tmp_path):
         MillpondDataSource(given).schema()
 
 
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_files_of_one_operator_are_looked_at_alone(directory, verb):
+    """Named by its uid or with its query, it is sound beside one that is damaged."""
+    damage(directory, "q1/second")
+    for name in ("first", "q1/first"):
+        result, said = millpond("checkpoint", verb, directory, "--operator", name, "--json")
+        assert (result.exit_code, said) == (0, "")
+        assert {row["operator"] for row in json.loads(result.stdout)} == {"q1/first"}
+    result, said = millpond("checkpoint", verb, directory, "--operator", "q1/second")
+    assert result.exit_code == 1
+    assert max((directory / "q1/second").rglob("*.snapshot")).name in said
+
+
 def test_an_operator_that_is_not_there_is_told(directory):
     """The others are not read, so what is wrong with them is not the answer."""
     damage(directory, "q1/second")

@@ -60,7 +60,7 @@ def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         _snapshots,
         _checkpoint_id,
-        click.option("--operator", help="Its uid, where there are several."),
+        click.option("--operator", help="Its uid, or query/uid, where there are several."),
         click.argument("path", type=place_text),
     ):
         command = option(command)

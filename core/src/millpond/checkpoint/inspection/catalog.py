@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.choice import OperatorChoice
 from millpond.checkpoint.inspection.leftovers import cut_off_files, temporary_files
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
@@ -89,9 +90,11 @@ class Catalog:
         with_state = {each.operator for each in self.subtasks}
         return sorted({operator.query for operator in owners & with_state})
 
-    def select(self, uid: str | None) -> tuple[Subtask, ...]:
-        """The subtasks of an operator; all of them for None."""
-        return tuple(each for each in self.subtasks if uid in (None, each.uid))
+    def of(self, wanted: OperatorChoice) -> Catalog:
+        """The subtasks, and the files that cannot be read, of the operators that are meant."""
+        subtasks = tuple(each for each in self.subtasks if wanted(each.operator))
+        broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
+        return attrs.evolve(self, subtasks=subtasks, broken=broken)
 
     def orphans(self, retained: int) -> list[str]:
         """Files that no snapshot within the retained number needs: lost attempts, and old ones.
