@@ -246,6 +246,9 @@ class QueryableStateClient(Closeable):
         Raises:
             StateNameError: no state is published under that name, or several are.
             StateTypeError: the key or namespace is not of the state's type.
+            NullValueError: the key or namespace is None.
+            BackendClosedError: the client is closed.
+            RestoreError, CorruptSnapshotError: a newer version cannot be read; see ``refresh``.
         """
         check_type("query_name", query_name, str)
         self._check_open()
@@ -258,7 +261,7 @@ class QueryableStateClient(Closeable):
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)
-        return None
+        return _nothing(meta.kind)
 
     def _published(self, query_name: str) -> StateMeta:
         found = self._operator.published(query_name)
@@ -275,11 +278,18 @@ class QueryableStateClient(Closeable):
         backend.set_current_key(key)
         namespaces = codec_from_snapshot(meta.namespace)
         if meta.name not in {known.name for known in backend.state_metas()}:
-            return None
+            return _nothing(meta.kind)
         state = backend.get_partitioned_state(stored_descriptor(meta), namespace, namespaces)
         if meta.kind is StateKind.MAP:
             return dict(state.items())
         return state.value() if meta.kind is StateKind.VALUE else state.get()
+
+
+def _nothing(kind: StateKind) -> Any:
+    """What an empty state gives."""
+    if kind is StateKind.MAP:
+        return {}
+    return [] if kind is StateKind.LIST else None
 
 
 def _close(replicas: Iterable[_Replica]) -> None:
