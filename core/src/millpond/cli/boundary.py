@@ -1,6 +1,7 @@
 """Where every command ends: with a status, and a sentence instead of a traceback.
 
 0: done. 1: refused, or something was found. 2: the call itself is wrong, whatever the files hold.
+141: whoever read standard output has gone, as `head` does; so ends what SIGPIPE ends in a shell.
 An exception that no one foresaw is a defect of Millpond and keeps its traceback.
 """
 
@@ -20,6 +21,8 @@ from millpond.cli.terminal import complain, drop_output, flush_output, prepared_
 from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["CommandGroup"]
+
+_READER_GONE = 141
 
 
 class CommandGroup(click.Group):
@@ -44,7 +47,7 @@ def _status(run: Callable[[], Any]) -> int:
         return error.exit_code
     except BrokenPipeError:
         drop_output()
-        return 1
+        return _READER_GONE
     except (MillpondError, OSError, MemoryError, click.Abort) as error:
         complain(_told(error))
         return 1
