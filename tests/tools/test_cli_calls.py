@@ -178,7 +178,7 @@ def test_an_ascii_terminal(calls):
 
 
 def test_output_that_cannot_be_written(calls):
-    """A full disk is told; a reader that has gone needs no word, as of other tools; neither shows a traceback."""
+    """A full disk is told; a reader that has gone needs no word; neither shows a traceback."""
     call = ["state", "dump", calls.places.paths["sound"], "total", "--operator", "totals"]
     with Path("/dev/full").open("wb") as full:
         done = in_a_process(call, stdout=full)

@@ -17,7 +17,14 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from millpond.cli.terminal import complain, drop_output, flush_output, prepared_streams, tell
+from millpond.cli.terminal import (
+    ReaderGoneError,
+    complain,
+    drop_output,
+    flush_output,
+    prepared_streams,
+    tell,
+)
 from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["CommandGroup"]
@@ -45,7 +52,7 @@ def _status(run: Callable[[], Any]) -> int:
     except click.ClickException as error:
         _explain(error)
         return error.exit_code
-    except BrokenPipeError:
+    except ReaderGoneError:
         drop_output()
         return _READER_GONE
     except (MillpondError, OSError, MemoryError, click.Abort) as error:
@@ -94,6 +101,8 @@ def _told_of_system(error: OSError) -> str:
         Path.cwd()
     except PlaceError as lost:
         return str(lost)
+    except ReaderGoneError:
+        return str(error)
     except FileNotFoundError:
         return "the working directory has been deleted; change to another one"
     return str(error)

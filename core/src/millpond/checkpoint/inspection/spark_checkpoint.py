@@ -37,16 +37,8 @@ def is_spark_checkpoint(storage: CheckpointStorage) -> bool:
 
 
 def query_id(checkpoint: CheckpointStorage) -> str:
-    """The id of the query whose ``checkpointLocation`` this is; CorruptSnapshotError if it is none.
-
-    The error says where, and what to name instead.
-    """
-    try:
-        return parse_query_id(checkpoint.read_all(METADATA))
-    except CorruptSnapshotError as error:
-        where = f"{public_uri(checkpoint.uri)}/{METADATA}"
-        cure = "name the checkpointLocation of a Spark query, whose file metadata holds its id"
-        raise CorruptSnapshotError(where, f"{error.reason}; {cure}") from error
+    """The id of the query whose ``checkpointLocation`` this is."""
+    return parse_query_id(checkpoint.read_all(METADATA))
 
 
 def parse_query_id(metadata: str | bytes) -> str:
