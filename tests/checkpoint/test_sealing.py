@@ -11,7 +11,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     read_savepoint,
     write_savepoint,
 )
-from stored import TOTAL, locate_savepoint, reseal
+from stored import TOTAL, locate_savepoint, open_stored, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)
 HALF = mp.KeyGroupRange(0, 63)
@@ -83,6 +83,27 @@ def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
     mp.seal_savepoint(tmp_path, added=True)
     with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
         assert backend.num_state_entries() == len(rows)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_name_of_a_keyed_and_of_an_operator_state(tmp_path, caplog, added):
+    """Their tables lie in one folder, and each is sealed as its own, without a warning."""
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        backend.operator_state = mp.open_operator_backend()
+        backend.operator_state.get_list_state(mp.ListStateDescriptor("total", int)).add(5)
+        backend.set_current_key("a")
+        backend.get_partitioned_state(TOTAL).update(1)
+        backend.strategy("savepoint").save(1, mp.checkpoint_storage(str(tmp_path)), "").result()
+    for table in tmp_path.rglob("*.parquet"):
+        edit(table, lambda rows: [{**row, "value": row["value"] * 100} for row in rows])
+    mp.seal_savepoint(tmp_path, added=added)
+    assert not caplog.messages
+    (operator,) = open_stored(tmp_path)
+    found = {scope: operator.table("total", scope=scope) for scope in ("keyed", "list")}
+    assert {scope: table["value"].to_pylist() for scope, table in found.items()} == {
+        "keyed": [100],
+        "list": [500],
+    }
 
 
 def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):

@@ -79,9 +79,10 @@ def _checked_operator(
     A refused table shows here, as long as all files are as they were.
     """
     files = {}
+    others = {state.file.path for state in operator.operator_states if state.file is not None}
     for state in operator.states:
-        known = [file.path for file in state.files]
-        names = named_files(handle, _folder(operator, state), known, added=added)
+        known, folder = [file.path for file in state.files], _folder(operator, state)
+        names = named_files(handle, folder, known, added=added, others=others)
         seen: dict[bytes, str] = {}
         tables = _edited_tables(handle, operator, state, names, limits, seen)
         same = tuple(held for _, held in tables if isinstance(held, TableFile))
