@@ -122,6 +122,19 @@ def test_an_operator_that_is_not_there_is_told(directory):
     assert "there is no operator 'fourth' with snapshots in it; there are: q1/first" in said
 
 
+def test_of_newer_snapshots_the_pointers_of_the_operator_tell(directory):
+    """That handles of another operator may carry snapshots is no reason to look elsewhere."""
+    storage = mp.checkpoint_storage(str(directory))
+    config = mp.Config({"checkpoint.inline-threshold": 1000})
+    confirmed(storage, BOTH, [1], backend="heap", place="q1/carried", config=config)
+    result, said = millpond("state", "list", directory, "--json")
+    assert "may be newer snapshots" in said
+    for operator, told in (("first", False), ("carried", True)):
+        result, said = millpond("state", "dump", directory, "total", "--operator", operator)
+        assert result.exit_code == 0
+        assert ("may be newer snapshots" in said) is told
+
+
 def test_a_client_of_one_operator_reads_no_other(directory):
     """Queryable state of an operator is served beside one that is damaged."""
     damage(directory, "q1/second")

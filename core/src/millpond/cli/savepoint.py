@@ -13,7 +13,7 @@ from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.verify import verify_table
 from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile, is_savepoint
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.paths import place_text
@@ -21,7 +21,6 @@ from millpond.cli.places import (
     about,
     catalog_of,
     committed_handles,
-    is_savepoint,
     new_place,
     savepoint_place,
     scope_option,

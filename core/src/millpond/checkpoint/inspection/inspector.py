@@ -15,8 +15,8 @@ from millpond.checkpoint.inspection.choice import (
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.savepoint.savepoint_file import (
-    METADATA_FILE,
     SavepointHandle,
+    is_savepoint,
     read_savepoint,
     unfinished,
 )
@@ -58,7 +58,7 @@ def open_stored(
         RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or none
             of the operators that are meant.
     """
-    if METADATA_FILE in where.storage.list(""):
+    if is_savepoint(where):
         return list(_from_savepoint(where, registry, limits))
     place = public_uri(where.storage.uri)
     catalog = read_catalog(where.storage)
