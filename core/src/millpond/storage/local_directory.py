@@ -135,7 +135,14 @@ class LocalStorage(CheckpointStorage):
     def delete_empty(self, folders: Iterable[str]) -> None:
         for folder in sorted(folders, reverse=True):
             with suppress(OSError):
-                Path(self._full(folder)).rmdir()
+                self._folder(folder).rmdir()
+
+    @override
+    def has_folder(self, folder: str) -> bool:
+        return self._folder(folder).is_dir()
+
+    def _folder(self, folder: str) -> Path:
+        return Path(self._full(folder) if folder else self._root)
 
     @override
     def not_files(self, folder: str) -> list[str]:
@@ -148,7 +155,7 @@ class LocalStorage(CheckpointStorage):
 
     def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
         """All paths below a folder, each with whether it is a regular file's."""
-        top = self._full(folder) if folder else self._root
+        top = str(self._folder(folder))
         if not self._inside(top):
             return
         for parent, folders, names in os.walk(top, onerror=self._unreadable):

@@ -54,7 +54,7 @@ class SavepointStrategy(SnapshotStrategy):
         try:
             return self._launch_reserved(reservation, uid)
         except BaseException:
-            reservation.release()
+            reservation.abandon()
             raise
 
     def _launch_reserved(self, reservation: Reservation, uid: str) -> Future[SnapshotResult]:
