@@ -51,6 +51,7 @@ def test_gc_deletes_what_killed_writers_have_left(storage):
         assert read_catalog(storage).orphans(100) == []
     confirmed(storage, GROUPS, (3,), restore=[last], **given)
     left += killed_at(storage, 1)
+    assert read_catalog(storage).broken == {}
     assert read_catalog(storage).orphans(100) == sorted(left)
     for path in left:
         read_catalog(storage).delete(path)

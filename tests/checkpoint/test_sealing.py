@@ -76,7 +76,9 @@ def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
     key = rows["key"][2].as_py()
     with pytest.raises(errors.CorruptSnapshotError, match=f"the key '{key}' is in ") as caught:
         mp.seal_savepoint(tmp_path, added=True)
-    assert {table.name, name} <= set(str(caught.value).replace("'", "/").replace(",", "/").split("/"))
+    assert {table.name, name} <= set(
+        str(caught.value).replace("'", "/").replace(",", "/").split("/")
+    )
     assert (tmp_path / "savepoint.json").read_bytes() == metadata
     pq.write_table(rows.slice(2, 1), table.with_name(name))
     edit(table, lambda rows: rows[:2] + rows[3:])
@@ -117,7 +119,9 @@ def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):
     reseal(tmp_path, narrowed)
     with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
         assert backend.num_state_entries() < len(OF_HALF)
-    assert f"and the savepoint {outside + 1}..127: rows outside of these are left out" in caplog.text
+    assert (
+        f"and the savepoint {outside + 1}..127: rows outside of these are left out" in caplog.text
+    )
 
 
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):

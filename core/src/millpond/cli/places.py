@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from millpond.checkpoint.inspection.spark_checkpoint import (
 )
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
+from millpond.checkpoint.savepoint.locate import lies_within
 from millpond.checkpoint.savepoint.savepoint_file import (
     METADATA_FILE,
     is_savepoint,
@@ -246,7 +246,9 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 def _other_kind(handle: SavepointHandle) -> str:
     """What a directory without snapshots is instead; empty if it may be an empty one of ours."""
     if is_savepoint(handle):
-        return "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
+        return (
+            "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
+        )
     if is_spark_checkpoint(handle.storage):
         return (
             "it is the checkpointLocation of a Spark query; the state is where "
@@ -314,16 +316,8 @@ def new_file(path: Path, *sources: str | None) -> None:
 def _refuse_within(
     handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
 ) -> None:
-    target = _normal(handle)
     for each in filter(None, sources):
-        root = _normal(located(each))
-        if target == root or target.startswith(f"{root}/"):
+        if lies_within(handle.storage, located(each).storage):
             raise PlaceError(
                 path, f"it lies in {each}, which this command reads; name another {kind}"
             )
-
-
-def _normal(handle: SavepointHandle) -> str:
-    if isinstance(handle.storage, LocalStorage):
-        return os.path.realpath(handle.storage.directory)
-    return posixpath.normpath(handle.storage.uri)

@@ -101,7 +101,7 @@ class LmdbStore(ByteStore):
     def _compact(self) -> None:
         """Rewrite the file without its free pages, before anything reads it.
 
-        Both files need room at once. Where that fails, a warning says so, and the old one serves on.
+        Both files need room at once. Where that fails, the log says so, and the old one serves on.
         """
         target = self._directory / _COMPACT
         # LMDB does not write over what a killed process has left.

@@ -16,7 +16,7 @@ import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.choice import OperatorChoice
-from millpond.checkpoint.inspection.leftovers import cut_off_files, temporary_files
+from millpond.checkpoint.inspection.leftovers import temporary_files, without_cut_off
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
     read_subtask,
@@ -107,10 +107,7 @@ class Catalog:
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
         """
-        cut_off = cut_off_files(self.subtasks, self.layouts)
         for path, reason in self.broken.items():
-            if path in cut_off:
-                continue
             cure = (
                 "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
@@ -299,18 +296,27 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         subtasks = tuple(still_there(each, present) for each in subtasks)
     every = odd.union(listed)
     subtasks = tuple(without_outlived(each, every) for each in subtasks)
-    broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
+    in_force = (path for _, path in newest_layouts.values() if not path.startswith(elsewhere))
+    layouts, broken = _read_layouts(storage, in_force)
+    subtasks = without_cut_off(subtasks, layouts)
+    broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
+    mine = [path for path in listed if not path.startswith(elsewhere)]
+    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd, temporary_files(mine))
+
+
+def _read_layouts(
+    storage: CheckpointStorage, paths: Iterable[str]
+) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
+    """The paths that each needs; and of those that cannot be read, which need none, the reason."""
     layouts: dict[str, frozenset[str]] = {}
-    for _, path in newest_layouts.values():
-        if path.startswith(elsewhere):
-            continue
+    broken: dict[str, str] = {}
+    for path in paths:
         try:
             layouts[path] = frozenset(_source_paths(storage, path))
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    mine = [path for path in listed if not path.startswith(elsewhere)]
-    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd, temporary_files(mine))
+    return layouts, broken
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:

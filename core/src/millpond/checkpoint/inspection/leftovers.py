@@ -1,8 +1,10 @@
-"""What killed writers have left of snapshots: a local file of another name, or a remote one cut off."""
+"""What killed writers have left: local files of other names, and remote ones cut off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+
+import attrs
 
 from millpond.checkpoint.bundle import CUT_OFF
 from millpond.checkpoint.inspection.subtask import Subtask
@@ -10,7 +12,7 @@ from millpond.checkpoint.paths import SnapshotPath
 from millpond.operator_id import OperatorId
 from millpond.storage.local_directory import begun_path
 
-__all__ = ["cut_off_files", "temporary_files"]
+__all__ = ["temporary_files", "without_cut_off"]
 
 
 def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
@@ -19,12 +21,15 @@ def temporary_files(paths: Iterable[str]) -> dict[str, tuple[OperatorId, int]]:
     return {path: (of.operator, of.checkpoint_id) for path, of in begun.items() if of is not None}
 
 
-def cut_off_files(subtasks: Sequence[Subtask], layouts: Mapping[str, frozenset[str]]) -> set[str]:
-    """Snapshots without an end that were never committed, as a storage without renames may hold.
+def without_cut_off(
+    subtasks: tuple[Subtask, ...], layouts: Mapping[str, frozenset[str]]
+) -> tuple[Subtask, ...]:
+    """The subtasks; of files without an end those count as broken that may have been committed.
 
-    A snapshot names all that the committed one before it has, as its own or as retired. So what no
-    snapshot names, though the subtask has a newer one, is of an attempt that was lost; of anything
-    else an end that is missing is damage.
+    A storage without renames shows what a killed writer has written so far. A snapshot names all
+    that the committed one before it has, as its own or as retired. So what no snapshot names,
+    though the subtask has a newer one, is of an attempt that was lost; of anything else an end that
+    is missing is damage.
     """
     found = {
         path
@@ -32,7 +37,11 @@ def cut_off_files(subtasks: Sequence[Subtask], layouts: Mapping[str, frozenset[s
         for path, reason in each.broken.items()
         if reason == CUT_OFF and any(h.checkpoint_id > each.files[path] for h in each.handles)
     }
-    if found:
-        every = (h for each in subtasks for h in (*each.handles, *each.outlived))
-        found -= frozenset[str]().union(*layouts.values(), *(h.all_paths for h in every))
-    return found
+    if not found:
+        return subtasks
+    every = (h for each in subtasks for h in (*each.handles, *each.outlived))
+    found -= frozenset[str]().union(*layouts.values(), *(h.all_paths for h in every))
+    return tuple(
+        attrs.evolve(each, broken={p: why for p, why in each.broken.items() if p not in found})
+        for each in subtasks
+    )

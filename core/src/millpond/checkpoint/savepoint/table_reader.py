@@ -38,8 +38,8 @@ __all__ = [
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"
 _OUTSIDE = (
-    "%s holds rows of the key groups %d to %d, and the savepoint %s: rows outside of these are left "
-    "out; add them to a savepoint that holds their key groups"
+    "%s holds rows of the key groups %d to %d, and the savepoint %s: rows outside of these are "
+    "left out; add them to a savepoint that holds their key groups"
 )
 _MAX_RATIO = 256
 """A table may unpack to so many times its bytes, and to twice ``restore.max-unpacked-bytes``."""
