@@ -1,6 +1,7 @@
 """LMDB as a byte store: long keys, growth, limits, kills."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import tracemalloc
 from contextlib import closing
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -240,8 +242,11 @@ store.close()
 """
 
 
-def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path):
-    """A sound file opens with all its rows and nothing beside it, with a warning."""
+def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path, monkeypatch, caplog):
+    """A sound file opens with all its rows and nothing beside it, with a warning.
+
+    It is not tried where the disk says that it has no room, which others would miss meanwhile.
+    """
     store = LmdbStore(tmp_path, LmdbOptions())
     store.create_family("f")
     fill(store, 30_000)
@@ -253,6 +258,12 @@ def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path):
     assert done.stdout == "2000\n", done.stderr
     assert f"{tmp_path}/data.mdb: not written anew" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
+    before = (tmp_path / "data.mdb").stat().st_size
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+        LmdbStore(tmp_path, LmdbOptions()).close()
+    assert (tmp_path / "data.mdb").stat().st_size == before
+    assert "bytes, and the disk has 1,000" in caplog.text
     LmdbStore(tmp_path, LmdbOptions()).close()
     assert (tmp_path / "data.mdb").stat().st_size < 5 << 20
 

@@ -33,6 +33,7 @@ __all__ = ["LmdbStore"]
 
 _LOG = logging.getLogger("millpond.lmdb")
 _COMPACT = "compact"
+_NOT_ANEW = "%s: not written anew without its free pages: %s"
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
@@ -79,7 +80,8 @@ class LmdbStore(ByteStore):
             self.create_family(name)
         self.create_family(META_FAMILY)
         with self._failures():
-            if used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at:
+            wasteful = used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at
+            if wasteful and self._has_room():
                 self._compact()
 
     @contextmanager
@@ -98,10 +100,18 @@ class LmdbStore(ByteStore):
         gauges = self.metrics()
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
+    def _has_room(self) -> bool:
+        """Whether the disk has room for a second file without free pages, which others need, too."""
+        needed, free = self.metrics()["live_bytes"], shutil.disk_usage(self._directory).free
+        if needed > free:
+            reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
+            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
+        return needed <= free
+
     def _compact(self) -> None:
         """Rewrite the file without its free pages, before anything reads it.
 
-        Both files need room at once. Where that fails, the log says so, and the old one serves on.
+        Where that fails, as on a disk that is full by now, the log says so, and the old one serves.
         """
         target = self._directory / _COMPACT
         # LMDB does not write over what a killed process has left.
@@ -115,7 +125,7 @@ class LmdbStore(ByteStore):
             reason = self._failure(error)
             if isinstance(reason, StoreDamagedError):
                 raise reason from error
-            _LOG.warning("%s: not written anew: %s", self._directory / _DATA_FILE, reason)
+            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
             return
         names = list(self._databases)
         self._env.close()
