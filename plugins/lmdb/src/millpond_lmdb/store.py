@@ -101,7 +101,7 @@ class LmdbStore(ByteStore):
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
     def _has_room(self) -> bool:
-        """Whether the disk has room for a second file without free pages, which others need, too."""
+        """Whether the disk has room for a second file without free pages; others need it, too."""
         needed, free = self.metrics()["live_bytes"], shutil.disk_usage(self._directory).free
         if needed > free:
             reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
