@@ -52,13 +52,13 @@ def changed(path, column, values):
 
 
 def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
-    """Where the second table is damaged, no file and no folder stays, and a repair can be rekeyed."""
+    """Where the second table is damaged, no folder stays either, and a repair can be rekeyed."""
     (table,) = savepoint.glob("*/b/*.parquet")
     sound = table.read_bytes()
     table.write_bytes(sound[:-9] + b"x" + sound[-8:])
     call = ["savepoint", "rekey", str(savepoint), str(tmp_path / "new"), "--max-parallelism", "64"]
     assert CliRunner().invoke(commands, call).exit_code == 1
-    assert list((tmp_path / "new").rglob("*")) == []
+    assert not (tmp_path / "new").exists()
     table.write_bytes(sound)
     assert CliRunner().invoke(commands, call).exit_code == 0
 
@@ -182,3 +182,30 @@ def test_a_written_savepoint_has_not_failed_for_a_marker_that_stays(caplog):
     assert "not deleted" in caplog.text
     with mp.open_keyed_backend("heap", key_type=str, restore=[handle]) as backend:
         assert [key for key, _ in backend.keys_and_namespaces("n")] == ["a"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_place_that_was_there_before_stays(tmp_path, there):
+    """A new directory of a savepoint that failed, or that has no state to hold, goes again."""
+    storage = mp.checkpoint_storage(str(tmp_path / "place"))
+    if there:
+        (tmp_path / "place").mkdir()
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        strategy = backend.strategy("savepoint")
+        assert strategy.save(1, storage, "").result().handle is None
+        assert (tmp_path / "place").exists() is there
+        with pytest.raises(ZeroDivisionError), begun(SavepointHandle(1, "", storage)):
+            1 / 0  # noqa: B018 - what fails
+    assert (tmp_path / "place").exists() is there
+
+
+def test_a_file_in_its_place_is_told(tmp_path):
+    """The error names the place, and is none of a snapshot."""
+    (tmp_path / "file").write_text("mine")
+    storage = mp.checkpoint_storage(str(tmp_path / "file"))
+    with (
+        mp.open_keyed_backend("heap", key_type=str, place="job") as backend,
+        pytest.raises(errors.StorageAccessError, match="Name a directory that does not exist yet"),
+    ):
+        backend.strategy("savepoint").save(1, storage, "")
+    assert (tmp_path / "file").read_text() == "mine"

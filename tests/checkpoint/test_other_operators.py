@@ -101,12 +101,38 @@ def test_a_query_without_snapshots_is_told(directory, tmp_path):
         MillpondDataSource(given).schema()
 
 
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_files_of_one_operator_are_looked_at_alone(directory, verb):
+    """Named by its uid or with its query, it is sound beside one that is damaged."""
+    damage(directory, "q1/second")
+    for name in ("first", "q1/first"):
+        result, said = millpond("checkpoint", verb, directory, "--operator", name, "--json")
+        assert (result.exit_code, said) == (0, "")
+        assert {row["operator"] for row in json.loads(result.stdout)} == {"q1/first"}
+    result, said = millpond("checkpoint", verb, directory, "--operator", "q1/second")
+    assert result.exit_code == 1
+    assert max((directory / "q1/second").rglob("*.snapshot")).name in said
+
+
 def test_an_operator_that_is_not_there_is_told(directory):
     """The others are not read, so what is wrong with them is not the answer."""
     damage(directory, "q1/second")
     result, said = millpond("state", "dump", directory, "total", "--operator", "fourth")
     assert result.exit_code == 1
     assert "there is no operator 'fourth' with snapshots in it; there are: q1/first" in said
+
+
+def test_of_newer_snapshots_the_pointers_of_the_operator_tell(directory):
+    """That handles of another operator may carry snapshots is no reason to look elsewhere."""
+    storage = mp.checkpoint_storage(str(directory))
+    config = mp.Config({"checkpoint.inline-threshold": 1000})
+    confirmed(storage, BOTH, [1], backend="heap", place="q1/carried", config=config)
+    result, said = millpond("state", "list", directory, "--json")
+    assert "may be newer snapshots" in said
+    for operator, told in (("first", False), ("carried", True)):
+        result, said = millpond("state", "dump", directory, "total", "--operator", operator)
+        assert result.exit_code == 0
+        assert ("may be newer snapshots" in said) is told
 
 
 def test_a_client_of_one_operator_reads_no_other(directory):

@@ -11,7 +11,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     read_savepoint,
     write_savepoint,
 )
-from stored import TOTAL, locate_savepoint, reseal
+from stored import TOTAL, locate_savepoint, open_stored, reseal
 
 ITEMS = mp.ListStateDescriptor("items", int)
 HALF = mp.KeyGroupRange(0, 63)
@@ -61,6 +61,67 @@ def test_rows_that_no_restore_would_give_are_not_sealed(tmp_path, lists, change,
     assert (tmp_path / "savepoint.json").read_bytes() == metadata
     table.write_bytes(original)
     mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]).close()
+
+
+@pytest.mark.parametrize("name", ["!first.parquet", "z-last.parquet"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_key_that_two_files_hold_is_not_sealed(tmp_path, name, changed):
+    """The error names the key and both files, whether the one of the metadata was edited or not."""
+    table = saved(tmp_path)
+    metadata = (tmp_path / "savepoint.json").read_bytes()
+    rows = pq.read_table(table)
+    pq.write_table(rows.slice(2, 1), table.with_name(name))
+    if changed:
+        edit(table, lambda rows: [{**row, "value": 7} for row in rows])
+    key = rows["key"][2].as_py()
+    with pytest.raises(errors.CorruptSnapshotError, match=f"the key '{key}' is in ") as caught:
+        mp.seal_savepoint(tmp_path, added=True)
+    assert {table.name, name} <= set(
+        str(caught.value).replace("'", "/").replace(",", "/").split("/")
+    )
+    assert (tmp_path / "savepoint.json").read_bytes() == metadata
+    pq.write_table(rows.slice(2, 1), table.with_name(name))
+    edit(table, lambda rows: rows[:2] + rows[3:])
+    mp.seal_savepoint(tmp_path, added=True)
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
+        assert backend.num_state_entries() == len(rows)
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_name_of_a_keyed_and_of_an_operator_state(tmp_path, caplog, added):
+    """Their tables lie in one folder, and each is sealed as its own, without a warning."""
+    with mp.open_keyed_backend("heap", key_type=str, place="job") as backend:
+        backend.operator_state = mp.open_operator_backend()
+        backend.operator_state.get_list_state(mp.ListStateDescriptor("total", int)).add(5)
+        backend.set_current_key("a")
+        backend.get_partitioned_state(TOTAL).update(1)
+        backend.strategy("savepoint").save(1, mp.checkpoint_storage(str(tmp_path)), "").result()
+    for table in tmp_path.rglob("*.parquet"):
+        edit(table, lambda rows: [{**row, "value": row["value"] * 100} for row in rows])
+    mp.seal_savepoint(tmp_path, added=added)
+    assert not caplog.messages
+    (operator,) = open_stored(tmp_path)
+    found = {scope: operator.table("total", scope=scope) for scope in ("keyed", "list")}
+    assert {scope: table["value"].to_pylist() for scope, table in found.items()} == {
+        "keyed": [100],
+        "list": [500],
+    }
+
+
+def test_rows_outside_of_a_savepoints_key_groups_are_told(tmp_path, caplog):
+    """As an earlier version has sealed them: they are left out, with a warning that says so."""
+    saved(tmp_path)
+    outside = mp.assign_to_key_group(OF_HALF[0], 128)
+
+    def narrowed(body):
+        body["operators"][0]["key_group_range"] = {"start": outside + 1, "end": 127}
+
+    reseal(tmp_path, narrowed)
+    with mp.open_keyed_backend("heap", key_type=str, place="job", restore=[tmp_path]) as backend:
+        assert backend.num_state_entries() < len(OF_HALF)
+    assert (
+        f"and the savepoint {outside + 1}..127: rows outside of these are left out" in caplog.text
+    )
 
 
 def test_rows_beyond_what_the_metadata_says_are_damage(tmp_path):

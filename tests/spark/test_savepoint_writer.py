@@ -75,8 +75,12 @@ def test_a_batch_starts_from_a_savepoint(spark, job_conf, tmp_path, backend, par
         key_by(more, "k").process(Alarm(), output=RUNNING, uid="running", execution_mode="batch")
     with pytest.raises(errors.UnclaimedStateError, match="state of 'running'"):
         key_by(more, "k").process(Alarm(), output=RUNNING, uid="runing")
-    job_conf(checkpoint_restore=f"{tmp_path}@3")
-    with pytest.raises(errors.ConfigError, match="starts from savepoints only"):
+    for ending in ("@3", "@", "@last"):
+        job_conf(checkpoint_restore=f"{tmp_path / 'query'}{ending}")
+        with pytest.raises(errors.ConfigError, match="starts from savepoints only"):
+            key_by(more, "k").process(Alarm(), output=RUNNING, uid="running")
+    job_conf(checkpoint_restore=tmp_path / "nothing")
+    with pytest.raises(errors.CorruptSnapshotError, match="nothing/savepoint.json"):
         key_by(more, "k").process(Alarm(), output=RUNNING, uid="running")
 
 

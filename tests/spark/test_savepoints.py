@@ -64,6 +64,30 @@ def test_the_configured_limits_bound_what_a_savepoint_reads(spark, job_conf, fil
     create_savepoint(spark, str(tmp_path / "query" / "checkpoint"), tmp_path / "saved")
 
 
+def test_places_that_cannot_be_a_querys_savepoint(spark, job_conf, files, tmp_path):
+    """Within what is read for it, in a file's place, over other files; or of other snapshots."""
+    job_conf(state_backend="heap", parallelism=2)
+    files.add(("a", 1))
+    go_on(files, tmp_path)
+    checkpoint = tmp_path / "query" / "checkpoint"
+    snapshots = spark.conf.get("spark.millpond.checkpoint.dir")
+    for read in (str(checkpoint), snapshots):
+        with pytest.raises(mp.errors.ConfigError, match=f"target: it lies in {read}"):
+            create_savepoint(spark, str(checkpoint), f"{read}/saved")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(mp.errors.StorageAccessError, match="Name a directory"):
+        create_savepoint(spark, str(checkpoint), tmp_path / "file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    with pytest.raises(mp.errors.DirectoryNotEmptyError, match="'file'"):
+        create_savepoint(spark, str(checkpoint), tmp_path / "full")
+    wrong = tmp_path / "wrong"
+    with pytest.raises(mp.errors.StorageAccessError, match=f"{wrong}.*operator 'running'") as told:
+        create_savepoint(spark, str(checkpoint), tmp_path / "new", snapshots=str(wrong))
+    assert "layout" not in str(told.value)
+    assert not (tmp_path / "new").exists()
+
+
 def test_another_query_starts_from_a_savepoint_on_another_backend(spark, job_conf, files, tmp_path):
     """State moves from heap to RocksDB, into a new query with another parallelism, and lasts."""
     job_conf(state_backend="heap", parallelism=2)

@@ -7,6 +7,7 @@ import weakref
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 
@@ -96,6 +97,29 @@ def test_a_file_that_cannot_be_deleted_changes_nothing(backend, tmp_path, caplog
     ) as restored:
         restored.set_current_key("k")
         assert restored.get_partitioned_state(ITEMS).get() == list(range(1, 8))
+
+
+def test_where_nothing_can_be_deleted_the_handle_stays_small(caplog):
+    """The oldest files are not tried again, which the log tells; `gc` collects them."""
+    storage = Undeletable.private()
+    config = mp.Config({"checkpoint.retained": 1, "state.snapshot.strategy": "full"})
+    with mp.open_keyed_backend("heap", key_type=str, config=config, place="q/op") as opened:
+        items = opened.get_partitioned_state(ITEMS)
+        opened.set_current_key("k")
+        storage.busy = True
+        for number in range(1, 61):
+            items.add(number)
+            handle = opened.snapshot(number, storage).result().handle
+            caplog.clear()
+            opened.notify_checkpoint_complete(number)
+    assert len(handle.retired) <= 25
+    assert caplog.text.count("not deleted") <= 25
+    assert "1 more files cannot be deleted" in caplog.text
+    assert "checkpoint gc" in caplog.text
+    orphans = read_catalog(storage).orphans(1)
+    assert len(storage.list("")) == 60
+    assert set(orphans) == set(storage.list("")) - handle.all_paths
+    assert len(orphans) >= 35
 
 
 @pytest.mark.parametrize("strategy", ["full", "changelog"])

@@ -242,6 +242,42 @@ def parted(tmp_path):
     return keys, commit
 
 
+def test_what_a_subtask_has_never_had_is_empty(tmp_path):
+    """A list is [] and a map {} there too, as docs say of a key that holds nothing."""
+    storage = mp.checkpoint_storage((tmp_path / "s").as_uri())
+    states = [
+        mp.ListStateDescriptor("l", int).set_queryable("list"),
+        mp.MapStateDescriptor("m", str, int).set_queryable("map"),
+        mp.ValueStateDescriptor("v", int).set_queryable("value"),
+    ]
+    for half, known in ((mp.KeyGroupRange(0, 63), states), (mp.KeyGroupRange(64, 127), states[2:])):
+        with mp.open_keyed_backend(
+            "heap", key_type=str, place="q/op", key_group_range=half
+        ) as backend:
+            for descriptor in known:
+                backend.get_partitioned_state(descriptor)
+            backend.snapshot(1, storage).result()
+    with mp.QueryableStateClient(tmp_path / "s") as client:
+        for key in map(str, range(20)):
+            found = [client.get(name, key) for name in ("list", "map", "value")]
+            assert found == [[], {}, None]
+
+
+@pytest.mark.parametrize("metadata", [None, "{}"])
+def test_a_checkpoint_that_is_none_is_told(job, tmp_path, metadata):
+    """The error names the place, and what to name instead."""
+    job = job()
+    job.state(PROFILE, "ann").update(Profile("Ann", 1))
+    job.commit()
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    if metadata is not None:
+        (wrong / "metadata").write_text(metadata)
+    with pytest.raises(errors.CorruptSnapshotError, match="name the checkpointLocation") as caught:
+        mp.QueryableStateClient(job.snapshots, checkpoint=wrong)
+    assert caught.value.file == f"{wrong.as_uri()}/metadata"
+
+
 def test_a_failed_refresh_leaves_one_version(tmp_path):
     """Where one subtask's snapshot is damaged, no other answers from it, and a later query recovers."""
     keys, commit = parted(tmp_path)

@@ -188,4 +188,4 @@ def test_output_that_cannot_be_written(calls):
     os.close(reader)
     with os.fdopen(writer, "wb") as gone:
         done = in_a_process(call, stdout=gone)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (141, b"")

@@ -102,3 +102,15 @@ def test_what_is_no_savepoint_is_refused(sound, tmp_path):
     status, _, said = verified(tmp_path / "copy")
     assert status == 1
     assert "savepoint.json" in said
+
+
+def test_metadata_behind_a_symbolic_link(sound, tmp_path):
+    """What a restore reads the tools read too, wherever the link leads."""
+    folder = tmp_path / "copy"
+    shutil.copytree(sound, folder)
+    (folder / "savepoint.json").rename(tmp_path / "elsewhere.json")
+    (folder / "savepoint.json").symlink_to(tmp_path / "elsewhere.json")
+    status, verdicts, said = verified(folder)
+    assert (status, set(verdicts.values()), said) == (0, {"ok"}, "")
+    with mp.testing.KeyedOperatorHarness(Totals(), key="k", key_type=str, restore=folder):
+        pass

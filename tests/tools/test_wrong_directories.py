@@ -96,3 +96,37 @@ def test_a_renamed_folder_keeps_everything(directory):
     assert status == 1
     assert "it was written as 'shop/totals/" in said
     assert sorted(directory.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["s", "total", "shop"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["state", "dump", "{}", "nothing"],
+        ["state", "get", "{}", "nothing", "k1"],
+        ["state", "get", "{}", "total", "k1", "--operator", "shop"],
+        ["checkpoint", "diff", "{}", "1", "2", "--operator", "shop"],
+    ],
+)
+def test_a_relative_place_is_named(directory, monkeypatch, call, name):
+    """However short its name is: that it is a part of some word of the message does not count."""
+    monkeypatch.chdir(directory.parent)
+    directory.rename(name)
+    status, said = called(*(each.format(name) for each in call))
+    assert status == 1
+    assert said.startswith(f"millpond: {name}: ") or f"jobs/{name}: " in said
+
+
+def test_a_savepoint_is_none_of_these_directories(directory, tmp_path):
+    """What is told says which command reads it."""
+    saved = tmp_path / "saved"
+    with mp.open_keyed_backend("heap", key_type=str, place="totals") as backend:
+        backend.set_current_key("a")
+        backend.get_partitioned_state(TOTAL).update(1.0)
+        backend.strategy("savepoint").save(1, mp.checkpoint_storage(str(saved)), "").result()
+    status, said = called("checkpoint", "verify", saved)
+    assert status == 1
+    assert "use millpond savepoint show, or verify" in said
+    status, said = called("checkpoint", "diff", saved, 1, 2)
+    assert status == 1
+    assert "it is a savepoint, which holds one checkpoint: none can be chosen" in said

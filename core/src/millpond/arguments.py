@@ -25,6 +25,7 @@ from typing import (
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 
 __all__ = [
+    "CHECKPOINT_IDS",
     "INT64",
     "check_text",
     "check_type",
@@ -40,6 +41,8 @@ R = TypeVar("R")
 
 INT64 = (-(1 << 63), (1 << 63) - 1)
 """The bounds of times in ms."""
+CHECKPOINT_IDS = (0, 10**18 - 1)
+"""The bounds of checkpoint ids, which have up to 18 digits in the names of files."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -1,6 +1,7 @@
 """LMDB as a byte store: long keys, growth, limits, kills."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import tracemalloc
 from contextlib import closing
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -225,6 +227,45 @@ def test_a_file_full_of_free_pages_is_written_anew(tmp_path):
     again.write({"f": [(b"x", b"y")]})
     assert again.get("f", b"x") == b"y"
     again.close()
+
+
+OUT_OF_ROOM = """
+import resource, sys
+from pathlib import Path
+from millpond_lmdb.options import LmdbOptions
+from millpond_lmdb.store import LmdbStore
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+store = LmdbStore(Path(sys.argv[1]), LmdbOptions())
+print(sum(1 for _ in store.scan("f", b"", None)))
+store.close()
+"""
+
+
+def test_without_room_to_write_it_anew_a_file_serves_as_it_is(tmp_path, monkeypatch, caplog):
+    """A sound file opens with all its rows and nothing beside it, with a warning.
+
+    It is not tried where the disk says that it has no room, which others would miss meanwhile.
+    """
+    store = LmdbStore(tmp_path, LmdbOptions())
+    store.create_family("f")
+    fill(store, 30_000)
+    for first in range(0, 28_000, 1000):
+        store.write({"f": [(b"%08d" % n, None) for n in range(first, first + 1000)]})
+    store.close()
+    command = [sys.executable, "-c", OUT_OF_ROOM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "2000\n", done.stderr
+    assert f"{tmp_path}/data.mdb: not written anew" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["data.mdb"]
+    before = (tmp_path / "data.mdb").stat().st_size
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+        LmdbStore(tmp_path, LmdbOptions()).close()
+    assert (tmp_path / "data.mdb").stat().st_size == before
+    assert "bytes, and the disk has 1,000" in caplog.text
+    LmdbStore(tmp_path, LmdbOptions()).close()
+    assert (tmp_path / "data.mdb").stat().st_size < 5 << 20
 
 
 def test_a_file_whose_pages_are_overwritten_is_not_written_anew(tmp_path):

@@ -231,7 +231,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
     def snapshot(
         self, checkpoint_id: int, storage: CheckpointStorage, version: str | None = None
     ) -> Future[SnapshotResult]:
-        """Take a snapshot by the configured strategy; ``checkpoint_id`` grows.
+        """Take a snapshot by the configured strategy; ``checkpoint_id`` grows from 0 on.
 
         ``version`` names this state of things, at random by default. The ``handle`` of the result
         is None where no state is registered.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from millpond.arguments import INT64, check_type, check_within
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import ConfigError
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -107,7 +107,7 @@ class Snapshots:
     ) -> Future[SnapshotResult]:
         """Take a snapshot by a strategy, by default the configured one."""
         self._current.require_open()
-        check_within("checkpoint_id", checkpoint_id, *INT64)
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("version", version, str | None)
         return self.strategy(strategy).snapshot(checkpoint_id, storage, version)
 

@@ -27,13 +27,15 @@ from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import MAX_WHOLE, CheckpointStorage, FileWriter
 
-__all__ = ["Bundle", "Inlining", "PartStream", "read_bundled"]
+__all__ = ["CUT_OFF", "Bundle", "Inlining", "PartStream", "read_bundled"]
 
 P = TypeVar("P", SnapshotFile, StreamStateHandle)
 
 POINTER_BYTES = 5 << 20
 """What a subtask may keep in its pointer where there are no files; Flink's limit of a state."""
 _MAGIC = b"MILLHNDL"
+CUT_OFF = "it does not end with a snapshot's metadata"
+"""The reason of the error where the end of a file is missing."""
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
 
@@ -216,7 +218,7 @@ def read_bundled(storage: CheckpointStorage, path: str) -> str:
     length = int.from_bytes(tail[-_TRAILER : -len(_MAGIC)], "big")
     whole = length + _TRAILER
     if not tail.endswith(_MAGIC) or whole > size or length > MAX_WHOLE:
-        raise CorruptSnapshotError(path, "it does not end with a snapshot's metadata")
+        raise CorruptSnapshotError(path, CUT_OFF)
     if whole > len(tail):
         tail = storage.read(path, size - whole, whole)
     return unseal_metadata(tail[-whole:-_TRAILER], path)

@@ -1,6 +1,7 @@
 """Where every command ends: with a status, and a sentence instead of a traceback.
 
 0: done. 1: refused, or something was found. 2: the call itself is wrong, whatever the files hold.
+141: whoever read standard output has gone, as `head` does; so ends what SIGPIPE ends in a shell.
 An exception that no one foresaw is a defect of Millpond and keeps its traceback.
 """
 
@@ -16,10 +17,19 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from millpond.cli.terminal import complain, drop_output, flush_output, prepared_streams, tell
+from millpond.cli.terminal import (
+    ReaderGoneError,
+    complain,
+    drop_output,
+    flush_output,
+    prepared_streams,
+    tell,
+)
 from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["CommandGroup"]
+
+_READER_GONE = 141
 
 
 class CommandGroup(click.Group):
@@ -42,9 +52,9 @@ def _status(run: Callable[[], Any]) -> int:
     except click.ClickException as error:
         _explain(error)
         return error.exit_code
-    except BrokenPipeError:
+    except ReaderGoneError:
         drop_output()
-        return 1
+        return _READER_GONE
     except (MillpondError, OSError, MemoryError, click.Abort) as error:
         complain(_told(error))
         return 1
@@ -91,6 +101,8 @@ def _told_of_system(error: OSError) -> str:
         Path.cwd()
     except PlaceError as lost:
         return str(lost)
+    except ReaderGoneError:
+        return str(error)
     except FileNotFoundError:
         return "the working directory has been deleted; change to another one"
     return str(error)

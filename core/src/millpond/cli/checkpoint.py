@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
+from millpond.arguments import CHECKPOINT_IDS
 from millpond.checkpoint.inspection.catalog import Catalog
+from millpond.checkpoint.inspection.choice import operator_named
 from millpond.checkpoint.inspection.inspector import pick_operator
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
@@ -25,7 +27,8 @@ from millpond.errors import MillpondError, PlaceError
 
 __all__ = ["checkpoint"]
 
-_CHECKPOINT_ID = click.IntRange(0, (1 << 63) - 1)
+_operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
+_CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
 
 
 @click.group()
@@ -67,31 +70,29 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
     _end_with(catalog, directory)
 
 
-def _selected(
-    catalog: Catalog, directory: str, operator: str | None, checkpoint_id: int | None
-) -> tuple[Subtask, ...]:
-    """The subtasks of an operator, or all; PlaceError where nothing is found."""
+def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
+    """What there is of an operator, or of all; PlaceError where nothing is found."""
+    catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
-    subtasks = catalog.select(operator)
-    if not subtasks:
-        known = ", ".join(sorted({each.uid for each in catalog.subtasks}))
-        raise PlaceError(directory, f"there is no operator {operator!r} in it; there are: {known}")
-    check_id(subtasks, directory, checkpoint_id)
-    return subtasks
+    chosen = catalog.of(wanted)
+    if not chosen.subtasks:
+        known = {each.operator for each in catalog.subtasks}
+        raise PlaceError(directory, wanted.none_of(known))
+    check_id(chosen.subtasks, directory, checkpoint_id)
+    return chosen
 
 
 @checkpoint.command("show")
 @click.argument("directory", type=place_text)
-@click.option("--operator", help="Its uid; all by default.")
+@_operator_option
 @click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
 @as_json_option
 def show_snapshot(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
 ) -> None:
     """Show the files of each subtask's newest snapshot, or of the newest up to --id."""
-    catalog = catalog_of(directory)
-    subtasks = _selected(catalog, directory, operator, checkpoint_id)
+    catalog = _selected(directory, operator, checkpoint_id)
     rows = [
         {
             "operator": str(subtask.operator),
@@ -102,7 +103,7 @@ def show_snapshot(
             "rows": file.rows,
             "file": "(inline)" if file.inline else file.path,
         }
-        for subtask in subtasks
+        for subtask in catalog.subtasks
         for handle in subtask.at(checkpoint_id)
         for file in handle.files
     ]
@@ -112,7 +113,7 @@ def show_snapshot(
 
 @checkpoint.command()
 @click.argument("directory", type=place_text)
-@click.option("--operator", help="Its uid; all by default.")
+@_operator_option
 @click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
 @as_json_option
 def verify(
@@ -122,10 +123,9 @@ def verify(
 
     Status 1 where a file is damaged or missing, or where there is nothing to check.
     """
-    catalog = catalog_of(directory)
-    subtasks = _selected(catalog, directory, operator, checkpoint_id)
+    catalog = _selected(directory, operator, checkpoint_id)
     rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
-    rows += _checked(subtasks, checkpoint_id)
+    rows += _checked(catalog.subtasks, checkpoint_id)
     rows.sort(key=lambda row: str(row["operator"]))
     show_findings(directory, rows, as_json=as_json)
 
@@ -189,7 +189,7 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
 @click.argument("directory", type=place_text)
 @click.argument("first", type=_CHECKPOINT_ID)
 @click.argument("second", type=_CHECKPOINT_ID)
-@click.option("--operator", help="Its uid, where there are several.")
+@click.option("--operator", help="Its uid, or query/uid, where there are several.")
 @as_json_option
 def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
     """Count the rows that differ between two checkpoints of an operator, by state.

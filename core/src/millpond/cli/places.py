@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,10 @@ from millpond.checkpoint.inspection.spark_checkpoint import (
 )
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
+from millpond.checkpoint.savepoint.locate import lies_within
 from millpond.checkpoint.savepoint.savepoint_file import (
     METADATA_FILE,
+    is_savepoint,
     unfinished,
     why_no_savepoint,
 )
@@ -43,7 +44,6 @@ __all__ = [
     "check_id",
     "committed_handles",
     "file_path",  # for the kit, which is sealed with this import
-    "is_savepoint",
     "new_file",
     "new_place",
     "query_checkpoint",
@@ -82,7 +82,8 @@ def about(path: str) -> Iterator[None]:
         yield
     except MillpondError as error:
         said = str(error)
-        if printable(path) in said:
+        # A plain name may be in the message by chance.
+        if path in vars(error).values() or ("/" in path and printable(path) in said):
             raise
         raise PlaceError(path, said.removesuffix(".")) from error
 
@@ -118,11 +119,6 @@ def savepoint_place(path: str) -> SavepointHandle:
         nothing = f"it is not a savepoint, which has a file named {METADATA_FILE}"
         raise PlaceError(path, why_no_savepoint(handle) or nothing)
     return handle
-
-
-def is_savepoint(handle: SavepointHandle) -> bool:
-    """Whether a directory holds a savepoint's metadata."""
-    return METADATA_FILE in handle.storage.list("")
 
 
 def catalog_of(path: str) -> Catalog:
@@ -176,10 +172,11 @@ def stored_operators(
             wanted = OperatorChoice(queries=queries)
         mine = [each for each in subtasks if each.operator.query in queries]
         check_id(mine, path, checkpoint_id)
-        if any(handle.carries for each in subtasks for handle in each.handles[-1:]):
+        meant = [each for each in subtasks if wanted(each.operator)]
+        if any(handle.carries for each in meant for handle in each.handles[-1:]):
             complain(f"{path}: there may be newer snapshots than it shows{IN_POINTERS}.")
     elif checkpoint_id is not None:
-        raise PlaceError(path, "it is a savepoint, which holds one checkpoint; leave --id out")
+        raise PlaceError(path, "it is a savepoint, which holds one checkpoint: none can be chosen")
     with about(path):
         limits = tool_limits()
         return open_stored(handle, tool_registry(), checkpoint_id, limits, wanted, refused)
@@ -218,6 +215,8 @@ def _belonging(snapshots: str, checkpoint: str) -> Iterator[None]:
 
 
 def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[StoredOperator]:
+    if checkpoint_id == 0:
+        raise PlaceError(path, "there is no checkpoint 0 in it; a query's first one is 1")
     batch = None if checkpoint_id is None else checkpoint_id - 1
     handles = committed_handles(path, snapshots, batch)
     query = query_id(source(path).storage)
@@ -247,7 +246,9 @@ def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) 
 def _other_kind(handle: SavepointHandle) -> str:
     """What a directory without snapshots is instead; empty if it may be an empty one of ours."""
     if is_savepoint(handle):
-        return "it is a savepoint, not a checkpoint directory; see millpond savepoint --help"
+        return (
+            "it is a savepoint, not a checkpoint directory: use millpond savepoint show, or verify"
+        )
     if is_spark_checkpoint(handle.storage):
         return (
             "it is the checkpointLocation of a Spark query; the state is where "
@@ -315,16 +316,8 @@ def new_file(path: Path, *sources: str | None) -> None:
 def _refuse_within(
     handle: SavepointHandle, path: str, sources: Sequence[str | None], kind: str
 ) -> None:
-    target = _normal(handle)
     for each in filter(None, sources):
-        root = _normal(located(each))
-        if target == root or target.startswith(f"{root}/"):
+        if lies_within(handle.storage, located(each).storage):
             raise PlaceError(
                 path, f"it lies in {each}, which this command reads; name another {kind}"
             )
-
-
-def _normal(handle: SavepointHandle) -> str:
-    if isinstance(handle.storage, LocalStorage):
-        return os.path.realpath(handle.storage.directory)
-    return posixpath.normpath(handle.storage.uri)

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from millpond.arguments import CHECKPOINT_IDS
 from millpond.checkpoint import rekey_savepoint, seal_savepoint
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.verify import verify_table
 from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
 from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile
+from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE, TableFile, is_savepoint
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.paths import place_text
@@ -20,7 +21,6 @@ from millpond.cli.places import (
     about,
     catalog_of,
     committed_handles,
-    is_savepoint,
     new_place,
     savepoint_place,
     scope_option,
@@ -49,7 +49,7 @@ def savepoint() -> None:
 @snapshots_option
 @click.option(
     "--batch",
-    type=click.IntRange(0, (1 << 63) - 1),
+    type=click.IntRange(*CHECKPOINT_IDS),
     help="A batch that Spark still has; the last by default.",
 )
 @as_json_option

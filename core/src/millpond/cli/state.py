@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from millpond.arguments import CHECKPOINT_IDS
 from millpond.checkpoint.inspection.editing import Edit, edit_value
 from millpond.checkpoint.inspection.inspector import pick_operator
 from millpond.checkpoint.inspection.plain_values import key_value, parse_exact_json, stored_as
@@ -41,7 +42,7 @@ __all__ = ["state"]
 _checkpoint_id = click.option(
     "--id",
     "checkpoint_id",
-    type=click.IntRange(0, (1 << 63) - 1),
+    type=click.IntRange(*CHECKPOINT_IDS),
     help="Of a checkpoint, as of this one, a batch's number plus one; the newest by default.",
 )
 
@@ -59,7 +60,7 @@ def _source(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         _snapshots,
         _checkpoint_id,
-        click.option("--operator", help="Its uid, where there are several."),
+        click.option("--operator", help="Its uid, or query/uid, where there are several."),
         click.argument("path", type=place_text),
     ):
         command = option(command)

@@ -21,6 +21,7 @@ from typing_extensions import override
 from millpond.errors import PlaceError, printable
 
 __all__ = [
+    "ReaderGoneError",
     "complain",
     "draw",
     "drop_output",
@@ -31,6 +32,10 @@ __all__ = [
     "say",
     "tell",
 ]
+
+
+class ReaderGoneError(Exception):
+    """Whoever read standard output has gone; not of the system, for Click would end with 1 then."""
 
 
 def safe(text: str) -> str:
@@ -104,7 +109,12 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 def flush_output() -> None:
-    """Write what is still buffered; PlaceError where that cannot be written."""
+    """Write what is still buffered.
+
+    Raises:
+        PlaceError: that cannot be written.
+        ReaderGoneError: nobody reads it any more.
+    """
     _write("")
 
 
@@ -127,6 +137,6 @@ def _write(text: str, *, err: bool = False) -> None:
         if err:
             return
         if isinstance(error, BrokenPipeError):
-            raise
+            raise ReaderGoneError from error
         drop_output()
         raise PlaceError("standard output", error.strerror or str(error)) from error

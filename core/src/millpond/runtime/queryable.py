@@ -25,12 +25,13 @@ from millpond.backend.failures import named
 from millpond.checkpoint import KeyedStateHandle, catch_up
 from millpond.checkpoint.inspection.choice import operator_named
 from millpond.checkpoint.inspection.inspector import open_stored, pick_operator
-from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
+from millpond.checkpoint.inspection.spark_checkpoint import METADATA, last_batch, query_id
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.closing import Closeable
 from millpond.config import Config
 from millpond.errors import (
     BackendClosedError,
+    CorruptSnapshotError,
     IncompleteCheckpointError,
     MillpondError,
     StateNameError,
@@ -41,7 +42,7 @@ from millpond.runtime.stored_descriptors import stored_descriptor
 from millpond.state import (
     StateKind,
 )
-from millpond.storage.checkpoint_storage import public_uri
+from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from millpond.types import VOID_NAMESPACE, signed64
 from millpond.types.key_columns import codec_from_snapshot
 
@@ -192,7 +193,7 @@ class QueryableStateClient(Closeable):
             found = open_stored(self._snapshots, self._registry, wanted=wanted)
             return pick_operator(found, self._uid, where)
         checkpoint = self._checkpoint.storage
-        query, batch = query_id(checkpoint), last_batch(checkpoint)
+        query, batch = _query_of(checkpoint), last_batch(checkpoint)
         wanted = operator_named(self._uid, query)
         found = open_stored(self._snapshots, self._registry, batch + 1, wanted=wanted)
         mine = [each for each in found if each.operator.query == query]
@@ -246,6 +247,9 @@ class QueryableStateClient(Closeable):
         Raises:
             StateNameError: no state is published under that name, or several are.
             StateTypeError: the key or namespace is not of the state's type.
+            NullValueError: the key or namespace is None.
+            BackendClosedError: the client is closed.
+            RestoreError, CorruptSnapshotError: a newer version cannot be read; see ``refresh``.
         """
         check_type("query_name", query_name, str)
         self._check_open()
@@ -258,7 +262,7 @@ class QueryableStateClient(Closeable):
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)
-        return None
+        return _nothing(meta.kind)
 
     def _published(self, query_name: str) -> StateMeta:
         found = self._operator.published(query_name)
@@ -275,11 +279,28 @@ class QueryableStateClient(Closeable):
         backend.set_current_key(key)
         namespaces = codec_from_snapshot(meta.namespace)
         if meta.name not in {known.name for known in backend.state_metas()}:
-            return None
+            return _nothing(meta.kind)
         state = backend.get_partitioned_state(stored_descriptor(meta), namespace, namespaces)
         if meta.kind is StateKind.MAP:
             return dict(state.items())
         return state.value() if meta.kind is StateKind.VALUE else state.get()
+
+
+def _query_of(checkpoint: CheckpointStorage) -> str:
+    """The id of the query whose ``checkpointLocation`` this is."""
+    try:
+        return query_id(checkpoint)
+    except CorruptSnapshotError as error:
+        where = f"{public_uri(checkpoint.uri)}/{METADATA}"
+        cure = "name the checkpointLocation of a Spark query, whose file metadata holds its id"
+        raise CorruptSnapshotError(where, f"{error.reason}; {cure}") from error
+
+
+def _nothing(kind: StateKind) -> Any:
+    """What an empty state gives."""
+    if kind is StateKind.MAP:
+        return {}
+    return [] if kind is StateKind.LIST else None
 
 
 def _close(replicas: Iterable[_Replica]) -> None:

@@ -26,7 +26,7 @@ from millpond.checkpoint.inspection.inspector import open_stored, pick_operator
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch, query_id
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.whole import as_text, newest_id, whole_checkpoints
-from millpond.checkpoint.savepoint.savepoint_file import METADATA_FILE
+from millpond.checkpoint.savepoint.savepoint_file import is_savepoint
 from millpond.config import Config, S3Config
 from millpond.errors import ConfigError, CorruptSnapshotError, brief
 from millpond.plugins import get_registry
@@ -137,7 +137,7 @@ def _check_batch(
 
     Of an operator that has none at all, what reads them tells.
     """
-    if METADATA_FILE in where.storage.list(""):
+    if is_savepoint(where):
         raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
     subtasks = read_catalog(where.storage).subtasks
     chosen = {subtask.operator for subtask in subtasks if wanted(subtask.operator)}

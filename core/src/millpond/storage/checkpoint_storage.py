@@ -89,6 +89,10 @@ class CheckpointStorage(ABC):
     def delete_empty(self, folders: Iterable[str]) -> None:
         """Delete those of some folders that hold nothing, where a storage has folders."""
 
+    def has_folder(self, folder: str) -> bool:
+        """Whether a folder is there; where a storage has none, each is."""
+        return True
+
     def not_files(self, folder: str) -> list[str]:
         """What lies below a folder and is no file, where a storage has such things: see ``list``.
 

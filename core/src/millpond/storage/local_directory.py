@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,9 +26,11 @@ from millpond.errors import (
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, check_path, exactly, public_uri
 
-__all__ = ["LocalStorage", "check_local_path", "local_uri", "open_local_storage"]
+__all__ = ["LocalStorage", "begun_path", "check_local_path", "local_uri", "open_local_storage"]
 
 _MAX_NAME = 255
+_BEGUN = re.compile(r"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.[0-9a-f]{8}\.tmp")
+"""How a file is called until it is whole."""
 _ROOM = "Make room on that disk, or raise the limit, and try again"
 _RIGHT = "Give this user the right to write there, or name another directory"
 _PLACE = "Move what stands in a directory's place, or name another directory"
@@ -132,7 +135,14 @@ class LocalStorage(CheckpointStorage):
     def delete_empty(self, folders: Iterable[str]) -> None:
         for folder in sorted(folders, reverse=True):
             with suppress(OSError):
-                Path(self._full(folder)).rmdir()
+                self._folder(folder).rmdir()
+
+    @override
+    def has_folder(self, folder: str) -> bool:
+        return self._folder(folder).is_dir()
+
+    def _folder(self, folder: str) -> Path:
+        return Path(self._full(folder) if folder else self._root)
 
     @override
     def not_files(self, folder: str) -> list[str]:
@@ -145,7 +155,7 @@ class LocalStorage(CheckpointStorage):
 
     def _below(self, folder: str) -> Iterator[tuple[str, bool]]:
         """All paths below a folder, each with whether it is a regular file's."""
-        top = self._full(folder) if folder else self._root
+        top = str(self._folder(folder))
         if not self._inside(top):
             return
         for parent, folders, names in os.walk(top, onerror=self._unreadable):
@@ -217,6 +227,12 @@ def _read_at(descriptor: int, offset: int, length: int) -> bytes:
         data = os.pread(descriptor, length - done, offset + done)
         chunks.append(data)
     return b"".join(chunks)
+
+
+def begun_path(path: str) -> str:
+    """The path to which a file would be renamed that is being written; empty for any other file."""
+    match = _BEGUN.fullmatch(path)
+    return "" if match is None else match["folder"] + match["name"]
 
 
 class _LocalFileWriter:

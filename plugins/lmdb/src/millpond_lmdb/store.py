@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -30,6 +31,9 @@ from millpond_lmdb.reading import LastBucket, LmdbReader, scan_cursor
 
 __all__ = ["LmdbStore"]
 
+_LOG = logging.getLogger("millpond.lmdb")
+_COMPACT = "compact"
+_NOT_ANEW = "%s: not written anew without its free pages: %s"
 _DATA_FILE = "data.mdb"
 _LOCK_FILE = "lock.mdb"
 _META_PAGES = 2
@@ -76,7 +80,8 @@ class LmdbStore(ByteStore):
             self.create_family(name)
         self.create_family(META_FAMILY)
         with self._failures():
-            if used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at:
+            wasteful = used > _WORTH_COMPACTING and self._free_share() > self._options.compact_at
+            if wasteful and self._has_room():
                 self._compact()
 
     @contextmanager
@@ -95,13 +100,33 @@ class LmdbStore(ByteStore):
         gauges = self.metrics()
         return gauges["free_bytes"] / (gauges["free_bytes"] + gauges["live_bytes"])
 
+    def _has_room(self) -> bool:
+        """Whether the disk has room for a second file without free pages; others need it, too."""
+        needed, free = self.metrics()["live_bytes"], shutil.disk_usage(self._directory).free
+        if needed > free:
+            reason = f"it takes {needed:,.0f} bytes, and the disk has {free:,}"
+            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
+        return needed <= free
+
     def _compact(self) -> None:
-        """Rewrite the file without its free pages, before anything reads it."""
-        target = self._directory / "compact"
+        """Rewrite the file without its free pages, before anything reads it.
+
+        Where that fails, as on a disk that is full by now, the log says so, and the old one serves.
+        """
+        target = self._directory / _COMPACT
         # LMDB does not write over what a killed process has left.
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        self._env.copy(str(target), compact=True)
+        try:
+            target.mkdir()
+            self._env.copy(str(target), compact=True)
+        except (lmdb.Error, OSError) as error:
+            # Whatever is wrong: on a full disk LMDB may call it an invalid argument.
+            shutil.rmtree(target, ignore_errors=True)
+            reason = self._failure(error)
+            if isinstance(reason, StoreDamagedError):
+                raise reason from error
+            _LOG.warning(_NOT_ANEW, self._directory / _DATA_FILE, reason)
+            return
         names = list(self._databases)
         self._env.close()
         (target / _DATA_FILE).replace(self._directory / _DATA_FILE)

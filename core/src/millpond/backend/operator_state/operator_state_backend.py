@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import INT64, check_type, check_within
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.address_change import checked_change
 from millpond.backend.operator_state.frozen_state import (
     FrozenState,
@@ -187,7 +187,7 @@ class OperatorStateBackend(Closeable):
         Returns:
             A future of the result; its ``handle`` is None if there is no state.
         """
-        check_within("checkpoint_id", checkpoint_id, *INT64)
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         return self._write(checkpoint_id, storage, self.freeze())
 

@@ -10,11 +10,13 @@ replaced by something older.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
+from millpond.checkpoint.inspection.choice import OperatorChoice
+from millpond.checkpoint.inspection.leftovers import temporary_files, without_cut_off
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
     read_subtask,
@@ -57,6 +59,8 @@ class Catalog:
             are left out.
         odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
             symbolic link.
+        unfinished: files that a writer has begun, or left when it was killed, each with the
+            operator and the id of its snapshot.
     """
 
     storage: CheckpointStorage
@@ -65,6 +69,7 @@ class Catalog:
     broken: dict[str, str]
     elsewhere: tuple[str, ...] = ()
     odd: frozenset[str] = frozenset()
+    unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -85,16 +90,19 @@ class Catalog:
         with_state = {each.operator for each in self.subtasks}
         return sorted({operator.query for operator in owners & with_state})
 
-    def select(self, uid: str | None) -> tuple[Subtask, ...]:
-        """The subtasks of an operator; all of them for None."""
-        return tuple(each for each in self.subtasks if uid in (None, each.uid))
+    def of(self, wanted: OperatorChoice) -> Catalog:
+        """The subtasks, and the files that cannot be read, of the operators that are meant."""
+        subtasks = tuple(each for each in self.subtasks if wanted(each.operator))
+        broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
+        return attrs.evolve(self, subtasks=subtasks, broken=broken)
 
     def orphans(self, retained: int) -> list[str]:
         """Files that no snapshot within the retained number needs: lost attempts, and old ones.
 
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
-        would restore. What is no regular file, or lies in such a directory, is not ours.
+        would restore. What killed writers have left of older ones goes. What is no regular file,
+        or lies in such a directory, is not ours.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
@@ -111,8 +119,14 @@ class Catalog:
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
         found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
+        found += self._left_behind(by_operator)
         inside = tuple(f"{path}/" for path in self.odd)
         return [path for path in found if path not in self.odd and not path.startswith(inside)]
+
+    def _left_behind(self, by_operator: Mapping[OperatorId, Sequence[Subtask]]) -> list[str]:
+        newest = {operator: _newest_id(mine) or 0 for operator, mine in by_operator.items()}
+        begun = self.unfinished.items()
+        return sorted(path for path, (owner, number) in begun if number < newest.get(owner, 0))
 
     def delete(self, path: str, *, dry_run: bool = False) -> int | None:
         """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
@@ -285,17 +299,27 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         subtasks = tuple(still_there(each, present) for each in subtasks)
     every = odd.union(listed)
     subtasks = tuple(without_outlived(each, every) for each in subtasks)
-    broken = {path: reason for each in subtasks for path, reason in each.broken.items()}
+    in_force = (path for _, path in newest_layouts.values() if not path.startswith(elsewhere))
+    layouts, broken = _read_layouts(storage, in_force)
+    subtasks = without_cut_off(subtasks, layouts)
+    broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
+    mine = [path for path in listed if not path.startswith(elsewhere)]
+    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd, temporary_files(mine))
+
+
+def _read_layouts(
+    storage: CheckpointStorage, paths: Iterable[str]
+) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
+    """The paths that each needs; and of those that cannot be read, which need none, the reason."""
     layouts: dict[str, frozenset[str]] = {}
-    for _, path in newest_layouts.values():
-        if path.startswith(elsewhere):
-            continue
+    broken: dict[str, str] = {}
+    for path in paths:
         try:
             layouts[path] = frozenset(_source_paths(storage, path))
         except MillpondError as error:
             broken[path] = reason_of(error)
             layouts[path] = frozenset()
-    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd)
+    return layouts, broken
 
 
 def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:

@@ -19,8 +19,8 @@ from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.inspection.undivided import undivided_states
 from millpond.checkpoint.savepoint.savepoint_file import (
-    METADATA_FILE,
     SavepointHandle,
+    is_savepoint,
     read_savepoint,
     unfinished,
 )
@@ -62,7 +62,7 @@ def open_stored(
         RestoreError: the directory holds no checkpoint or savepoint, or an incomplete one, or none
             of the operators that are meant.
     """
-    if METADATA_FILE in where.storage.list(""):
+    if is_savepoint(where):
         return list(_from_savepoint(where, registry, limits))
     place = public_uri(where.storage.uri)
     catalog = read_catalog(where.storage)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable
 from os import PathLike, fspath
 
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.storage.local_directory import local_uri
+from millpond.storage.local_directory import LocalStorage, local_uri
 
-__all__ = ["locate_savepoint"]
+__all__ = ["lies_within", "locate_savepoint"]
 
 
 def locate_savepoint(
@@ -31,3 +33,15 @@ def locate_savepoint(
     is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
     uri = text if is_uri else local_uri(text)
     return SavepointHandle(0, "", open_uri(uri))
+
+
+def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:
+    """Whether a storage's place is that of another, or below it, wherever local links lead."""
+    inner, outer = _normal(target), _normal(root)
+    return inner == outer or inner.startswith(f"{outer}/")
+
+
+def _normal(storage: CheckpointStorage) -> str:
+    if isinstance(storage, LocalStorage):
+        return os.path.realpath(storage.directory)
+    return posixpath.normpath(storage.uri)

@@ -209,7 +209,9 @@ def _sealed(
     known = [each.meta.id for each in operator.operator_states]
     folder = operator_state_folder(operator.uid, state.meta, known)
     named = [] if state.file is None else [state.file.path]
-    names = named_files(handle, folder, named, added=added)
+    # What else lies in a folder that a keyed state has too is that one's.
+    shared = folder in {state_folder(operator.uid, meta.name) for meta in operator.metas}
+    names = named if shared else named_files(handle, folder, named, added=added)
     if not names:
         return attrs.evolve(state, file=None)
     path = handle.path(names[0])

@@ -17,7 +17,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     SavepointHandle,
     unfinished,
 )
-from millpond.errors import DirectoryNotEmptyError
+from millpond.errors import CorruptSnapshotError, DirectoryNotEmptyError, StorageAccessError
 from millpond.storage.checkpoint_storage import public_uri
 
 __all__ = ["Reservation", "reserved", "written_files"]
@@ -34,12 +34,14 @@ class Reservation:
         uids: the operators that the savepoint is to hold.
         marker: the name of the file that shows that somebody writes there.
         folders: the paths of those that were there before, empty as they are.
+        is_new: whether the place itself was not there before.
     """
 
     handle: SavepointHandle
     uids: frozenset[str]
     marker: str
     folders: frozenset[str]
+    is_new: bool
 
     def __enter__(self) -> Self:
         """The reservation itself."""
@@ -51,13 +53,17 @@ class Reservation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """See ``release``; where there was an error, delete the savepoint's files first.
-
-        If that fails, too, the log says so, and the first error is raised.
-        """
+        """See ``release`` and ``abandon``."""
         if error is None:
             self.release()
-            return
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release it after an error, which counts: delete the savepoint's files first.
+
+        If that fails, too, the log says so.
+        """
         for step in (self._discard, self.release):
             try:
                 step()
@@ -77,8 +83,10 @@ class Reservation:
         return path not in self.folders and operator in self.uids and len(state) <= 1
 
     def release(self) -> None:
-        """Take the marker away, or warn where that fails; may be called twice."""
-        self.handle.storage.delete_if_possible(self.handle.path(self.marker))
+        """Take the marker away, or warn where that fails; and a new place that holds nothing then."""
+        storage = self.handle.storage
+        if storage.delete_if_possible(self.handle.path(self.marker)) and self.is_new:
+            storage.delete_empty([self.handle.folder])
 
 
 def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
@@ -93,16 +101,22 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
 
     Raises:
         DirectoryNotEmptyError: the place holds files, or somebody else is about to write there.
+        StorageAccessError: it is no directory, or cannot be read.
     """
     marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
     storage = handle.storage
-    held = storage.list(handle.folder)
+    is_new = not storage.has_folder(handle.folder)
+    try:
+        held = storage.list(handle.folder)
+    except CorruptSnapshotError as error:
+        cure = "Name a directory that does not exist yet"
+        raise StorageAccessError(_place(handle), error.reason, cure) from error
     if not held:
         folders = frozenset(storage.not_files(handle.folder))
         storage.write(handle.path(marker), [b""])
         held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
         if not held:
-            return Reservation(handle, frozenset(uids), marker, folders)
+            return Reservation(handle, frozenset(uids), marker, folders, is_new)
         storage.delete(handle.path(marker))
     held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004

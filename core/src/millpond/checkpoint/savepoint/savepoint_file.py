@@ -39,6 +39,7 @@ __all__ = [
     "Savepoint",
     "SavepointHandle",
     "TableFile",
+    "is_savepoint",
     "operator_from_json",
     "operator_to_json",
     "read_savepoint",
@@ -208,6 +209,15 @@ def operator_to_json(operator: SavedOperator) -> str:
 def operator_from_json(text: str) -> SavedOperator:
     """The inverse of ``operator_to_json``."""
     return _CONVERTER.structure(json.loads(text), SavedOperator)
+
+
+def is_savepoint(handle: SavepointHandle) -> bool:
+    """Whether a place holds a savepoint's metadata, or a symbolic link to them."""
+    try:
+        handle.storage.size(handle.path(METADATA_FILE))
+    except CorruptSnapshotError:
+        return False
+    return True
 
 
 def unfinished(handle: SavepointHandle) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 from typing_extensions import override
 
-from millpond.arguments import check_type
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.checkpoint.savepoint.operator_tables import save_operator_states
 from millpond.checkpoint.savepoint.reservation import Reservation, reserved
@@ -47,13 +47,14 @@ class SavepointStrategy(SnapshotStrategy):
         Raises:
             DirectoryNotEmptyError: the folder holds files.
         """
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         uid = self._backend.parameters.operator.uid or "operator"
         reservation = reserved(SavepointHandle(checkpoint_id, folder, storage), [uid])
         try:
             return self._launch_reserved(reservation, uid)
         except BaseException:
-            reservation.release()
+            reservation.abandon()
             raise
 
     def _launch_reserved(self, reservation: Reservation, uid: str) -> Future[SnapshotResult]:

@@ -52,7 +52,7 @@ def seal_savepoint(
 
     The files that the metadata names count, and of other Parquet files beside them a warning
     says that they do not. Every row is checked: it must have the columns and types of the
-    state, and a key that no other row of its file has and whose key group the savepoint holds; its
+    state, and a key that no other row of the state has and whose key group the savepoint holds; its
     ``key_group`` is computed from its key.
 
     Args:
@@ -79,14 +79,41 @@ def _checked_operator(
     A refused table shows here, as long as all files are as they were.
     """
     files = {}
+    others = {state.file.path for state in operator.operator_states if state.file is not None}
     for state in operator.states:
-        known = [file.path for file in state.files]
-        names = named_files(handle, _folder(operator, state), known, added=added)
-        for _ in _edited_tables(handle, operator, state, names, limits):
-            pass
+        known, folder = [file.path for file in state.files], _folder(operator, state)
+        names = named_files(handle, folder, known, added=added, others=others)
+        seen: dict[bytes, str] = {}
+        tables = _edited_tables(handle, operator, state, names, limits, seen)
+        same = tuple(held for _, held in tables if isinstance(held, TableFile))
+        if seen:
+            _refuse_again(handle, operator, attrs.evolve(state, files=same), limits, seen)
         files[state.meta.name] = names
     operator_states = seal_operator_states(handle, operator, limits, added=added)
     return attrs.evolve(operator, operator_states=operator_states), files
+
+
+def _refuse_again(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    unchanged: SavedState,
+    limits: RestoreConfig,
+    seen: Mapping[bytes, str],
+) -> None:
+    """Refuse a row of an edited file whose key is in one that nobody has changed, too."""
+    codec = state_codec(handle, operator, unchanged)
+    for file in unchanged.files:
+        alone = attrs.evolve(unchanged, files=(file,))
+        for rows in read_state(handle, operator, alone, operator.key_group_range, limits):
+            twice = next((address for address, _ in rows if address in seen), None)
+            if twice is not None:
+                reason = _twice(codec, twice, handle.path(file.path))
+                raise CorruptSnapshotError(seen[twice], reason)
+
+
+def _twice(codec: TableCodec, address: bytes, other: str) -> str:
+    cure = "take one of the two rows out, or the file that is outdated"
+    return f"{codec.described(address)} is in {other}, too: {cure}"
 
 
 def _folder(operator: SavedOperator, state: SavedState) -> str:
@@ -116,7 +143,7 @@ def _sealed_files(
     names: list[str],
     limits: RestoreConfig,
 ) -> Iterator[TableFile]:
-    for name, held in _edited_tables(handle, operator, state, names, limits):
+    for name, held in _edited_tables(handle, operator, state, names, limits, {}):
         if isinstance(held, TableFile):
             yield held
         elif held.num_rows:
@@ -130,8 +157,12 @@ def _edited_tables(
     state: SavedState,
     names: list[str],
     limits: RestoreConfig,
+    seen: dict[bytes, str],
 ) -> Iterator[tuple[str, TableFile | pa.Table]]:
-    """By name, each file's checked rows; of one that nobody has changed, its description."""
+    """By name, each file's checked rows; of one that nobody has changed, its description.
+
+    ``seen`` takes the addresses of the checked rows, each with the path of its file.
+    """
     codec = state_codec(handle, operator, state)
     for name in names:
         path = handle.path(name)
@@ -140,7 +171,7 @@ def _edited_tables(
         if known is not None and known.digest == hashlib.sha256(data).hexdigest():
             yield name, known
         else:
-            checks = _RowChecks(path, codec, operator.key_group_range)
+            checks = _RowChecks(path, codec, operator.key_group_range, seen)
             yield name, _regrouped(codec, checks, data, limits)
 
 
@@ -151,7 +182,8 @@ class _RowChecks:
     path: str
     codec: TableCodec
     key_groups: KeyGroupRange
-    _seen: set[bytes] = attrs.field(factory=set)
+    _seen: dict[bytes, str]
+    _rows: int = 0
 
     def groups(self, batch: pa.RecordBatch) -> list[int]:
         """The key groups of the next rows.
@@ -159,7 +191,7 @@ class _RowChecks:
         Raises:
             CorruptSnapshotError: one is not the savepoint's, or a row says what no state has.
         """
-        first, rows = len(self._seen), self.codec.from_batch(batch, self.path)
+        first, rows = self._rows, self.codec.from_batch(batch, self.path)
         groups = self.codec.groups(rows)
         is_list = self.codec.meta.kind is StateKind.LIST
         for number, ((address, value), group) in enumerate(zip(rows, groups, strict=True), first):
@@ -168,9 +200,13 @@ class _RowChecks:
                 self._refuse(number, f"{reason}: take the row out")
             if is_list and not value:
                 self._refuse(number, "its list is empty: take the row out")
-            if address in self._seen:
+            other = self._seen.setdefault(address, "")
+            if other == self.path:
                 self._refuse(number, "an earlier one has the same key: take one of them out")
-            self._seen.add(address)
+            if other:
+                self._refuse(number, _twice(self.codec, address, other))
+            self._seen[address] = self.path
+        self._rows += len(rows)
         return groups
 
     def _refuse(self, number: int, reason: str) -> NoReturn:

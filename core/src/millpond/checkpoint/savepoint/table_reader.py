@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,10 @@ __all__ = [
 
 _LOG = logging.getLogger("millpond.savepoint")
 _FOREIGN = "it is not a table of this state"
+_OUTSIDE = (
+    "%s holds rows of the key groups %d to %d, and the savepoint %s: rows outside of these are "
+    "left out; add them to a savepoint that holds their key groups"
+)
 _MAX_RATIO = 256
 """A table may unpack to so many times its bytes, and to twice ``restore.max-unpacked-bytes``."""
 _EDITED = "; if you have edited it on purpose, call mp.seal_savepoint on the savepoint"
@@ -61,8 +65,10 @@ def read_state(
     Raises:
         CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
     """
-    codec = state_codec(handle, operator, state)
+    codec, held = state_codec(handle, operator, state), operator.key_group_range
     for file in state.files:
+        if file.first_group not in held or file.last_group not in held:
+            _LOG.warning(_OUTSIDE, handle.path(file.path), file.first_group, file.last_group, held)
         if file.last_group < groups.start or file.first_group > groups.end:
             continue
         for batch in table_batches(handle, file, codec.schema, groups, limits):
@@ -84,23 +90,30 @@ def state_codec(handle: SavepointHandle, operator: SavedOperator, state: SavedSt
 
 
 def named_files(
-    handle: SavepointHandle, folder: str, named: Sequence[str], *, added: bool
+    handle: SavepointHandle,
+    folder: str,
+    named: Sequence[str],
+    *,
+    added: bool,
+    others: Collection[str] = (),
 ) -> list[str]:
     """The files of a table to be sealed: those of the metadata, or all that there are.
+
+    Others in the folder are those of another state that has the same name.
 
     Raises:
         CorruptSnapshotError: a file of the metadata is gone.
     """
     root = handle.path("x")[:-1]
     found = [path.removeprefix(root) for path in handle.storage.list(handle.path(folder))]
-    tables = [path for path in found if path.endswith(".parquet")]
+    tables = [path for path in found if path.endswith(".parquet") and path not in others]
     if added:
         return tables
-    others = sorted(set(tables) - set(named))
+    unnamed = sorted(set(tables) - set(named))
     gone = sorted(set(named) - set(tables))
     if gone:
-        raise CorruptSnapshotError(handle.path(gone[0]), _why_gone(handle, gone[0], others))
-    for path in others:
+        raise CorruptSnapshotError(handle.path(gone[0]), _why_gone(handle, gone[0], unnamed))
+    for path in unnamed:
         _LOG.warning("%s is not part of the savepoint: savepoint.json does not name it", path)
     return list(named)
 

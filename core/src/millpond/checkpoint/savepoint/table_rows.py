@@ -12,7 +12,7 @@ from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
-from millpond.errors import CorruptSnapshotError
+from millpond.errors import CorruptSnapshotError, shown
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP
@@ -175,6 +175,14 @@ class TableCodec:
             value = self._map_codec.check(self._map_key.back(_given(map_key)))
             parts.append(self._map_codec.encode(value))
         return b"".join(parts)
+
+    def described(self, physical: bytes) -> str:
+        """Where a row is, in words: its key, with the namespace and map key that its state has."""
+        found = self._parse(physical)
+        namespace = None if self._namespace is None else found.namespace
+        parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
+        more = (f", {name} {shown(part)}" for name, part in parts.items() if part is not None)
+        return f"the key {shown(found.key)}{''.join(more)}"
 
     def value_bytes(self, value: Any, stamp: Any) -> bytes:
         """The stored bytes of column values; ValueError or TypeError where they do not fit."""

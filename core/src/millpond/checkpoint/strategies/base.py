@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import ClassVar, TypeVar
 
 import attrs
 
-from millpond.arguments import check_type
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
 from millpond.backend.capabilities import Capability
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.operator_state import FrozenState
@@ -39,6 +39,14 @@ _LOG = logging.getLogger("millpond.checkpoint")
 
 _OVERTAKEN = 100
 """So many overtaken snapshots are known, should they be aborted: most are never heard of again."""
+_UNDELETABLE = 20
+"""So many files that cannot be deleted are tried again, and stay in the handle's list, at most."""
+
+
+_LEFT = (
+    "%s: %d more files cannot be deleted, and are not tried again: give the right to delete there, "
+    "and let `millpond checkpoint gc` delete them"
+)
 
 
 @attrs.frozen
@@ -231,6 +239,7 @@ class SnapshotStrategy(ABC):
 
     def blank_handle(self, checkpoint_id: int, storage: CheckpointStorage) -> BlankHandle:
         """The handle of the flushed backend, with no files yet; freezes the operator state."""
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         backend = self._backend
         frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
@@ -321,25 +330,39 @@ class SnapshotStrategy(ABC):
         """Delete files that the snapshot with this number, and all after it, do without.
 
         The list comes from a file, so only what lies in our own folder, and is not in use, goes.
-        What a running snapshot builds on stays in the list until a later call; so does what cannot
-        be deleted now.
+        What a running snapshot builds on stays in the list until a later call; so do the last few
+        files that cannot be deleted.
         """
         before = self.confirmed
         if before is None or before.storage is None:
             return
         needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
-        outdated = {file.path for file in before.retired if file.checkpoint_id <= limit}
-        gone = outdated - needed
+        outdated = {f.path: f.checkpoint_id for f in before.retired if f.checkpoint_id <= limit}
+        gone = outdated.keys() - needed
         in_use = before.needed_paths | {before.metadata}
-        kept = set[str]()
-        for path in sorted(gone - in_use):
-            if path.rpartition("/")[0] != self._folder():
-                _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
-            elif not before.storage.delete_if_possible(path):
-                kept.add(path)
+        storage = before.storage
+        failed = [path for path in sorted(gone - in_use) if not self._is_gone(storage, path)]
+        kept = self._tried_again(failed, outdated)
         if gone:
             self.confirmed = attrs.evolve(
                 before,
                 retired=tuple(file for file in before.retired if file.path not in gone - kept),
                 history=tuple(file for file in before.history if file.path not in gone),
             )
+
+    def _is_gone(self, storage: CheckpointStorage, path: str) -> bool:
+        """Delete a file that was retired; False where it has to be tried again."""
+        if path.rpartition("/")[0] == self._folder():
+            return storage.delete_if_possible(path)
+        _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
+        return True
+
+    def _tried_again(self, failed: list[str], retired: Mapping[str, int]) -> set[str]:
+        """Those files that stay in the list, for they cannot be deleted now: the newest ones.
+
+        Where nothing can be deleted, the list would grow, and with it what each batch tries.
+        """
+        by_age = sorted(failed, key=lambda path: (retired[path], path))
+        if len(failed) > _UNDELETABLE:
+            _LOG.warning(_LEFT, self._folder(), len(failed) - _UNDELETABLE)
+        return set(by_age[-_UNDELETABLE:])

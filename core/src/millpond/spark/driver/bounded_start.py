@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import attrs
 
-from millpond.checkpoint.savepoint import read_savepoint
-from millpond.errors import ConfigError, MaxParallelismError, UnclaimedStateError
+from millpond.checkpoint.savepoint import SavedOperator, SavepointHandle, read_savepoint
+from millpond.errors import (
+    ConfigError,
+    CorruptSnapshotError,
+    MaxParallelismError,
+    UnclaimedStateError,
+)
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.plan import OperatorPlan
+from millpond.spark.driver.retained_checkpoint import names_checkpoint
 
 __all__ = ["starting_from_savepoint"]
+
+_SAVEPOINTS = "a batch starts from savepoints only: take one of the query, and name that"
 
 
 def starting_from_savepoint(plan: OperatorPlan) -> OperatorPlan:
@@ -24,15 +32,14 @@ def starting_from_savepoint(plan: OperatorPlan) -> OperatorPlan:
     """
     handle = plan.savepoint()
     if plan.retained_checkpoint is not None:
-        reason = "a batch starts from savepoints only: take one of the query, and name that"
-        raise ConfigError("checkpoint.restore", reason)
+        raise ConfigError("checkpoint.restore", _SAVEPOINTS)
     if handle is None:
         return plan
     if plan.batch:
         reason = "batch keeps the state of one key at a time, and checkpoint.restore names that of "
         reason += "many: leave it at streaming"
         raise ConfigError("execution_mode", reason, "process(...)")
-    stored = {saved.uid: saved.max_parallelism for saved in read_savepoint(handle).operators}
+    stored = {saved.uid: saved.max_parallelism for saved in _operators_in(plan, handle)}
     if plan.uid not in stored:
         if plan.config.checkpoint.ignore_unclaimed_state:
             return plan
@@ -41,3 +48,15 @@ def starting_from_savepoint(plan: OperatorPlan) -> OperatorPlan:
     if stored[plan.uid] != plan.max_parallelism:
         raise MaxParallelismError(stored[plan.uid], plan.max_parallelism)
     return attrs.evolve(plan, restores=True)
+
+
+def _operators_in(plan: OperatorPlan, handle: SavepointHandle) -> tuple[SavedOperator, ...]:
+    """The operators of the savepoint; of a query's checkpoint without its batch, what to name."""
+    try:
+        return read_savepoint(handle).operators
+    except CorruptSnapshotError as error:
+        if names_checkpoint(plan.config.checkpoint.restore or "", handle.storage):
+            raise ConfigError(
+                "checkpoint.restore", f"{error} If it is a query's: {_SAVEPOINTS}"
+            ) from error
+        raise

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import attrs
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
-from millpond.checkpoint.inspection.spark_checkpoint import is_spark_checkpoint
 from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
 from millpond.errors import (
     CorruptSnapshotError,
@@ -22,13 +20,14 @@ from millpond.origins import SPARK_PREFIX
 from millpond.runtime.user_code import Place
 from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+from millpond.spark.driver.retained_checkpoint import (
+    RetainedCheckpoint,
+    names_checkpoint,
+    without_batch,
+)
 from millpond.types import SerializerSnapshot
 
 __all__ = ["DeclaredOperator", "first_layout", "layout_of_retained", "plain_layout"]
-
-_NO_BATCH = re.compile(r"@[^/@]*$")
-"""The end of what names a checkpoint, without a number."""
 
 
 @attrs.frozen
@@ -168,9 +167,7 @@ def _causes(
     error: CorruptSnapshotError | StorageAccessError, handle: SavepointHandle, named: str
 ) -> tuple[str, ...]:
     """Why there is no savepoint; of a checkpoint without its batch, how it is named."""
-    if isinstance(error, CorruptSnapshotError) and (
-        _NO_BATCH.search(named) or is_spark_checkpoint(handle.storage)
-    ):
-        query = _NO_BATCH.sub("", named)
+    if isinstance(error, CorruptSnapshotError) and names_checkpoint(named, handle.storage):
+        query = without_batch(named)
         return (str(error), f"a query's checkpoint is named with its batch, as {query}@41")
     return (str(error),)

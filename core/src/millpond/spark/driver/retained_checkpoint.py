@@ -13,9 +13,15 @@ from typing import Self
 import attrs
 from typing_extensions import override
 
-__all__ = ["RetainedCheckpoint"]
+from millpond.checkpoint.inspection.spark_checkpoint import is_spark_checkpoint
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["RetainedCheckpoint", "names_checkpoint", "without_batch"]
 
 _NAMED = re.compile(r"(?P<location>.+)@(?P<batch>[0-9]{1,18})", re.DOTALL)
+
+
+_ENDING = re.compile(r"@[^/@]*$")
 
 
 @attrs.frozen
@@ -39,3 +45,13 @@ class RetainedCheckpoint:
     @override
     def __str__(self) -> str:
         return f"{self.location}@{self.batch_id}"
+
+
+def names_checkpoint(restore: str, storage: CheckpointStorage) -> bool:
+    """Whether a place that is no savepoint seems meant as a query's checkpoint, without a batch."""
+    return _ENDING.search(restore) is not None or is_spark_checkpoint(storage)
+
+
+def without_batch(restore: str) -> str:
+    """The part of what configuration names that may be a query's ``checkpointLocation``."""
+    return _ENDING.sub("", restore)

@@ -14,6 +14,7 @@ from millpond.checkpoint import (
 )
 from millpond.checkpoint.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
+from millpond.checkpoint.savepoint.locate import lies_within
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
@@ -23,6 +24,7 @@ from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
 from millpond.spark.metrics.state_place import encoded_uri
 from millpond.spark.session import spark_configuration
+from millpond.storage.checkpoint_storage import public_uri
 
 __all__ = ["create_savepoint", "query_handles", "retained_handles"]
 
@@ -37,6 +39,10 @@ def query_handles(
         checkpoint: the query's ``checkpointLocation``.
         snapshots: what ``spark.millpond.checkpoint.dir`` names.
         batch_id: a retained batch; the last committed one by default.
+
+    Raises:
+        StorageAccessError: the snapshots are those of other queries.
+        CorruptSnapshotError: they cannot be read.
     """
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
@@ -50,7 +56,11 @@ def query_handles(
     for uid in sorted({pointer.operator_uid for pointer in pointers}):
         operator = OperatorId(query, uid)
         newest = current_layout(snapshots, operator)
-        if newest and newest.dropped_after is not None and newest.dropped_after < at:
+        if newest is None:
+            reason = f"it holds nothing of the query's operator {uid!r}"
+            cure = f"Name what {SPARK_PREFIX}checkpoint.dir names for {checkpoint}"
+            raise StorageAccessError(public_uri(snapshots.uri), reason, cure)
+        if newest.dropped_after is not None and newest.dropped_after < at:
             continue
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
         layout = read_layout(snapshots, operator, max(pointer.layout for pointer in mine))
@@ -104,8 +114,10 @@ def create_savepoint(
         batch_id: a batch that Spark still has; the last committed one by default.
 
     Raises:
-        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch.
-        CorruptSnapshotError, RestoreError: the snapshots cannot be read.
+        ConfigError: Spark cannot read the checkpoint, or has nothing of that batch; or the target
+            lies where the query has its checkpoint or its snapshots.
+        DirectoryNotEmptyError: the target holds files.
+        CorruptSnapshotError, RestoreError, StorageAccessError: the snapshots cannot be read.
     """
     check_query(spark, checkpoint, batch_id)
     check_type("target", target, str | PathLike)
@@ -118,6 +130,11 @@ def create_savepoint(
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target, config)
     storage = registry.storage(directory, config)
+    place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
+    for name, read in ((checkpoint, place), (directory, storage)):
+        if lies_within(handle.storage, read):
+            reason = f"it lies in {name}, which is read for it; name another directory"
+            raise ConfigError("target", reason, "create_savepoint(...)")
     handles = query_handles(spark, checkpoint, storage, batch_id)
     collect_savepoint(handles, handle, registry, limits=config.restore)
     return handle
