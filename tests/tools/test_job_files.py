@@ -50,6 +50,9 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
     [
         ('order-by = ["at", "zzz"]', "job.order-by: zzz: there is no such column"),
         ('order-by = ["y"]', "job.order-by: y: there is no such column"),
+        ('order-by = ["uid"]', "job.order-by: uid: there is no such column"),
+        ('event-time = "output"', "job.event-time: output: there is no such column"),
+        ('key = ["null_keys"]', "job.key: null_keys: there is no such column"),
         ('event-time = "zzz"', "job.event-time: zzz: there is no such column"),
         ('event-time = "k"', "job.event-time: k: "),
         ('key = ["y"]', "job.key: y: there is no such column"),
@@ -67,6 +70,16 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
     with pytest.raises(ConfigError) as caught, job.placed():
         start_query(spark, job, Nothing())
     assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+def test_a_section_that_is_a_key_of_millpond_is_told_by_its_line(tmp_path):
+    """The key of that name in ``[millpond]``, which may come first, is another one."""
+    text = f"[millpond.local]\ndir = 'x'\n{JOB}[local]\ndir = 'y'\n"
+    text = text.replace("[millpond]\nparallelism = 2\n", "")
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        JobFile.read(tmp_path / "job.toml")
+    assert f"job.toml, {line_of(text, '[local]')}: local: is not a known" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
