@@ -70,7 +70,7 @@ def _shown(opened: Opener) -> list[int]:
     state.put_all({1: 1, 2: 2, 3: 3, 4: 4})
     state.remove(4)
     seen = []
-    for key in state.keys():
+    for key in state:
         seen.append(key)
         state.put(4, 4)
     return seen

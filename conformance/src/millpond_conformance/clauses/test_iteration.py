@@ -98,7 +98,8 @@ class Walked:
     """A map and a dictionary that get the same drawn changes, and are walked over meanwhile."""
 
     def __init__(self, state, seed):
-        self.state, self.rng = state, random.Random(seed)
+        self.state = state
+        self.rng = random.Random(seed)  # noqa: S311 - a program, no secret
         self.model: dict[int, int] = {}
         self.removed: set[int] = set()
 
