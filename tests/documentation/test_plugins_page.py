@@ -22,5 +22,5 @@ def test_the_page_has_every_hook():
 def test_the_page_says_of_how_many_plugins_a_hook_is(name):
     """It says "the first" of hooks of which one result counts, and of no others."""
     (row,) = re.findall(rf"^\| `{name}\(.*$", text("plugins.md"), re.MULTILINE)
-    first = bool(getattr(HOOKS[name], "millpond_spec")["firstresult"])
+    first = bool(HOOKS[name].millpond_spec["firstresult"])
     assert row.rstrip("| ").rpartition("|")[2].strip().startswith("the first that") == first

@@ -123,6 +123,43 @@ def test_a_schema_that_spark_cannot_parse_is_told_by_its_line(spark, tmp_path):
     assert f"job.toml, {line}: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
 
 
+def without(text, *keys):
+    """A job file whose section ``[source]`` lacks keys."""
+    lines = text.partition("[job]")[0].splitlines()
+    kept = "\n".join(line for line in lines if not line.startswith(keys))
+    return f"{kept}\n[job]{text.partition('[job]')[2]}"
+
+
+def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
+    """As Kafka's; this one makes its rows by itself, from the second run on."""
+
+    class Echo(KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield str(row.value)
+
+    text = without(JOB, "path", "schema").replace('"json"', '"rate-micro-batch"', 1)
+    text = text.replace("[job]", "[source.options]\nrowsPerBatch = 3\nnumPartitions = 1\n[job]")
+    (tmp_path / "job.toml").write_text(text.replace('key = ["k"]', 'key = ["value"]'))
+    for _ in range(2):
+        start_query(spark, JobFile.read(tmp_path / "job.toml"), Echo()).awaitTermination()
+    found = {row.k for row in spark.read.json(str(tmp_path / "output")).collect()}
+    assert {"0", "1", "2"} <= found
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("path", "line 2: source: 'path' is not specified"), ("schema", "line 2: source: ")],
+)
+def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_path, missing, said):
+    """Spark knows what a source needs, and its sentence stands behind the section's line."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "job.toml").write_text(without(JOB, missing))
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
+    assert f"job.toml, {said}" in str(caught.value)
+
+
 @pytest.mark.spark
 def test_a_command_is_no_line_of_the_users(tmp_path):
     """What fails in `millpond run` is not said to be made at a line of Millpond's or of its script."""

@@ -25,11 +25,11 @@ _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 
 @attrs.frozen
 class SourceSection:
-    """``[source]``: the arguments of Spark's ``readStream``."""
+    """``[source]``: the arguments of Spark's ``readStream``; whether it needs all, Spark knows."""
 
     format: str
-    schema: str
-    path: str
+    schema: str | None = None
+    path: str | None = None
     options: Mapping[str, Any] = attrs.field(factory=dict)
 
 
