@@ -9,23 +9,24 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def install_plugin(site, module, monkeypatch):
+def install_plugin(site, name, module, monkeypatch):
     """A page's plugin as a distribution, which this test's registry finds."""
-    info = site / "fractions_plugin-1.0.dist-info"
+    info = site / f"{name}_plugin-1.0.dist-info"
     info.mkdir(parents=True)
-    (site / "fractions_plugin.py").write_text(module)
-    (info / "METADATA").write_text("Name: fractions-plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[millpond.plugins]\nfractions = fractions_plugin\n")
+    (site / f"{name}_plugin.py").write_text(module)
+    (info / "METADATA").write_text(f"Name: {name}-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[millpond.plugins]\n{name} = {name}_plugin\n")
     monkeypatch.syspath_prepend(site)
-    monkeypatch.delitem(sys.modules, "fractions_plugin", raising=False)
-    monkeypatch.setenv("MILLPOND_PLUGINS_BLOCK", "none-of-the-docs")
+    monkeypatch.delitem(sys.modules, f"{name}_plugin", raising=False)
+    monkeypatch.setenv("MILLPOND_PLUGINS_BLOCK", f"none-of-{name}")  # a registry by itself
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_examples_run(page, tmp_path, monkeypatch):
     """Every Python block of a page, one after the other; blocks that need Spark say no-run."""
-    for module in re.findall(r"```python plugin\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-        install_plugin(tmp_path / "site", module, monkeypatch)
+    plugins = re.compile(r"```python plugin (\w+)\n(.*?)```", re.DOTALL)
+    for name, module in plugins.findall((DOCS / page).read_text()):
+        install_plugin(tmp_path / "site", name, module, monkeypatch)
     space = {"SAVEPOINT": str(tmp_path / "savepoint"), "Path": Path}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
         exec(compile(block, page, "exec"), space)

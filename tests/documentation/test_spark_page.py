@@ -20,7 +20,10 @@ def bucket():
             )
 
 
-@pytest.mark.parametrize("page", ["spark.md", "functions.md"])
+PAGES = ["spark.md", "functions.md", "delivery.md", "coming-from-spark.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
     """The blocks of a page run one after the other, in one session."""
     monkeypatch.chdir(tmp_path)

@@ -164,6 +164,8 @@ def test_unknown_keys(tmp_path, section):
         ("[plugins]\nblock = []\n", "Did you mean 'millpond.plugins.block'?"),
         ("[millpond]\n[restore]\nmax-states = 1\n", "line 3: restore.max-states: stands outside"),
         ("max_parallelism = 4\n", "line 1: max_parallelism: stands outside of [millpond]"),
+        ("[millpond]\nparallelism = 1\n[spark]\nmillpond.parallelism = 2\n", "line 4: spark.millp"),
+        ("[millpond]\nlocal.dir = 'x'\n[local]\ndir = 'y'\n", "line 4: local.dir: stands outside"),
         ("[milpond.plugins]\nblock = []\n", "line 1: milpond: the file has no table [millpond]"),
         ("[tool.other]\na = 1\n", "tool: the file has no table [millpond]"),
         ("[millpond]\n[spark.millpond]\nparallelism = 2\n", "Did you mean 'millpond.parallelism'?"),
@@ -293,7 +295,8 @@ def test_what_spark_refuses_of_a_job_file(tmp_path):
         ("spark.millpond.state.snapshot.strategy", "Spark configuration"): (
             "line 14: millpond.state.snapshot.strategy: why."
         ),
-        ("null_keys", "key_by(...)"): "line 5: job.null_keys: why.",
+        ("null_keys", "key_by(null_keys=...)"): "line 5: job.null_keys: why.",
+        ("null_keys", "key_by(...)"): "line 8: job.key: null_keys: why.",
         ("nope", "key_by(...)"): "line 8: job.key: nope: why.",
         ("uid", "process(...)"): "line 6: job.uid: why.",
         ("job.function", "configuration"): "line 7: job.function: why.",

@@ -187,7 +187,7 @@ JOB = '[job]\nuid = "a"\nfunction = "a.py:A"\nkey = "a"\noutput = "a int"\n'
     [
         ("", "[source]: this section is missing"),
         ("[sorce]\n", "sorce: is not a known section"),
-        ('[source]\nformat="csv"\nschema="a int"\n', "source.path: is missing"),
+        (f'{SOURCE}[job]\nuid = "a"\nfunction = "a.py:A"\n', "job.key: is missing"),
         ("[millpond.state]\nbakend = 1\n[source]\n", "source.format: is missing"),
         ('[source]\nfromat = "csv"\n', "line 2: source.fromat: is not a known key. Did you mean"),
         (f'{SOURCE}[job]\nkye = ["a"]\n', "job.kye: is not a known key. Did you mean 'job.key'?"),

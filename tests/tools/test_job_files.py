@@ -50,6 +50,9 @@ def test_settings_of_spark_under_a_name_that_would_be_another(tmp_path, line, sa
     [
         ('order-by = ["at", "zzz"]', "job.order-by: zzz: there is no such column"),
         ('order-by = ["y"]', "job.order-by: y: there is no such column"),
+        ('order-by = ["uid"]', "job.order-by: uid: there is no such column"),
+        ('event-time = "output"', "job.event-time: output: there is no such column"),
+        ('key = ["null_keys"]', "job.key: null_keys: there is no such column"),
         ('event-time = "zzz"', "job.event-time: zzz: there is no such column"),
         ('event-time = "k"', "job.event-time: k: "),
         ('key = ["y"]', "job.key: y: there is no such column"),
@@ -67,6 +70,16 @@ def test_a_wrong_argument_of_a_job_is_told_by_its_key(spark, job_conf, tmp_path,
     with pytest.raises(ConfigError) as caught, job.placed():
         start_query(spark, job, Nothing())
     assert f"job.toml, {line_of(text, line)}: {said}" in str(caught.value)
+
+
+def test_a_section_that_is_a_key_of_millpond_is_told_by_its_line(tmp_path):
+    """The key of that name in ``[millpond]``, which may come first, is another one."""
+    text = f"[millpond.local]\ndir = 'x'\n{JOB}[local]\ndir = 'y'\n"
+    text = text.replace("[millpond]\nparallelism = 2\n", "")
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        JobFile.read(tmp_path / "job.toml")
+    assert f"job.toml, {line_of(text, '[local]')}: local: is not a known" in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["[1]", '["k", 1]', "3"])
@@ -108,6 +121,43 @@ def test_a_schema_that_spark_cannot_parse_is_told_by_its_line(spark, tmp_path):
         start_query(spark, job, Nothing())
     line = line_of(text, 'schema = "x"')
     assert f"job.toml, {line}: source.schema: [PARSE_SYNTAX_ERROR]" in str(caught.value)
+
+
+def without(text, *keys):
+    """A job file whose section ``[source]`` lacks keys."""
+    lines = text.partition("[job]")[0].splitlines()
+    kept = "\n".join(line for line in lines if not line.startswith(keys))
+    return f"{kept}\n[job]{text.partition('[job]')[2]}"
+
+
+def test_a_source_may_have_neither_path_nor_schema(spark, job_conf, tmp_path):
+    """As Kafka's; this one makes its rows by itself, from the second run on."""
+
+    class Echo(KeyedProcessFunction):
+        def process_element(self, row, context):
+            yield str(row.value)
+
+    text = without(JOB, "path", "schema").replace('"json"', '"rate-micro-batch"', 1)
+    text = text.replace("[job]", "[source.options]\nrowsPerBatch = 3\nnumPartitions = 1\n[job]")
+    (tmp_path / "job.toml").write_text(text.replace('key = ["k"]', 'key = ["value"]'))
+    for _ in range(2):
+        start_query(spark, JobFile.read(tmp_path / "job.toml"), Echo()).awaitTermination()
+    found = {row.k for row in spark.read.json(str(tmp_path / "output")).collect()}
+    assert {"0", "1", "2"} <= found
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("path", "line 2: source: 'path' is not specified"), ("schema", "line 2: source: ")],
+)
+def test_a_source_that_lacks_what_it_needs_is_told_by_its_section(spark, tmp_path, missing, said):
+    """Spark knows what a source needs, and its sentence stands behind the section's line."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "job.toml").write_text(without(JOB, missing))
+    job = JobFile.read(tmp_path / "job.toml")
+    with pytest.raises(ConfigError) as caught, job.placed():
+        start_query(spark, job, Nothing())
+    assert f"job.toml, {said}" in str(caught.value)
 
 
 @pytest.mark.spark

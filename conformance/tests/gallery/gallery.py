@@ -27,7 +27,7 @@ for _ in (HERE, HERE.parent / "mutants", HERE.parents[2] / "examples" / "sqlite-
 
 FIRST = ("wrong_maps", "wrong_cells", "wrong_times", "wrong_stores")
 SECOND = ("wrong_sharing", "wrong_deltas", "wrong_reads", "wrong_sweeps", "wrong_families")
-THIRD = ("third_sharing", "third_states", "third_stores", "third_times")
+THIRD = ("third_sharing", "third_states", "third_stores", "third_times", "third_walks")
 """The modules of the galleries: each was written when the clauses had caught up with the one before."""
 
 GALLERY: dict[str, Wrong] = {}

@@ -86,6 +86,21 @@ def stale_iterations(backend: Any) -> None:
     on_states(backend, change, "map")
 
 
+@mutant("an iteration gives its entry again where a new one is put meanwhile", "K24")
+def repeating_iterations(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        def items_at(original: Any, place: Any) -> Any:
+            for key, value in original(place):
+                entries = len(raw._table._map_at(place))
+                yield key, value
+                if len(raw._table._map_at(place)) > entries:
+                    yield key, value
+
+        around(raw._table, "items_at", items_at)
+
+    on_states(backend, change, "map")
+
+
 @mutant("an add begins anew where a read returns what has expired", "T11 G3")
 def adds_begin_anew(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:

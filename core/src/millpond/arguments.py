@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, wraps
+from numbers import Integral
 from typing import (
     Any,
     Literal,
@@ -31,6 +32,7 @@ __all__ = [
     "check_type",
     "check_within",
     "checked",
+    "event_time_ms",
     "nearest",
     "typed",
     "within",
@@ -113,6 +115,22 @@ def check_within(name: str, value: Any, lowest: int, highest: int) -> None:
     check_type(name, value, int)
     if not lowest <= value <= highest:
         raise ArgumentValueError(name, f"a whole number within {lowest}..{highest}", brief(value))
+
+
+def event_time_ms(name: str, value: Any) -> int | None:
+    """An event time as a number of Python's, given as any library's whole number; None for none.
+
+    Raises:
+        ArgumentTypeError: it is no whole number.
+        ArgumentValueError: it does not fit 64 bits.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ArgumentTypeError(name, "int or None", brief(value))
+    moment = int(value)
+    check_within(name, moment, *INT64)
+    return moment
 
 
 def check_text(name: str, value: str) -> None:

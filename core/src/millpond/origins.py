@@ -28,6 +28,10 @@ def plain_key(key: str) -> str:
         if key.startswith(prefix):
             key = key[len(prefix) :]
             break
+    return _hyphened(key)
+
+
+def _hyphened(key: str) -> str:
     return key.replace("_", "-")
 
 
@@ -45,11 +49,13 @@ class Origins:
         source: how errors call it: a file's path, ``Spark configuration``, ``Config(...)``.
         prefix: what keys begin with there, besides what they have here.
         spots: by plain key, each one as it is written, and its line where there are lines.
+        whole: whether they are all of a file, the names of its tables before each key.
     """
 
     source: str
     prefix: str = ""
     spots: dict[str, _Spot] = attrs.field(factory=dict, repr=False)
+    whole: bool = False
 
     @classmethod
     def of_keys(cls, source: str, keys: Iterable[str], prefix: str = "") -> Self:
@@ -68,8 +74,10 @@ class Origins:
         for parts, line in key_lines(text).items():
             below = parts[1:] if section else parts
             if below and (not section or parts[0] == section):
-                spots.setdefault(plain_key(".".join(below)), _Spot(".".join(parts), line))
-        return cls(path, f"{section}." if section else "", spots)
+                name = ".".join(below)
+                plain = plain_key(name) if section else _hyphened(name)
+                spots.setdefault(plain, _Spot(".".join(parts), line))
+        return cls(path, f"{section}." if section else "", spots, whole=not section)
 
     def refusing(self, error: ConfigError) -> ConfigError:
         """Add the place of the refused option to an error that does not name one; returns it."""
@@ -95,9 +103,17 @@ class Origins:
             self.refusing(error)
             raise
 
+    def _plain(self, key: str) -> str:
+        """What a key's spot is found by; of a whole file, the key as it is written comes first."""
+        plain, written, ours = plain_key(key), _hyphened(key), f"{PREFIX}{plain_key(key)}"
+        if not self.whole:
+            return plain
+        has_prefix = plain != written
+        return ours if written not in self.spots and (has_prefix or ours in self.spots) else written
+
     def _spot(self, key: str) -> _Spot:
         """Of the key itself, else of the section around it, else of the first key below it."""
-        plain = plain_key(key)
+        plain = self._plain(key)
         parts, rest = plain.split("."), ""
         given = key.split(".")
         while parts:

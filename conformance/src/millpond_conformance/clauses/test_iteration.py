@@ -1,5 +1,6 @@
 """Which key's entries an iteration over a map state visits, and which it changes."""
 
+import random
 from datetime import timedelta
 
 import millpond as mp
@@ -91,6 +92,66 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
     backend.flush()
     expected = {f"e{number}": -1 for number in range(4) if f"e{number}" != first}
     assert dict(entries) == expected
+
+
+class Walked:
+    """A map and a dictionary that get the same drawn changes, and are walked over meanwhile."""
+
+    def __init__(self, state, seed):
+        self.state = state
+        self.rng = random.Random(seed)  # noqa: S311 - a program, no secret
+        self.model: dict[int, int] = {}
+        self.removed: set[int] = set()
+
+    def change(self):
+        """Put an entry, remove one or read one."""
+        key, what = self.rng.randrange(8), self.rng.choice("pprg")
+        if what == "p":
+            self.model[key] = self.rng.randrange(100)
+            self.state.put(key, self.model[key])
+        elif what == "r":
+            self.state.remove(key)
+            self.model.pop(key, None)
+            self.removed.add(key)
+        else:
+            assert self.state.get(key) == self.model.get(key)
+
+    def walk(self):
+        """Walk over the map, to its end or not, and change it meanwhile."""
+        before, seen = set(self.model), []
+        self.removed.clear()
+        for key, value in self.state.items():
+            assert self.model.get(key) == value
+            seen.append(key)
+            for _ in range(self.rng.randrange(3)):
+                self.change()
+            if self.rng.random() < 0.1:
+                break
+        else:
+            assert before - self.removed <= set(seen)
+        assert len(seen) == len(set(seen))
+
+
+@pytest.mark.clause("K24")
+@pytest.mark.parametrize("stored", ["nothing", "half", "all"])
+def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
+    """An iteration gives each entry that stays once, whatever is put and removed meanwhile.
+
+    So it does if the bundle has put and removed entries before it, or was iterated over already.
+    """
+    backend = open_backend(key_type=int)
+    state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+    for seed in range(40):
+        backend.set_current_key(seed)
+        walked = Walked(state, seed)
+        for step in range(24):
+            walked.change()
+            if step == {"nothing": None, "half": 11, "all": 23}[stored]:
+                backend.flush()
+                backend.set_current_key(seed)
+        for _ in range(4):
+            walked.walk()
+        assert dict(state.items()) == walked.model
 
 
 @pytest.mark.clause("T14")

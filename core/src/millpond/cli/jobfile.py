@@ -25,11 +25,11 @@ _SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
 
 @attrs.frozen
 class SourceSection:
-    """``[source]``: the arguments of Spark's ``readStream``."""
+    """``[source]``: the arguments of Spark's ``readStream``; whether it needs all, Spark knows."""
 
     format: str
-    schema: str
-    path: str
+    schema: str | None = None
+    path: str | None = None
     options: Mapping[str, Any] = attrs.field(factory=dict)
 
 
@@ -125,16 +125,16 @@ class JobFile:
     def _field(self, error: ConfigError) -> str:
         """The key of ``[job]`` that an argument of a call is from; empty where it is from none.
 
-        A call that is given columns tells the one that it refuses, not the argument.
+        A call that is given columns tells the one that it refuses, and where it was given.
         """
-        call, key = error.place.partition("(")[0], error.key
-        if call == "key_by":
-            return key if key == "null_keys" else "key"
-        if call != "process":
+        call, _, rest = error.place.partition("(")
+        argument = rest.removesuffix("=...)")
+        if call not in ("key_by", "process"):
             return ""
-        if key in attrs.fields_dict(JobSection):
-            return key
-        return "event_time" if key == self.job.event_time else "order_by"
+        if argument != rest:
+            return argument
+        known = error.key if error.key in attrs.fields_dict(JobSection) else ""
+        return "key" if call == "key_by" else known
 
     def uri(self, path: str) -> str:
         """A path of the file as Spark takes it: with a scheme as it is, else absolute.

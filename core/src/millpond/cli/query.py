@@ -21,16 +21,13 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     """Start a job's query over the input that is there.
 
     Raises:
-        ConfigError: Spark refuses the schema or the watermark, or Millpond what it is given.
+        ConfigError: Spark refuses the source, its schema or the watermark, or Millpond what it is
+            given.
     """
     from millpond.spark import key_by  # noqa: PLC0415 - an extra
 
     section = job.job
-    reader = spark.readStream.format(job.source.format)
-    with _refused("source.schema"):
-        reader = reader.schema(job.source.schema)
-    rows = reader.options(**job.source.options).load(job.uri(job.source.path))
-    rows = _watermarked(rows, section)
+    rows = _watermarked(_source(spark, job), section)
     result = key_by(rows, *section.key, null_keys=section.null_keys).process(  # type: ignore[arg-type]
         function,
         output=section.output,
@@ -44,6 +41,16 @@ def start_query(spark: SparkSession, job: JobFile, function: Any) -> StreamingQu
     if job.sink.path is not None:
         writer = writer.option("path", job.uri(job.sink.path))
     return writer.trigger(availableNow=True).start()
+
+
+def _source(spark: SparkSession, job: JobFile) -> DataFrame:
+    source = job.source
+    reader = spark.readStream.format(source.format).options(**source.options)
+    if source.schema is not None:
+        with _refused("source.schema"):
+            reader = reader.schema(source.schema)
+    with _refused("source"):
+        return reader.load(None if source.path is None else job.uri(source.path))
 
 
 def _watermarked(rows: DataFrame, section: JobSection) -> DataFrame:

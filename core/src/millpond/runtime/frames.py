@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.arguments import INT64, check_type, check_within
+from millpond.arguments import check_type, event_time_ms
 from millpond.backend.chosen_keys import checked_key
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import ArgumentTypeError, brief
@@ -232,10 +232,7 @@ def frame_of(
 
 
 def _times(moments: list[Any]) -> Any:
-    for moment in moments:
-        if moment is not None:
-            check_within("event_time", moment, *INT64)
-    return pa.array(moments, pa.int64())
+    return pa.array([event_time_ms("event_time", moment) for moment in moments], pa.int64())
 
 
 def _column(current: CurrentKey, keys: list[Any]) -> Any:

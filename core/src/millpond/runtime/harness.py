@@ -11,7 +11,7 @@ from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import INT64, check_type, check_within, checked
+from millpond.arguments import INT64, check_type, check_within, checked, event_time_ms
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -176,7 +176,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     def process(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row; ``timestamp`` is its event time in ms."""
         operator = self._opened("process")
-        _check_time(timestamp)
+        timestamp = event_time_ms("timestamp", timestamp)
         if isinstance(operator, VectorizedOperator):
             self.process_batch([row], None if timestamp is None else [timestamp])
             return
@@ -197,7 +197,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
     ) -> None:
         operator = self._opened(f"process{number + 1}")
         check_type("function", self._function, KeyedCoProcessFunction)
-        _check_time(timestamp)
+        timestamp = event_time_ms("timestamp", timestamp)
         row = as_row(row)
         operator.process(select(row), row, timestamp, self.output, INPUTS[number])
 
@@ -213,9 +213,9 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         """
         operator = self._opened("process_batch")
         check_type("timestamps", timestamps, Iterable | None)
-        times = None if timestamps is None else list(timestamps)
-        for time in times or ():
-            check_type("timestamps", time, int | None)
+        times = None
+        if timestamps is not None:
+            times = [event_time_ms("timestamps", time) for time in timestamps]
         check_type("function", self._function, VectorizedProcessFunction)
         assert isinstance(operator, VectorizedOperator)
         for batch in record_batches(rows, 1 << 31):
@@ -231,8 +231,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         check_type(
             "function", self._function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
         )
-        _check_time(timestamp)
-        operator.process_broadcast(as_row(row), timestamp, self.output)
+        moment = event_time_ms("timestamp", timestamp)
+        operator.process_broadcast(as_row(row), moment, self.output)
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; one not higher is ignored."""
@@ -283,8 +283,3 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()
         handle: SavepointHandle | None = result.handle
         return handle
-
-
-def _check_time(timestamp: int | None) -> None:
-    if timestamp is not None:
-        check_within("timestamp", timestamp, *INT64)

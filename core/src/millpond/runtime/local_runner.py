@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within, checked
@@ -21,18 +20,18 @@ from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
 from millpond.runtime.frames import FRAME_ROWS, each_row, frame_of, record_batches
 from millpond.runtime.functions import OperatorFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
-from millpond.runtime.named_rows import as_row, selector
+from millpond.runtime.local_inputs import Input, inferred_key_type, merged, second_input, times
+from millpond.runtime.named_rows import as_row
 from millpond.runtime.opening import Restorable, open_keyed_backend, open_operator_backend
 from millpond.runtime.operators import operator_of
 from millpond.runtime.process_function import BroadcastProcessFunction
 from millpond.runtime.restoring import StartingPoint
 from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
 from millpond.runtime.side_outputs import Output
-from millpond.runtime.tables import rows_of_table, table_of
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.runtime.vectorized import VectorizedProcessFunction
 from millpond.runtime.vectorized_operator import RowFrame, VectorizedOperator
-from millpond.types import DeclaredKeyType, infer_key_type
+from millpond.types import DeclaredKeyType
 
 __all__ = ["run"]
 
@@ -54,7 +53,7 @@ def run(
     broadcast: Iterable[Any] = (),
     broadcast_event_time: str | Callable[[Any], Any] | None = None,
     frame_rows: int = FRAME_ROWS,
-    second: Iterable[Any] | None = None,
+    second: Iterable[Any] | pa.Table | pa.RecordBatch | None = None,
     second_key: str | Callable[[Any], Any] | None = None,
     second_event_time: str | Callable[[Any], Any] | None = None,
     restore: Restorable | Iterable[Restorable | None] | None = None,
@@ -77,7 +76,8 @@ def run(
             what it returns comes out as rows with names.
         key: a field's name, or a function of the row; none of a function without keys.
         backend: an installed backend's name.
-        key_type: the type of the keys; taken from the first row's key where it is None.
+        key_type: the type of the keys; where it is None, that of the first row's key, and without
+            rows that of the keys in ``restore``.
         config: further configuration.
         clock: the source of processing time.
         event_time: a field with the row's event time in ms, or a function of the row.
@@ -88,13 +88,14 @@ def run(
             ``BroadcastProcessFunction``; they come first.
         frame_rows: how many rows a frame of a vectorized function has at most.
         broadcast_event_time: the same as ``event_time`` for them; they move no watermark.
-        second: the rows of the second input of a ``KeyedCoProcessFunction``. Where both inputs
-            have an event time, the row with the lower one comes next; else the first input's rows
-            come first. The watermark follows the input that is behind, of those that have an
-            event time and have not ended.
+        second: the rows of the second input of a ``KeyedCoProcessFunction``, given as ``rows`` are.
+            Where both inputs have an event time, the row with the lower one comes next; else the
+            first input's rows come first. The watermark follows the input that is behind, of those
+            that have an event time and have not ended.
         second_key: the same as ``key`` for them, where it differs.
         second_event_time: the same as ``event_time`` for them.
-        restore: what to start from: a savepoint's path or handle, or snapshots' handles.
+        restore: what to start from: a savepoint's path or handle, or snapshots' handles. The
+            snapshot at the end has the number after theirs.
         uid: the operator whose state that is; a savepoint of a single operator needs none.
 
     Raises:
@@ -105,13 +106,20 @@ def run(
         check_within("watermark_delay", watermark_delay, 0, INT64[1])
     check_within("frame_rows", frame_rows, 1, 1 << 31)
     select = key_selector(function, key)
-    event_time_of = _times(event_time, "event_time")
-    sent_at = _times(broadcast_event_time, "broadcast_event_time")
+    sent_at = times(broadcast_event_time, "broadcast_event_time")
     vectorized = isinstance(function, VectorizedProcessFunction)
     given: Iterable[Any] = record_batches(rows, frame_rows) if vectorized else each_row(rows)
-    kind, given = _key_type(declared_key_type(function, key_type), select, given)
-    output: Output[OUT] = Output()
+    time_of = times(event_time, "event_time")
+    inputs = [Input(given, select, time_of, "process_element", event_time is not None)]
+    if second is not None or isinstance(function, KeyedCoProcessFunction):
+        check_type("function", function, KeyedCoProcessFunction)
+        theirs = second_input(second, second_key, second_event_time, inputs[0])
+        inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
+    kind = declared_key_type(function, key_type)
     start = StartingPoint.of(restore, config)
+    if kind is None:
+        kind, inputs = inferred_key_type(inputs, start.key(uid))
+    output: Output[OUT] = Output()
     info = SubtaskInfo(uid or "local", max_parallelism=start.max_parallelism(uid, 128))
     with (
         tempfile.TemporaryDirectory(prefix="millpond-") as directory,
@@ -138,76 +146,14 @@ def run(
         with operator.opened():
             rules = each_row(broadcast, "broadcast")
             _process_broadcast(operator, function, rules, sent_at, output)
-            if second is not None or isinstance(function, KeyedCoProcessFunction):
-                check_type("function", function, KeyedCoProcessFunction)
             if isinstance(operator, VectorizedOperator):
-                times = None if event_time is None else event_time_of
-                frames = (frame_of(opened.current, batch, select, times) for batch in given)
+                moments = None if event_time is None else time_of
+                frames = (frame_of(opened.current, b, select, moments) for b in inputs[0].rows)
                 _process_frames(operator, frames, watermark_delay, output)
             else:
-                timed = event_time is not None
-                inputs = [_Input(given, select, event_time_of, "process_element", timed)]
-                if isinstance(function, KeyedCoProcessFunction):
-                    own = select if second_key is None else selector(second_key, "second_key")
-                    inputs = _two(inputs[0], second or (), own, second_event_time)
                 _process(operator, inputs, watermark_delay, output)
-            _end(operator, function, output)
+            _end(operator, function, (start.checkpoint_id or 0) + 1, output)
     return output
-
-
-def _times(field: str | Callable[[Any], Any] | None, argument: str) -> Callable[[Any], Any]:
-    """What gives a row's event time; None for each where no field was named."""
-    return (lambda _: None) if field is None else selector(field, argument)
-
-
-def _key_type(
-    declared: DeclaredKeyType[Any] | None, select: Callable[[Any], Any], rows: Iterable[Any]
-) -> tuple[DeclaredKeyType[Any], Iterable[Any]]:
-    """The type of the keys, from the first row if it is not declared; and all rows."""
-    if declared is not None:
-        return declared, rows
-    iterator = iter(rows)
-    first = list(islice(iterator, 1))
-    # Without a row there is no key, whatever its type.
-    found = infer_key_type(select(_first_row(first[0]))) if first else str
-    return found, chain(first, iterator)
-
-
-@attrs.frozen
-class _Input:
-    """The rows of an input, the method of the function that takes them, whether they have times."""
-
-    rows: Iterable[Any]
-    key: Callable[[Any], Any]
-    event_time: Callable[[Any], Any]
-    method: str
-    is_timed: bool
-
-    def keyed(self, highest: dict[str, int]) -> Iterator[_Keyed]:
-        """The rows; at their end the input no longer holds the watermark back."""
-        for row in map(as_row, self.rows):
-            timestamp = self.event_time(row)
-            check_type("event_time", timestamp, int | None)
-            yield self.key(row), row, timestamp, self.method
-        highest.pop(self.method, None)
-
-
-_Keyed = tuple[Any, Any, int | None, str]
-"""A row with its key, its event time, and the method that takes it."""
-
-
-def _two(
-    first: _Input,
-    second: Iterable[Any],
-    key: Callable[[Any], Any],
-    event_time: str | Callable[[Any], Any] | None,
-) -> list[_Input]:
-    """The inputs of a function that has two."""
-    time_of = _times(event_time, "second_event_time")
-    return [
-        attrs.evolve(first, method=INPUTS[0]),
-        _Input(second, key, time_of, INPUTS[1], event_time is not None),
-    ]
 
 
 def _process_broadcast(
@@ -224,32 +170,29 @@ def _process_broadcast(
         operator.process_broadcast(row, event_time(row), output)
 
 
-def _end(operator: KeyedOperator, function: OperatorFunction[Any], output: list[Any]) -> None:
+def _end(
+    operator: KeyedOperator,
+    function: OperatorFunction[Any],
+    checkpoint_id: int,
+    output: list[Any],
+) -> None:
     """Fire the timers that are left, and tell a function that listens of a snapshot."""
     operator.fire_processing_time(output)
     operator.advance_watermark(MAX_TIMESTAMP, output)
     if isinstance(function, CheckpointListener):
-        operator.prepare_snapshot(1)
-        operator.notify_checkpoint_complete(1)
-
-
-def _merged(inputs: Sequence[_Input], highest: dict[str, int]) -> Iterator[_Keyed]:
-    """The rows of all inputs, by event time if they have one; each input in its own order."""
-    keyed = [each.keyed(highest) for each in inputs]
-    if not all(each.is_timed for each in inputs):
-        return chain.from_iterable(keyed)
-    return heapq.merge(*keyed, key=lambda row: MIN_TIMESTAMP if row[2] is None else row[2])
+        operator.prepare_snapshot(checkpoint_id)
+        operator.notify_checkpoint_complete(checkpoint_id)
 
 
 def _process(
     operator: KeyedOperator,
-    inputs: Sequence[_Input],
+    inputs: Sequence[Input],
     watermark_delay: int | None,
     output: list[Any],
 ) -> None:
     """Process rows, and fire the timers as time goes on."""
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
-    for key, row, timestamp, method in _merged(inputs, highest):
+    for key, row, timestamp, method in merged(inputs, highest):
         operator.fire_processing_time(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:
@@ -270,12 +213,6 @@ def _process_frames(
         operator.fire_processing_time(output)
         operator.process_rows(frame, output)
         if watermark_delay is not None and frame.timestamps is not None:
-            latest = max(filter(None.__ne__, frame.timestamps.to_pylist()), default=None)
+            latest = pc.max(frame.timestamps).as_py()
             if latest is not None:
                 operator.advance_watermark(latest - watermark_delay - 1, output)
-
-
-def _first_row(given: Any) -> Any:
-    """A row as functions see it, out of a row or a batch of rows."""
-    table = table_of(given)
-    return as_row(given) if table is None else next(iter(rows_of_table(table.slice(0, 1))))

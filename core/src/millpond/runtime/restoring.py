@@ -11,12 +11,13 @@ import attrs
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_assignment import operator_state_shares
-from millpond.checkpoint.savepoint import read_savepoint
+from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
 from millpond.config import Config, RestoreConfig
 from millpond.errors import RestoreError
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.runtime.opening import Restorable, restorable
+from millpond.types import SerializerSnapshot
 
 __all__ = ["StartingPoint"]
 
@@ -55,6 +56,16 @@ class StartingPoint:
         """Of the newest handle; None where there is none."""
         return max((handle.checkpoint_id for handle in self.handles), default=None)
 
+    def key(self, uid: str) -> SerializerSnapshot | None:
+        """The type of an operator's stored keys; None where there are none.
+
+        Raises:
+            CorruptSnapshotError, RestoreError: a savepoint cannot be read, or lacks the operator.
+        """
+        for handle in self.handles:
+            return handle.key if isinstance(handle, KeyedStateHandle) else _saved(handle, uid).key
+        return None
+
     def max_parallelism(self, uid: str, otherwise: int) -> int:
         """The number of key groups of an operator's state; another number where there is none.
 
@@ -64,12 +75,7 @@ class StartingPoint:
         for handle in self.handles:
             if isinstance(handle, KeyedStateHandle):
                 return handle.max_parallelism
-            savepoint = read_savepoint(handle)
-            known = [operator.uid for operator in savepoint.operators]
-            if uid and uid not in known:
-                there = ", ".join(map(repr, known))
-                raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there: {there}",))
-            return savepoint.operator(OperatorId(uid=uid)).max_parallelism
+            return _saved(handle, uid).max_parallelism
         return otherwise
 
     def operator_state(
@@ -87,3 +93,12 @@ def _listed(
     if isinstance(restore, (KeyedStateHandle, SavepointHandle, str, PathLike)):
         return [restore]
     return list(restore)
+
+
+def _saved(handle: SavepointHandle, uid: str) -> SavedOperator:
+    savepoint = read_savepoint(handle)
+    known = [operator.uid for operator in savepoint.operators]
+    if uid and uid not in known:
+        there = ", ".join(map(repr, known))
+        raise RestoreError(uid, (f"no operator {uid!r} in the savepoint; there: {there}",))
+    return savepoint.operator(OperatorId(uid=uid))

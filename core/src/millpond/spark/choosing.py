@@ -60,10 +60,11 @@ def choose(
     Raises:
         ConfigError: there is no such column, there are several, or it is of another type.
     """
+    place = f"{call}(...)" if argument == "keys" else f"{call}({argument}=...)"
     if isinstance(given, (str, Column)):
-        return [_chosen(df, argument, given, call)]
+        return [_chosen(df, argument, given, place)]
     check_type(argument, given, Sequence)
-    return [_chosen(df, argument, each, call) for each in given]
+    return [_chosen(df, argument, each, place) for each in given]
 
 
 def order_choices(
@@ -91,34 +92,34 @@ def _holds_maps(kind: DataType) -> bool:
     return isinstance(kind, MapType)
 
 
-def _chosen(df: DataFrame, argument: str, given: ColumnOrName, call: str) -> Choice:
+def _chosen(df: DataFrame, argument: str, given: ColumnOrName, place: str) -> Choice:
     if isinstance(given, Column):
-        return _resolved(df, brief(given), given, call)
+        return _resolved(df, brief(given), given, place)
     if not isinstance(given, str):
         reason = f"expected a column's name or a Column, got {brief(given)}"
         if isinstance(given, (list, tuple)):
             reason += ": give each as an argument of its own"
-        raise ConfigError(argument, reason, f"{call}(...)")
+        raise ConfigError(argument, reason, place)
     check_text(argument, given)
     parts = _parts(given)
     found = _named(df, parts[0]) if len(parts) == 1 else []
     if parts and not found:
         with suppress(ConfigError, PySparkException):
-            return _resolved(df, given, F.col(given), call)
+            return _resolved(df, given, F.col(given), place)
     found = found or _named(df, given)
     if len(found) > 1:
         names = ", ".join(df.columns[position] for position in found)
         reason = f"is ambiguous, for there are the columns {names}: rename one"
-        raise ConfigError(given, reason, f"{call}(...)")
+        raise ConfigError(given, reason, place)
     if found:
         return _at(df, found[0])
-    raise no_such_column(given, df.columns, f"{call}(...)")
+    raise no_such_column(given, df.columns, place)
 
 
-def no_such_column(name: str, columns: Sequence[str], call: str) -> ConfigError:
+def no_such_column(name: str, columns: Sequence[str], place: str) -> ConfigError:
     """The error of a name that is not a column's, with the nearest one that is."""
     reason = f"there is no such column; there are: {', '.join(columns)}"
-    return ConfigError(name, reason, call, suggestion=nearest(name, columns))
+    return ConfigError(name, reason, place, suggestion=nearest(name, columns))
 
 
 def _at(df: DataFrame, position: int) -> Choice:
@@ -148,16 +149,16 @@ def _named(df: DataFrame, name: str) -> list[int]:
     return [at for at, each in columns if (each if exactly else each.lower()) == wanted]
 
 
-def _resolved(df: DataFrame, name: str, column: Column, call: str) -> Choice:
+def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
     """What a Column is among the rows, by Spark's own analysis."""
     try:
         fields = df.select("*", column).schema.fields[len(df.columns) :]
     except PySparkException as error:
         reason = f"it is not a column of these rows: {brief_reason(error)}"
-        raise ConfigError(name, reason, f"{call}(...)") from error
+        raise ConfigError(name, reason, place) from error
     if len(fields) != 1:
         reason = f"expected one column, got {len(fields)}"
-        raise ConfigError(name, reason, f"{call}(...)")
+        raise ConfigError(name, reason, place)
     return Choice(fields[0], column)
 
 

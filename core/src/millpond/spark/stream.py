@@ -57,7 +57,7 @@ def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = "refuse") -
         raise ConfigError("keys", "name at least one column", "key_by(...)")
     if null_keys not in ("refuse", "drop", "aside"):
         reason = f"expected one of refuse, drop, aside, got {brief(null_keys)}"
-        raise ConfigError("null_keys", reason, "key_by(...)")
+        raise ConfigError("null_keys", reason, "key_by(null_keys=...)")
     chosen = choose(df, "keys", keys, "key_by")
     names = [key.field.name for key in chosen]
     for name in names:
@@ -125,8 +125,9 @@ class KeyedStream(ShortForms, KeyedRows):
                 fixed order of no meaning, keyed ones none.
             event_time: the other rows' column of event time; by default the one with the watermark.
             in_time_order: of keyed rows: within a micro-batch those of both inputs come in the
-                order of their event times, and at one time this stream's first. Without it, or
-                where one of the inputs has an order, this stream's rows come first.
+                order of their event times; at one time this stream's come first, and each input's
+                in its own order. Without it this stream's rows come first where one of the inputs
+                has an order; where neither has, the rows of both come as the shuffle leaves them.
 
         Raises:
             ConfigError: a column does not exist, the keys are of other types, rows are to come by

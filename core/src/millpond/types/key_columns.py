@@ -34,7 +34,13 @@ from millpond.types.keys import (
 )
 from millpond.types.scalar_keys import SCALAR_KEYS
 
-__all__ = ["KeyColumn", "codec_from_snapshot", "key_column", "nested_snapshot"]
+__all__ = [
+    "KeyColumn",
+    "codec_from_snapshot",
+    "codec_without_class",
+    "key_column",
+    "nested_snapshot",
+]
 
 _CODECS = {codec.id: codec for codec in SCALAR_KEYS.values()}
 
@@ -107,6 +113,21 @@ def codec_from_snapshot(snapshot: SerializerSnapshot) -> KeyCodec:
         ]
         return TupleKeyCodec(parts, names=names, defaults=dict.fromkeys(optional))
     return _RawKeyCodec(snapshot)
+
+
+def codec_without_class(snapshot: SerializerSnapshot) -> KeyCodec | None:
+    """The codec of stored keys; None where they, or parts of them, are of a class of the user's."""
+    return codec_from_snapshot(snapshot) if _is_plain(snapshot) else None
+
+
+def _is_plain(snapshot: SerializerSnapshot) -> bool:
+    if snapshot.id == NullableKeyCodec.id:
+        return _is_plain(nested_snapshot(snapshot.payload))
+    if snapshot.id == TupleKeyCodec.id:
+        parts = map(nested_snapshot, snapshot.payload["parts"])
+        return not snapshot.payload["names"] and all(map(_is_plain, parts))
+    known = snapshot.id in _CODECS or snapshot.id == VoidKeyCodec.id
+    return known and snapshot.id != ENUM_NAMES.snapshot().id
 
 
 def _same(value: Any) -> Any:
