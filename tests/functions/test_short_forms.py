@@ -347,3 +347,22 @@ def test_short_forms_of_a_plain_batch(spark, job_conf):
         "reduce": [("a", 3), ("a", 3), ("b", 1)],
         "max_by": [("a", 3), ("a", 3), ("b", 1)],
     }
+
+
+class Looks(mp.keyed.ReduceFunction):
+    """Looks at another key's state on its way."""
+
+    def open(self, context):
+        self.seen = context.get_state(mp.ValueStateDescriptor("seen", int))
+
+    def reduce(self, a, b):
+        self.seen.at("z").value()
+        return (a.k, a.n + b.n)
+
+
+@BACKENDS
+def test_a_reduction_that_chooses_another_key_is_stored_under_its_own(backend):
+    """The key that ``at`` has chosen is current no longer when the reduced row is written."""
+    rows = [{"k": key, "n": n} for key, n in [("a", 1), ("b", 10), ("a", 2), ("a", 4), ("z", 9)]]
+    made = mp.local.run(mp.keyed.reduce(Looks(), TYPE), rows, key="k", backend=backend)
+    assert [row.n for row in made] == [1, 10, 3, 7, 9]

@@ -160,11 +160,13 @@ class _Reduce(_ShortForm):
     def open(self, context: RuntimeContext) -> None:
         super().open(context)
         self._reduced = context.get_state(self._descriptor)
+        self._current = context.own_key()
 
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         held, mine = self._reduced.value(), self._made(row)
-        reduced = mine if held is None else self._call(held, mine)
+        with self._current.kept():  # the function may choose another, by a state's ``at``
+            reduced = mine if held is None else self._call(held, mine)
         if reduced is None:
             raise NullValueError("what two rows are reduced to")
         self._reduced.update(reduced)

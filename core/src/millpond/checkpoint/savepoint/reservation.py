@@ -83,7 +83,7 @@ class Reservation:
         return path not in self.folders and operator in self.uids and len(state) <= 1
 
     def release(self) -> None:
-        """Take the marker away, or warn where that fails; and a new place that holds nothing then."""
+        """Take the marker away, or warn where that fails; and a new place without anything."""
         storage = self.handle.storage
         if storage.delete_if_possible(self.handle.path(self.marker)) and self.is_new:
             storage.delete_empty([self.handle.folder])
