@@ -53,7 +53,7 @@ def milliseconds(value: timedelta | int, what: str) -> int:
     if isinstance(value, timedelta):
         given = value
         value, rest = divmod(given, timedelta(milliseconds=1))
-        if rest:
+        if rest and given != timedelta.max:  # the longest is taken as it is
             reason = f"{brief(given)} has a part of a millisecond; windows know whole ones alone"
             raise ConfigError(what, reason, "windows")
     if isinstance(value, bool) or not isinstance(value, int):

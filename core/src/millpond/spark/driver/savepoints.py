@@ -47,6 +47,7 @@ def query_handles(
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
     registry = get_registry(config.plugins)
+    handles = query_handles(spark, checkpoint, storage, batch_id)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
     if batch_id is not None:
         check_committed(place, batch_id, checkpoint[:200])
@@ -130,11 +131,11 @@ def create_savepoint(
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target, config)
     storage = registry.storage(directory, config)
+    handles = query_handles(spark, checkpoint, storage, batch_id)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
     for name, read in ((checkpoint, place), (directory, storage)):
         if lies_within(handle.storage, read):
             reason = f"it lies in {name}, which is read for it; name another directory"
             raise ConfigError("target", reason, "create_savepoint(...)")
-    handles = query_handles(spark, checkpoint, storage, batch_id)
     collect_savepoint(handles, handle, registry, limits=config.restore)
     return handle

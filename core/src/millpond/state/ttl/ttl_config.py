@@ -95,7 +95,7 @@ class CleanupStrategies:
 def _positive(_: object, __: object, ttl: timedelta) -> None:
     if not isinstance(ttl, timedelta) or ttl < timedelta(milliseconds=1):
         raise ConfigError("ttl", f"expected a timedelta of at least 1 ms, got {brief(ttl)}", "TTL")
-    if ttl % timedelta(milliseconds=1):
+    if ttl != timedelta.max and ttl % timedelta(milliseconds=1):  # the longest is taken as it is
         reason = f"{brief(ttl)} has a part of a millisecond; expected whole ones"
         raise ConfigError("ttl", reason, "TTL")
 
