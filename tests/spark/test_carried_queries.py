@@ -95,7 +95,7 @@ def test_tools_read_the_pointers(spark, carried, files, tmp_path):
     assert "--snapshots" in alone.stderr
     elsewhere = called("state", "list", checkpoint, "--snapshots", tmp_path)
     assert elsewhere.returncode == 1
-    assert f"spark.millpond.checkpoint.dir names for {checkpoint}?" in elsewhere.stderr
+    assert f"spark.millpond.checkpoint.dir names for {checkpoint}." in elsewhere.stderr
 
 
 class Keeps(mp.KeyedProcessFunction):

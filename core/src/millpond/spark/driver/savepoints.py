@@ -47,7 +47,6 @@ def query_handles(
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
     registry = get_registry(config.plugins)
-    handles = query_handles(spark, checkpoint, storage, batch_id)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
     if batch_id is not None:
         check_committed(place, batch_id, checkpoint[:200])
