@@ -14,20 +14,22 @@ from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.storage.memory import MemoryStorage
 
-__all__ = ["operator_state_shares"]
+__all__ = ["operator_state_share"]
 
 
-def operator_state_shares(
+def operator_state_share(
     handles: Sequence[KeyedStateHandle | SavepointHandle],
     uid: str,
+    subtask: int,
     parallelism: int,
-    limits: RestoreConfig = RestoreConfig(),
-) -> list[list[OperatorStateHandle]]:
-    """What each subtask restores of the operator state in some snapshots.
+    limits: RestoreConfig,
+) -> list[OperatorStateHandle]:
+    """What one subtask restores of the operator state in some snapshots.
 
     Args:
         handles: what the old subtasks have left, or savepoints.
         uid: the operator, for savepoints.
+        subtask: the new subtask, from 0.
         parallelism: how many new subtasks there are.
         limits: what savepoints may ask for.
 
@@ -38,7 +40,7 @@ def operator_state_shares(
     for handle in handles:
         if isinstance(handle, SavepointHandle):
             old += _of_savepoint(handle, uid, limits)
-    return redistributed(old, parallelism)
+    return redistributed(old, parallelism)[subtask] if any(old) else []
 
 
 def _of_savepoint(

@@ -156,7 +156,6 @@ def redistribute_operator_state(
     Raises:
         ArgumentTypeError, ArgumentValueError: an argument cannot be used.
     """
-    check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     for handle in handles_by_subtask:
         check_type("handles_by_subtask", handle, OperatorStateHandle | None)
     given = [[] if handle is None else [handle] for handle in handles_by_subtask]
@@ -167,6 +166,7 @@ def redistributed(
     parts_by_subtask: Sequence[Sequence[OperatorStateHandle]], new_parallelism: int
 ) -> list[list[OperatorStateHandle]]:
     """The same where an old subtask may have left several parts, or none."""
+    check_within("new_parallelism", new_parallelism, 1, MAX_KEY_GROUPS)
     owners = [at for at, parts in enumerate(parts_by_subtask) for _ in parts]
     handles = [handle for parts in parts_by_subtask for handle in parts]
     kept = len(parts_by_subtask) == new_parallelism

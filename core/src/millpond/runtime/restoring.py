@@ -10,7 +10,7 @@ import attrs
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_assignment import operator_state_shares
+from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
 from millpond.config import Config, RestoreConfig
 from millpond.errors import RestoreError
@@ -82,7 +82,7 @@ class StartingPoint:
         self, uid: str, index: int = 0, parallelism: int = 1
     ) -> list[OperatorStateHandle]:
         """A subtask's share of an operator's own state."""
-        return operator_state_shares(self.handles, uid, parallelism, self.limits)[index]
+        return operator_state_share(self.handles, uid, index, parallelism, self.limits)
 
 
 def _listed(

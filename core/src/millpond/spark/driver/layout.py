@@ -22,7 +22,8 @@ from millpond.checkpoint import (
     SavepointHandle,
 )
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_assignment import operator_state_shares
+from millpond.checkpoint.operator_state_parts import operator_state_parts
+from millpond.checkpoint.operator_state_snapshot import redistributed
 from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
 from millpond.config import SPARK_SOURCE
@@ -114,7 +115,7 @@ class Layout:
         Raises:
             CorruptSnapshotError: a file with raw keyed state cannot be read.
         """
-        return operator_state_shares(self.sources, "", self.parallelism)
+        return redistributed(operator_state_parts(self.sources), self.parallelism)
 
     def sources_of(
         self, index: int, shares: Sequence[Sequence[OperatorStateHandle]] | None = None

@@ -10,7 +10,7 @@ import attrs
 
 from millpond.checkpoint import KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_assignment import operator_state_shares
+from millpond.checkpoint.operator_state_assignment import operator_state_share
 from millpond.config import RestoreConfig
 from millpond.errors import RestoreError, UnsettledStartError
 from millpond.operator_id import OperatorId
@@ -52,8 +52,8 @@ class CommittedState:
             if isinstance(handle, KeyedStateHandle):
                 found += handle.operator_state
             else:
-                uid, parallelism = info.operator_uid, info.parallelism
-                found += operator_state_shares([handle], uid, parallelism, limits)[info.index]
+                uid, index = info.operator_uid, info.index
+                found += operator_state_share([handle], uid, index, info.parallelism, limits)
         return found
 
 
