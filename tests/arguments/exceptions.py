@@ -82,6 +82,7 @@ EXCEPTIONS = {
     "WindowOperator.*": ROWS,
     "TimerService.advance_watermark": ROWS,
     "TimerService.end_key": ROWS,
+    "TimerService.namespace_bytes": ROWS,
     "StateTtlConfig.expired": ROWS,
     "Config.placed": INSIDE,
     "OperatorId.of": INSIDE,

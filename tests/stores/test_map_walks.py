@@ -1,54 +1,19 @@
 """Walks over maps whose entries change meanwhile, as generated programs beside a dictionary."""
 
-import random
 import sys
 
 import millpond as mp
 import pytest
-
-KEYS = 12
-
-
-class Program:
-    """A map and a dictionary that get the same changes."""
-
-    def __init__(self, state, seed):
-        self.state = state
-        self.rng = random.Random(seed)
-        self.model = {}
-
-    def change(self):
-        """Put an entry, remove one or read one."""
-        key, what = self.rng.randrange(KEYS), self.rng.choice("prg")
-        if what == "p":
-            self.model[key] = self.rng.randrange(100)
-            self.state.put(key, self.model[key])
-        elif what == "r":
-            self.state.remove(key)
-            self.model.pop(key, None)
-        else:
-            assert self.state.get(key) == self.model.get(key)
-
-    def walk(self):
-        """Go over the map and change it meanwhile; the keys that came, and those at the beginning."""
-        before, seen = set(self.model), []
-        for key, value in self.state.items():
-            assert self.model.get(key) == value
-            seen.append(key)
-            for _ in range(self.rng.randrange(3)):
-                self.change()
-            if self.rng.random() < 0.1:
-                break
-        return before, seen
+from millpond_conformance.map_walks import WalkedMap
 
 
 def walks(backend, tmp_path, seeds, *, stored):
-    """The keys that were there before each of many walks, and those that it gave."""
+    """Many walks over maps that change before and meanwhile."""
     with mp.open_keyed_backend(backend, key_type=int, directory=tmp_path) as opened:
         state = opened.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
         for seed in range(seeds):
             opened.set_current_key(seed)
-            program = Program(state, seed)
+            program = WalkedMap(state, seed)
             for _ in range(program.rng.randrange(10)):
                 program.change()
             if stored:
@@ -64,7 +29,7 @@ def walks(backend, tmp_path, seeds, *, stored):
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_walk_gives_what_was_there_once_and_as_it_is(backend, tmp_path):
     """In a map that no flush has stored, entries put during a walk are not part of it."""
-    for before, seen in walks(backend, tmp_path, 300, stored=False):
+    for before, seen, *_ in walks(backend, tmp_path, 300, stored=False):
         assert len(seen) == len(set(seen))
         assert set(seen) <= before
 
@@ -72,7 +37,7 @@ def test_a_walk_gives_what_was_there_once_and_as_it_is(backend, tmp_path):
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 def test_a_walk_over_stored_entries_gives_none_twice_and_none_that_is_gone(backend, tmp_path):
     """So it is with entries that are stored; what is put meanwhile may come, as it is then."""
-    for _, seen in walks(backend, tmp_path, 100, stored=True):
+    for _, seen, *_ in walks(backend, tmp_path, 100, stored=True):
         assert len(seen) == len(set(seen))
 
 

@@ -196,8 +196,10 @@ class Remembers(Wrong):
         backend.current.__class__ = _Remembers
 
     def show(self, opened: Opener) -> None:
-        backend = opened()
-        at(backend, "k", NUMBER).update(1)
+        first = opened()
+        at(first, "k", NUMBER).update(1)
+        handle = first.snapshot(1, mp.checkpoint_storage("memory:remembers")).result().handle
+        backend = opened(restore=[handle])
         with works():
             backend.apply_to_all_keys(NUMBER, lambda _, state: state.update(2))
             assert at(backend, "k", NUMBER).value() == 2

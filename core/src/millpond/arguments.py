@@ -28,6 +28,7 @@ from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 __all__ = [
     "CHECKPOINT_IDS",
     "INT64",
+    "check_elements",
     "check_text",
     "check_type",
     "check_within",
@@ -35,6 +36,7 @@ __all__ = [
     "event_time_ms",
     "nearest",
     "typed",
+    "unrun_by",
     "within",
 ]
 
@@ -169,9 +171,10 @@ def unrun_by(given: object) -> str:
     Returns:
         "a yield", "an async"; "" where it has run.
     """
-    if isinstance(given, types.CoroutineType):
+    found = _UNRUN.get(type(given), "")
+    if found and isinstance(given, types.CoroutineType):
         given.close()  # or Python warns that nobody has awaited it
-    return _UNRUN.get(type(given), "")
+    return found
 
 
 _UNRUN: dict[type, str] = {

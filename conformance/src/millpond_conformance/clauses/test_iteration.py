@@ -1,12 +1,12 @@
 """Which key's entries an iteration over a map state visits, and which it changes."""
 
-import random
 from datetime import timedelta
 
 import millpond as mp
 import pytest
 
 from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.map_walks import WalkedMap
 
 SCORES = mp.MapStateDescriptor("scores", str, int)
 WAYS = pytest.mark.parametrize("flushed", [False, True])
@@ -94,44 +94,6 @@ def test_an_iteration_sees_what_was_flushed_meanwhile(open_backend: BackendOpene
     assert dict(entries) == expected
 
 
-class Walked:
-    """A map and a dictionary that get the same drawn changes, and are walked over meanwhile."""
-
-    def __init__(self, state, seed):
-        self.state = state
-        self.rng = random.Random(seed)  # noqa: S311 - a program, no secret
-        self.model: dict[int, int] = {}
-        self.removed: set[int] = set()
-
-    def change(self):
-        """Put an entry, remove one or read one."""
-        key, what = self.rng.randrange(8), self.rng.choice("pprg")
-        if what == "p":
-            self.model[key] = self.rng.randrange(100)
-            self.state.put(key, self.model[key])
-        elif what == "r":
-            self.state.remove(key)
-            self.model.pop(key, None)
-            self.removed.add(key)
-        else:
-            assert self.state.get(key) == self.model.get(key)
-
-    def walk(self):
-        """Walk over the map, to its end or not, and change it meanwhile."""
-        before, seen = set(self.model), []
-        self.removed.clear()
-        for key, value in self.state.items():
-            assert self.model.get(key) == value
-            seen.append(key)
-            for _ in range(self.rng.randrange(3)):
-                self.change()
-            if self.rng.random() < 0.1:
-                break
-        else:
-            assert before - self.removed <= set(seen)
-        assert len(seen) == len(set(seen))
-
-
 @pytest.mark.clause("K24")
 @pytest.mark.parametrize("stored", ["nothing", "half", "all"])
 def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored):
@@ -143,14 +105,16 @@ def test_an_iteration_gives_each_entry_once(open_backend: BackendOpener, stored)
     state = backend.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
     for seed in range(40):
         backend.set_current_key(seed)
-        walked = Walked(state, seed)
+        walked = WalkedMap(state, seed)
         for step in range(24):
             walked.change()
             if step == {"nothing": None, "half": 11, "all": 23}[stored]:
                 backend.flush()
                 backend.set_current_key(seed)
         for _ in range(4):
-            walked.walk()
+            walk = walked.walk()
+            assert len(walk.seen) == len(set(walk.seen))
+            assert not walk.ended or walk.before - walk.removed <= set(walk.seen)
         assert dict(state.items()) == walked.model
 
 

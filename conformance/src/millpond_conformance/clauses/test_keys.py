@@ -81,7 +81,7 @@ def test_keys_are_enumerated_once(open_backend: BackendOpener):
 
 @pytest.mark.clause("V10")
 def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
-    """apply_to_all_keys visits each key once, and restores the current key.
+    """apply_to_all_keys visits each key once, and restores the current key, or that there is none.
 
     The function that it calls may clear and update the state.
     """
@@ -110,6 +110,11 @@ def test_apply_to_all_keys_may_change_the_state(open_backend: BackendOpener):
         assert state.value() == number / 2
         backend.set_current_key(f"k{number}")
         assert state.value() == number / 2
+    backend.current.forget()
+    backend.apply_to_all_keys(SPENT, lambda key, _: visited.append(key))
+    _refuses(state)
+    backend.set_current_key(visited[-1])
+    assert state.value() == int(visited[-1][1:]) / 2
 
 
 @pytest.mark.clause("V11")

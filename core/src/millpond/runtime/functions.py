@@ -42,6 +42,7 @@ __all__ = [
     "ReadOnlyBroadcastState",
     "RuntimeContext",
     "SubtaskInfo",
+    "current_key_of",
 ]
 
 
@@ -102,10 +103,6 @@ class RuntimeContext:
     def own_metrics(self) -> MetricGroup:
         """The operator's metrics, among which the function's are a group."""
         return self._metrics
-
-    def own_key(self) -> CurrentKey:
-        """The current key as the backend holds it, which operators of Millpond's may change."""
-        return self._backend.current
 
     def get_task_name(self) -> str:
         """PyFlink's name for ``info.operator_uid``."""
@@ -179,6 +176,14 @@ class RuntimeContext:
             namespace_type: its type; taken from the namespace where that is plain.
         """
         return self._backend.get_partitioned_state(descriptor, namespace, namespace_type)
+
+
+def current_key_of(context: RuntimeContext) -> CurrentKey:
+    """The current key behind a context, to which Millpond's own functions come back.
+
+    It is no method, for users have nothing to do with it.
+    """
+    return context._backend.current  # noqa: SLF001 - this module's own class
 
 
 @attrs.frozen

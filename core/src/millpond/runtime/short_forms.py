@@ -17,7 +17,12 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_text, check_type, nearest, unrun_by
 from millpond.errors import ArgumentTypeError, ConfigError, NullValueError, brief
-from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
+from millpond.runtime.functions import (
+    Context,
+    KeyedProcessFunction,
+    RuntimeContext,
+    current_key_of,
+)
 from millpond.runtime.named_rows import selector
 from millpond.runtime.results import call, refusal, rows_of
 from millpond.runtime.row_classes import fields_of_rows, made_into, replaced
@@ -160,13 +165,16 @@ class _Reduce(_ShortForm):
     def open(self, context: RuntimeContext) -> None:
         super().open(context)
         self._reduced = context.get_state(self._descriptor)
-        self._current = context.own_key()
+        self._current = current_key_of(context)
 
     @override
     def process_element(self, row: Any, context: Context) -> Iterable[Any]:
         held, mine = self._reduced.value(), self._made(row)
-        with self._current.kept():  # the function may choose another, by a state's ``at``
-            reduced = mine if held is None else self._call(held, mine)
+        current = self._current
+        key, group = current.key_or_none, current.key_group
+        reduced = mine if held is None else self._call(held, mine)
+        if current.key_or_none is not key:  # the function has chosen another, by a state's ``at``
+            current.return_to(key, group)
         if reduced is None:
             raise NullValueError("what two rows are reduced to")
         self._reduced.update(reduced)

@@ -194,8 +194,8 @@ def _in_micros(kind: Any) -> Any:
     """A type whose moments, durations and times, at any depth, have Python's unit; or the same."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind) or pa.types.is_time64(kind):
-        return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
     if pa.types.is_struct(kind):
         return pa.struct(map(_field_in_micros, kind))
     if pa.types.is_map(kind):
@@ -204,7 +204,7 @@ def _in_micros(kind: Any) -> Any:
     if pa.types.is_dictionary(kind):
         exact = _in_micros(kind.value_type)
         return kind if exact == kind.value_type else exact
-    made = next((list_of(kind) for is_such, list_of in _LISTS if is_such(kind)), None)
+    made = next((exact(kind) for is_such, exact in _FORMS if is_such(kind)), None)
     return kind if made is None else made
 
 
@@ -212,7 +212,8 @@ def _field_in_micros(field: Any) -> Any:
     return field.with_type(_in_micros(field.type))
 
 
-_LISTS: tuple[tuple[Any, Any], ...] = (
+_FORMS: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_time64, lambda _: pa.time64("us")),
     (pa.types.is_list, lambda kind: pa.list_(_field_in_micros(kind.value_field))),
     (pa.types.is_large_list, lambda kind: pa.large_list(_field_in_micros(kind.value_field))),
     (

@@ -200,10 +200,10 @@ class _RowChecks:
                 self._refuse(number, f"{reason}: take the row out")
             if is_list and not value:
                 self._refuse(number, "its list is empty: take the row out")
-            other = self._seen.setdefault(address, "")
+            other = self._seen.get(address)
             if other == self.path:
                 self._refuse(number, "an earlier one has the same key: take one of them out")
-            if other:
+            if other is not None:
                 self._refuse(number, _twice(self.codec, address, other))
             self._seen[address] = self.path
         self._rows += len(rows)

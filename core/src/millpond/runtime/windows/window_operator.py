@@ -9,11 +9,15 @@ import attrs
 from typing_extensions import TypeVar, override
 
 from millpond.errors import ConfigError, NullValueError, StateConflictError, WindowStateError
-from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeContext
-from millpond.runtime.results import call, rows_of
+from millpond.runtime.functions import (
+    Context,
+    KeyedProcessFunction,
+    RuntimeContext,
+    current_key_of,
+)
+from millpond.runtime.results import call
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
-from millpond.runtime.windows.evictors import Eviction, TimestampedValue
 from millpond.runtime.windows.merging import (
     MergingWindowSet,
     NameOf,
@@ -21,11 +25,11 @@ from millpond.runtime.windows.merging import (
     merging_descriptor,
 )
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
-from millpond.runtime.windows.own_results import elements_left, windows_of
-from millpond.runtime.windows.retracting import RunningAggregates
+from millpond.runtime.windows.own_results import windows_of
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult, decision
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
+from millpond.runtime.windows.window_firing import WindowFiring
 from millpond.state import State, StateDescriptor
 
 __all__ = ["LateRow", "WindowOperator"]
@@ -97,11 +101,9 @@ class WindowOperator(KeyedProcessFunction):
         self._at: OperatorTriggerContext | None = None
         self._key: Any = _NO_KEY
         self._windows: MergingWindowSet | None = None
-        eviction = self._contents.eviction
-        retracting = None if eviction is None else eviction.retracting
         of_times = self._assigner.window_type is TimeWindow
         self._name_of: NameOf = itself if of_times else self._bytes_of
-        self._running = None if retracting is None else RunningAggregates(retracting, self._name_of)
+        self._firing = WindowFiring(self._contents, self._name_of, self._window_context)
         own = (self._contents.descriptor.name, merging.name)
         self._uses = dict.fromkeys(own, "what the windows keep")
         self._dropped = context.own_metrics().counter("numLateRecordsDropped")
@@ -152,7 +154,7 @@ class WindowOperator(KeyedProcessFunction):
         at = self._at
         if at is None:
             at = self._at = OperatorTriggerContext(
-                self, context.timer_service(), self._runtime.own_key()
+                self, context.timer_service(), current_key_of(self._runtime)
             )
         key = context.current_key
         at.stay_with(key)
@@ -234,7 +236,7 @@ class WindowOperator(KeyedProcessFunction):
                 at.window = part
                 self._forget(part, at)
             self._state.merge_namespaces(namespaces[0], namespaces[1:])
-            self._forget_aggregates(key, *namespaces)
+            self._firing.forget(key, *namespaces)
 
         return on_merge
 
@@ -282,7 +284,7 @@ class WindowOperator(KeyedProcessFunction):
         if self.cleans_up_at(domain, window, timestamp):
             self._state.set_current_namespace(namespace)
             self._state.clear()
-            self._forget_aggregates(context.current_key, namespace)
+            self._firing.forget(context.current_key, namespace)
             self._forget(window, at)
             call(self._contents.function.clear, self._window_context(at))
             at.come_back()
@@ -335,56 +337,10 @@ class WindowOperator(KeyedProcessFunction):
     ) -> Iterator[Any]:
         self._state.set_current_namespace(namespace)
         if TriggerResult.FIRE in result:
-            held = self._state.get()
-            if not self._contents.is_empty(held):
-                eviction = self._contents.eviction
-                if eviction is None:
-                    yield from self._called(held, at, context)
-                    self._state.set_current_namespace(namespace)
-                else:
-                    yield from self._evicted(eviction, held, namespace, at, context)
+            yield from self._firing.rows(self._state, namespace, at, context.current_key)
         if TriggerResult.PURGE in result:
             self._state.clear()
-            self._forget_aggregates(context.current_key, namespace)
-
-    def _forget_aggregates(self, key: Any, *namespaces: TimeWindow) -> None:
-        if self._running is not None:
-            self._running.forget(key, *namespaces)
-
-    def _called(self, held: Any, at: OperatorTriggerContext, context: Context) -> Iterator[Any]:
-        process = self._contents.function.process
-        yield from rows_of(process, process(context.current_key, self._window_context(at), held))
-        at.come_back()
-
-    def _evicted(
-        self,
-        eviction: Eviction,
-        held: list[Any],
-        namespace: TimeWindow,
-        at: OperatorTriggerContext,
-        context: Context,
-    ) -> Iterator[Any]:
-        """Call the function with what the evictor leaves, and keep what it leaves after that."""
-        elements = [TimestampedValue(*element) for element in held]
-        running, key = self._running, context.current_key
-        # Evictors may change the list that they get.
-        given = [] if running is None else list(elements)
-        left = elements_left(eviction.evictor.evict_before, elements, at.window, at)
-        at.come_back()
-        if running is None:
-            shown = eviction.result([element.value for element in left])
-        else:
-            shown = running.result(key, namespace, given, left)
-        if shown is not None:
-            yield from self._called(shown, at, context)
-        given = [] if running is None else list(left)
-        elements = elements_left(eviction.evictor.evict_after, left, at.window, at)
-        at.come_back()
-        if running is not None:
-            running.evicted(key, namespace, given, elements)
-        self._state.set_current_namespace(namespace)
-        if len(elements) != len(held):
-            self._state.update([tuple(element) for element in elements])
+            self._firing.forget(context.current_key, namespace)
 
     def _window_context(self, at: OperatorTriggerContext) -> WindowContext:
         window = at.window

@@ -19,9 +19,8 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = ["RetainedCheckpoint", "names_checkpoint", "without_batch"]
 
 _NAMED = re.compile(r"(?P<location>.+)@(?P<batch>[0-9]{1,18})", re.DOTALL)
-
-
 _ENDING = re.compile(r"@[^/@]*$")
+"""The end of what names a checkpoint, without a number."""
 
 
 @attrs.frozen

@@ -1,0 +1,67 @@
+"""Walks over a map whose entries change meanwhile, as drawn programs beside a dictionary."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from millpond.state import MapState
+
+__all__ = ["Walk", "WalkedMap"]
+
+
+class Walk(NamedTuple):
+    """What a walk has given.
+
+    Attributes:
+        before: the keys at its beginning.
+        seen: those that came, in their order.
+        removed: those that were removed meanwhile, if only for a while.
+        ended: whether it went on to the end.
+    """
+
+    before: set[int]
+    seen: list[int]
+    removed: set[int]
+    ended: bool
+
+
+class WalkedMap:
+    """A map state and a dictionary that get the same changes.
+
+    Attributes:
+        rng: what draws them.
+        model: the dictionary.
+    """
+
+    def __init__(self, state: MapState[int, int], seed: int) -> None:
+        self._state = state
+        self.rng = random.Random(seed)  # noqa: S311 - a program, no secret
+        self.model: dict[int, int] = {}
+        self._removed: set[int] = set()
+
+    def change(self) -> None:
+        """Put an entry, remove one or read one."""
+        key, what = self.rng.randrange(8), self.rng.choice("pprg")
+        if what == "p":
+            self.model[key] = self.rng.randrange(100)
+            self._state.put(key, self.model[key])
+        elif what == "r":
+            self._state.remove(key)
+            self.model.pop(key, None)
+            self._removed.add(key)
+        else:
+            assert self._state.get(key) == self.model.get(key)
+
+    def walk(self) -> Walk:
+        """Walk over the map, most often to its end, and change it meanwhile."""
+        before, seen = set(self.model), []
+        removed = self._removed = set()
+        for key, value in self._state.items():
+            assert self.model.get(key) == value
+            seen.append(key)
+            for _ in range(self.rng.randrange(3)):
+                self.change()
+            if self.rng.random() < 0.1:  # noqa: PLR2004 - now and then
+                return Walk(before, seen, removed, ended=False)
+        return Walk(before, seen, removed, ended=True)
