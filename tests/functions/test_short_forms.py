@@ -366,3 +366,12 @@ def test_a_reduction_that_chooses_another_key_is_stored_under_its_own(backend):
     rows = [{"k": key, "n": n} for key, n in [("a", 1), ("b", 10), ("a", 2), ("a", 4), ("z", 9)]]
     made = mp.local.run(mp.keyed.reduce(Looks(), TYPE), rows, key="k", backend=backend)
     assert [row.n for row in made] == [1, 10, 3, 7, 9]
+
+
+@pytest.mark.parametrize("form", ["min_by", "max_by", "sum", "max"])
+def test_rows_in_another_order_of_fields_go_by_their_names(form):
+    """Declared columns too, whichever row is kept."""
+    rows = [{"k": "a", "n": 3}, {"n": 7, "k": "a"}, {"n": 1, "k": "a"}]
+    found = mp.local.run(getattr(mp.keyed, form)("n", TYPE), rows, key="k")
+    expected = {"min_by": [3, 3, 1], "max_by": [3, 7, 7], "sum": [3, 10, 11], "max": [3, 7, 7]}
+    assert [(row.k, row.n) for row in found] == [("a", n) for n in expected[form]]

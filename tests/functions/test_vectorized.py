@@ -2,6 +2,7 @@
 
 import math
 import random
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -193,6 +194,37 @@ def test_what_is_wrong_is_told(call, told):
     assert told in str(failed.value)
     assert "Operator 'local', subtask 0" in str(failed.value)
     assert "Given.process_batch failed" in str(failed.value)
+
+
+@pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
+@pytest.mark.parametrize("how", ["break", "error", "next"])
+def test_a_loop_over_groups_that_is_left_leaves_no_key(backend, how):
+    """What comes after it has no current key, so that nothing is written under its last one."""
+
+    class Leaves(mp.VectorizedProcessFunction):
+        def open(self, context):
+            self.state = context.get_state(mp.ValueStateDescriptor("state", int))
+
+        def process_batch(self, rows, context):
+            groups = context.groups()
+            if how == "next":
+                next(groups)
+                del groups
+            elif how == "break":
+                for _ in groups:
+                    break
+                del groups
+            else:
+                with suppress(ZeroDivisionError):
+                    for _ in context.groups():
+                        raise ZeroDivisionError
+            with pytest.raises(errors.NoCurrentKeyError):
+                self.state.update(1)
+            return pa.table({"state": self.state.get_many(context.keys)})
+
+    rows = [{"k": key} for key in "aab"]
+    found = mp.local.run(Leaves(), rows, key="k", backend=backend)
+    assert [row.state for row in found] == [None, None]
 
 
 def test_what_a_frame_has():

@@ -193,6 +193,16 @@ def test_lists_are_refused_wherever_a_subtask_has_not_run(query, tmp_path, paral
         told("state", "dump", directory, "split", status=int(index + 1 < parallelism))
 
 
+def test_old_and_new_snapshots_that_divide_the_key_groups(query, tmp_path):
+    """A subtask of before, whole beside new ones, makes no division of them."""
+    directory = tmp_path / "snapshots"
+    query.rescale(2)
+    query.run(0)
+    told("state", "dump", directory, "split", status=1)
+    query.run(1)
+    assert len(told("state", "dump", directory, "split").splitlines()) == len(rows_of(query))
+
+
 def test_a_query_that_is_rescaled_twice(spark, job_conf, files, tmp_path):
     """Savepoints and the next division hold each element once, though most subtasks had no row."""
     checkpoint, given = str(tmp_path / "query" / "checkpoint"), []

@@ -120,6 +120,25 @@ def test_a_decimal_key_of_another_scale_in_a_subtask_without_state(
     assert output(spark, tmp_path) == [(1,), (2,), (3,)]
 
 
+@pytest.mark.parametrize("later", [2, 3])
+def test_an_operator_without_any_state_may_get_other_keys(spark, job_conf, files, tmp_path, later):
+    """No row has reached it yet, so nothing is lost, at the same or another parallelism."""
+
+    def count(kind):
+        files.add(("1", 1))
+        df = files.stream().select(F.col("k").cast(kind).alias("k"))
+        rows = df if kind == "bigint" else df.where("k = 'none'")
+        out = key_by(rows, "k").process(Counts(), output="times bigint", uid="counts")
+        run(out, tmp_path)
+
+    job_conf(state_backend="heap", parallelism=2)
+    count("string")
+    job_conf(state_backend="heap", parallelism=later)
+    count("bigint")
+    count("bigint")
+    assert output(spark, tmp_path) == [(1,), (2,)]
+
+
 TIMES = [TimestampType(), TimestampNTZType()]
 
 

@@ -272,13 +272,14 @@ def other_keys(made):
 
 
 @pytest.mark.parametrize("classic", [True, False])
-def test_keys_of_another_type_are_refused_without_any_state(tmp_path, operator, classic):
+def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, operator, classic):
     """A subtask without state would begin anew; until a batch is committed, nothing has begun."""
 
     def begin(made, now, run):
         if classic:
             begins = Start(None, None, operator.query, [DeclaredOperator.of(made)])
-            begins.__dict__ |= {"_now": now, "_pointers": []}
+            others = [pointer(0, 5, operator.uid)]  # another subtask's, which has some
+            begins.__dict__ |= {"_now": now, "_pointers": others}
             begins.settle()
         return layout_in_force(made, operator.query, run, now + 1, None).key.payload
 

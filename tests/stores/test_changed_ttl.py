@@ -125,6 +125,21 @@ def test_a_savepoint_joins_them_too(tmp_path, backend, strategy):
         assert job.found(20, [target], after, 999, place="op") == joined
 
 
+@pytest.mark.parametrize(("backend", "strategy"), WAYS)
+def test_a_list_that_has_expired_leaves_no_empty_one(tmp_path, backend, strategy):
+    """Where the time to live was taken away, keys whose elements had all expired are gone."""
+    job = Job(tmp_path, backend, strategy)
+    kept = [key for key in KEYS if mp.assign_to_key_group(key, 128, int) in HALVES[1]]
+    with job.opened(2000, job.halves(1000, None)) as opened:
+        states(opened, None)
+        assert sorted(opened.keys("list")) == kept
+        handle = opened.snapshot(9, job.storage).result().handle
+    target = get_registry().savepoint(tmp_path / "saved")
+    collect_savepoint({"op": [handle]}, target, get_registry())
+    with job.opened(2000, [target], place="op") as opened:
+        assert sorted(opened.keys("list")) == kept
+
+
 def test_what_is_joined_is_snapshotted_as_one(tmp_path):
     """After the rescale all rows have a time, also in the snapshots that build on each other."""
     job = Job(tmp_path, "rocksdb", "incremental")

@@ -35,8 +35,8 @@ class SubtaskKeys:
     def __iter__(self) -> Iterator[Any]:
         """Make each the current key in turn; at the end the one before is current again.
 
-        A loop that is left before that leaves its key: ``StateKeys.chosen`` sees to it, at once,
-        while the end of a generator comes whenever the traceback that holds it goes.
+        A loop that is left before that leaves its key, which is up to the caller: the end of a
+        generator comes whenever the traceback that holds it goes.
         """
         current = self.current
         before, group = current.key_or_none, current.key_group

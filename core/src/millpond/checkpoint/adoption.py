@@ -9,11 +9,13 @@ import attrs
 from millpond.backend.address_change import KeyRewrite
 from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
+from millpond.backend.list_encoding import APPENDED
 from millpond.backend.restore_target import RestoreTarget
 from millpond.backend.restored_bytes import Place
 from millpond.backend.state_compatibility import retiming
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import MaxParallelismError, RestoreError
+from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import SerializerSnapshot
 from millpond.types.keys import VoidKeyCodec
@@ -127,7 +129,10 @@ def load_adopted(
     backend.restored_bytes.add_rows(place, meta.name, size)
     retimed = retiming(meta, backend.restored[meta.name], backend.parameters.clock.now_ms)
     if retimed is not None:
-        values = [data if data is None else retimed(data) for data in rows.values]
-        rows = Changes(rows.keys, values)
+        values = (data if data is None else retimed(data) for data in rows.values)
+        pairs = list(zip(rows.keys, values, strict=True))
+        if meta.kind is StateKind.LIST:  # to append nothing to no list would begin an empty one
+            pairs = [(address, data) for address, data in pairs if data != APPENDED]
+        rows = Changes.of(pairs)
     backend.load_rows(meta.name, rows if rewrite is None else rewrite.rows(meta, rows))
     return size

@@ -111,4 +111,8 @@ def inferred_key_type(
 def _first_row(given: Any) -> Any:
     """A row as functions see it, out of a row or a batch of rows."""
     table = table_of(given)
-    return as_row(given) if table is None else next(iter(rows_of_table(table.slice(0, 1))))
+    if table is None:
+        return as_row(given)
+    if not table.num_rows:  # batches that this module makes have rows
+        raise ArgumentTypeError("rows", "rows, or one table of them", "an empty table among rows")
+    return next(iter(rows_of_table(table.slice(0, 1))))

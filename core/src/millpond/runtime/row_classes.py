@@ -11,17 +11,18 @@ from millpond.runtime.named_rows import names_of, reader_of
 from millpond.types.classes import ClassError, positional_maker
 from millpond.types.describe import is_struct, typed_fields
 from millpond.types.row_types import as_declared
+from millpond.types.rows import row_type
 
 __all__ = ["fields_of_rows", "made_into", "replaced"]
 
 
-def fields_of_rows(row_type: Any) -> dict[str, Any] | None:
+def fields_of_rows(declared_type: Any) -> dict[str, Any] | None:
     """Name and type of each field of rows of a declared type; None where only rows can tell.
 
     Raises:
         ConfigError: the type is not DDL, or has a type that cannot be state.
     """
-    declared: Any = as_declared(row_type)
+    declared: Any = as_declared(declared_type)
     if hasattr(declared, "_row_type"):
         return dict(declared.__annotations__)
     return _class_fields(declared)
@@ -38,27 +39,30 @@ def _class_fields(declared: Any) -> dict[str, Any] | None:
         return None
 
 
-def made_into(row_type: Any) -> Callable[[Any], Any]:
-    """A function from a row to one of a declared class, by the names of its fields.
+def made_into(declared_type: Any) -> Callable[[Any], Any]:
+    """A function from a row to one of a declared type, by the names of its fields.
 
-    A row that is of the class already stays as it is, as does one that has no names, and any row
-    where the type is no class. The function raises StateTypeError where the names are others.
+    A row that is of the type already stays as it is, as does one that has no names, and any row
+    where the type has no fields. The function raises StateTypeError where the names are others.
     """
-    declared: Any = as_declared(row_type)
-    fields = None if hasattr(declared, "_row_type") else _class_fields(declared)
+    declared: Any = as_declared(declared_type)
+    of_columns = hasattr(declared, "_row_type")
+    fields = declared.__annotations__ if of_columns else _class_fields(declared)
     if fields is None:
         return lambda row: row
     names = tuple(fields)
+    stay = (None, names) if of_columns else (None,)
     make = positional_maker(declared, names) if is_struct(declared) else declared
+    make = row_type(names) if of_columns else make
 
     def made(row: Any) -> Any:
-        if type(row) is declared or names_of(row) is None:
+        if type(row) is declared or names_of(row) in stay:
             return row
         try:
             values = reader_of(type(row), names)(row)
         except ValueError as error:
-            reason = str(error)
-            raise StateTypeError(declared.__name__, brief(row), reason=reason) from None
+            expected = f"a row of {', '.join(names)}" if of_columns else declared.__name__
+            raise StateTypeError(expected, brief(row), reason=str(error)) from None
         return make(*values)
 
     return made

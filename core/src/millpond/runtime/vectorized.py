@@ -72,8 +72,14 @@ class VectorizedContext(Generic[K]):
     def groups(self) -> Iterator[tuple[K, pa.RecordBatch]]:
         """Each key, which is the current one meanwhile, and its rows."""
         ends = [*self._starts[1:], self._rows.num_rows]
-        for key, start, end in zip(self._frame, self._starts, ends, strict=False):
-            yield key, self._rows.slice(start, end - start)
+        current = self._frame.current
+        before, group, key = current.key_or_none, current.key_group, None
+        try:
+            for key, start, end in zip(self._frame, self._starts, ends, strict=False):
+                yield key, self._rows.slice(start, end - start)
+        finally:  # a loop that is left ends whenever its generator goes, perhaps under another key
+            if current.key_or_none is key:
+                current.return_to(before, group)
 
     def timer_service(self, key: K | None = None) -> TimerService:
         """Time, and the timers of a key of this frame, which becomes the current one.

@@ -64,8 +64,10 @@ class State(ABC):
         """Choose the current key, of all states, and return this state.
 
         It stays the current one until another is chosen; in a function's method for rows or timers,
-        until the next row or timer, which comes with its own; in what windows call, until that
-        call ends, and a trigger's context always works on the key of its row or timer.
+        until the next row or timer, which comes with its own; in a windows' function, trigger or
+        evictor, until that call ends, and a trigger's context always works on the key of its row
+        or timer. What a state or a window assigner calls by itself, such as the function of a
+        ``ReducingState``, must choose none: what it gives would be stored under that key.
 
         Raises:
             BulkCallError: a frame of rows is being processed, and the key is none of its keys; or

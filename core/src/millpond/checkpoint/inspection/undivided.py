@@ -32,7 +32,11 @@ def undivided_states(
     newest = [known[-1] for each in subtasks if (known := each.at(checkpoint_id))]
     whole = [each for each in newest if each in parts]
     replaced = [each for each in newest if each not in whole]
-    if not replaced or (len(whole) == len(parts) and _is_division(parts)):
+    if not replaced:
+        return frozenset()
+    # Subtasks of before may divide the key groups with new ones: those that have run are newer.
+    are_newer = min(each.checkpoint_id for each in parts) > max(h.checkpoint_id for h in replaced)
+    if are_newer and len(whole) == len(parts) and _is_division(parts):
         return frozenset()
     since = [each for each in newest if each not in replaced and _follows(each, replaced)]
     earlier = (each for each in newest if each not in since)

@@ -151,10 +151,17 @@ class Start:
             return False
         if has_other_keys(current, declared.key, self._now):
             return False
+        if current.key not in (None, declared.key) and not self._has_state(declared.uid, current):
+            return False
         require_its_keys(current, declared.uid, declared.key)
         if current.max_parallelism != declared.max_parallelism:
             raise MaxParallelismError(current.max_parallelism, declared.max_parallelism)
         return current.parallelism == declared.parallelism and current.roster == self.roster
+
+    def _has_state(self, uid: str, layout: Layout) -> bool:
+        """Whether there is state that an operator goes on with under a layout."""
+        begins_with = layout.sources or layout.savepoint
+        return bool(begins_with) or any(each.operator_uid == uid for each in self._pointers)
 
     def _current(self, storage: CheckpointStorage, uid: str) -> Layout | None:
         return current_layout(storage, OperatorId(self.query, uid))
@@ -223,7 +230,8 @@ class Start:
                 savepoint=last.savepoint,
                 restore=last.restore,
             )
-        require_its_keys(last, declared.uid, declared.key)
+        if self._has_state(declared.uid, last):
+            require_its_keys(last, declared.uid, declared.key)
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
         sources = committed_handles(mine, last, declared.storage)
         if declared.parallelism != last.parallelism:
