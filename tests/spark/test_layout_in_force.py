@@ -278,7 +278,7 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
     def begin(made, now, run):
         if classic:
             begins = Start(None, None, operator.query, [DeclaredOperator.of(made)])
-            others = [pointer(0, 5, operator.uid)]  # another subtask's, which has some
+            others = [pointer(0, 5, operator.uid)] * (now > 4)  # of a subtask that has some
             begins.__dict__ |= {"_now": now, "_pointers": others}
             begins.settle()
         return layout_in_force(made, operator.query, run, now + 1, None).key.payload
