@@ -4,8 +4,10 @@ import millpond as mp
 from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
 from millpond.runtime.timer_service import TimerService
+from millpond.runtime.windows.assigners import _Session, _Sliding, _Tumbling
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.repeating_triggers import _NEXT
+from millpond.runtime.windows.same_windows import SameWindows
 from millpond.runtime.windows.triggers import fire_at_end
 from millpond.windows import (
     CountTrigger,
@@ -61,6 +63,11 @@ def begun_without_time(self, element, timestamp, window, ctx):
     if result is TriggerResult.CONTINUE:
         self._begin(timestamp, window.max_timestamp(), ctx)
     return result
+
+
+def noted_anyway(self, key, timestamp, windows, namespaces):
+    self._first, self._end = self._assigner.moments_alike(timestamp, windows)
+    self._key, self._namespaces = key, namespaces
 
 
 DEFECTS = {
@@ -153,6 +160,28 @@ DEFECTS = {
         TimeWindow,
         "intersects",
         lambda self, other: self.start < other.end and self.end > other.start,
+    ),
+    "a row stays with its windows when they have fired": (SameWindows, "forget", nothing),
+    "a row stays with windows that are due": (SameWindows, "note", noted_anyway),
+    "a row behind the end of a tumbling window stays in it": (
+        _Tumbling,
+        "moments_alike",
+        lambda self, timestamp, windows: (windows[0].start, windows[0].end + 1),
+    ),
+    "sliding windows are the same until the next one begins": (
+        _Sliding,
+        "moments_alike",
+        lambda self, timestamp, windows: (windows[0].start, windows[0].start + self.slide),
+    ),
+    "a session takes rows until its end and does not grow": (
+        _Session,
+        "moments_alike",
+        lambda self, timestamp, windows: windows[0],
+    ),
+    "a session of which each row says the gap goes by the first one's": (
+        _Session,
+        "moments_alike",
+        lambda self, timestamp, windows: (timestamp, timestamp + 1),
     ),
     "a timer deleted while others fire still fires": (
         TimerQueue,

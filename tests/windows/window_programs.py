@@ -48,7 +48,10 @@ class Program:
 
 
 def steps(rng, lateness, *, timeless):
-    """Rows and time, by chance, often at the edge of being late; at the end all times are over."""
+    """Rows and time, by chance, often at the edge of being late; at the end all times are over.
+
+    Many rows have the key of the row before and nearly its time, as where they come sorted by key.
+    """
     base = rng.choice((0, 0, -319, 10**12))
     event, clock, found = base + rng.randint(-30, 30), 0, []
     watermark = event
@@ -59,7 +62,11 @@ def steps(rng, lateness, *, timeless):
                 edge = watermark - lateness % LONG + rng.randint(-1, 1)
                 moment = edge if rng.random() < 0.3 else event + rng.randint(-25, 6)
                 moment = None if timeless and rng.random() < 0.2 else moment
-                found.append(("row", rng.choice(KEYS), rng.randrange(100), moment))
+                key = rng.choice(KEYS)
+                found.append(("row", key, rng.randrange(100), moment))
+                while moment is not None and rng.random() < 0.4:
+                    moment += rng.randint(-2, 4)
+                    found.append(("row", key, rng.randrange(100), moment))
             case "watermark":
                 watermark = event + rng.randint(-15, 4)
                 found.append(("watermark", watermark))

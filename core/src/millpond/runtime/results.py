@@ -50,6 +50,9 @@ def rows_of(method: Callable[..., Any], result: Any) -> Iterable[Any]:
     Raises:
         FunctionResultError: it is one row or value, and no collection of rows.
     """
+    # Most are lists: what an abstract class is asked takes 0.2 µs.
+    if type(result) is list:
+        return result
     if isinstance(result, Iterable) and not isinstance(result, _ONE_ROW):
         return result
     raise refusal(method, result, "rows")

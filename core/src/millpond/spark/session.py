@@ -132,7 +132,7 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     and a JVM that this process starts talk to them through Unix sockets in the directory for
     temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
     variables when the context is made. A session that is all local writes the small files of
-    Spark's checkpoints without starting processes, unless a manager of such files is set.
+    Spark's checkpoints without a process for each rename, unless a manager of such files is set.
 
     Args:
         target: a ``SparkSession`` or ``SparkSession.builder``.

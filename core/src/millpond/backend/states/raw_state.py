@@ -29,6 +29,7 @@ class RawState(State):
         self._namespace_codec = namespace_codec
         self._table = table
         self._serializer = descriptor.value_serializer()
+        self._trusted = self._serializer.trusted_type
         self._immutable = self._serializer.immutable
         self._copy = self._serializer.copy
         self._expires = descriptor.ttl_config is not None
@@ -52,6 +53,8 @@ class RawState(State):
             raise
 
     def _check(self, value: Any, what: str = "an element") -> Any:
+        if type(value) is self._trusted:
+            return value
         if value is None or (self._expires and value[0] is None):  # with TTL, values carry a stamp
             raise NullValueError(what, self._place)
         return self._checked(self._serializer.check, value)

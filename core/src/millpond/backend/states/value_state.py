@@ -47,7 +47,6 @@ class RawValueState(RawState, ValueOverCells):
         super().__init__(descriptor, namespace_codec, table)
         default = descriptor.default
         self._default = None if default is None else self._check(default)
-        self._trusted = self._serializer.trusted_type
 
     @override
     def value(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta, tzinfo
 from typing import Any, ClassVar, Self
 
@@ -59,6 +59,17 @@ class WindowAssigner(ABC):
     def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
         """The windows of an element at a time in ms."""
 
+    def moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
+        """From when on, and until before when, elements go where one at a time has gone.
+
+        Only of Millpond's own assigners, whose windows depend on the time alone.
+
+        Args:
+            timestamp: the element's time in ms.
+            windows: its windows; where they merge, what they have become.
+        """
+        return timestamp, timestamp
+
     def default_trigger(self) -> Trigger:
         """The trigger of windows that are given none."""
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
@@ -102,6 +113,11 @@ class _Tumbling(WindowAssigner):
         start = timestamp - (timestamp - self.offset) % self.size
         return (window_of(start, start + self.size),)
 
+    @override
+    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        # By the wall clock a window may begin or end within an hour that comes twice.
+        return windows[0] if self._clock is None else (timestamp, timestamp + 1)
+
 
 @attrs.frozen
 class _Sliding(WindowAssigner):
@@ -133,6 +149,12 @@ class _Sliding(WindowAssigner):
         last = timestamp - (timestamp - self.offset) % self.slide
         starts = range(last, timestamp - self.size, -self.slide)
         return [window_of(start, start + self.size) for start in starts]
+
+    @override
+    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        latest, earliest = windows[0], windows[-1]
+        first = max(latest.start, earliest.end - self.slide)
+        return first, min(latest.start + self.slide, earliest.end)
 
 
 @attrs.frozen
@@ -166,6 +188,13 @@ class _Session(WindowAssigner):
         if callable(gap):
             gap = _positive(milliseconds(gap(element), "gap"), type(self).__name__)
         return (window_of(timestamp, timestamp + gap),)
+
+    @override
+    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        if not isinstance(self.gap, int):  # each element has its own
+            return timestamp, timestamp
+        session = windows[0]
+        return session.start, session.end - self.gap + 1
 
 
 def _positive(gap: int, place: str) -> int:

@@ -9,7 +9,12 @@ from millpond.runtime.results import refusal
 from millpond.runtime.windows.assigners import WindowAssigner
 from millpond.runtime.windows.evictors import TimestampedValue
 
-__all__ = ["elements_left", "windows_of"]
+__all__ = ["elements_left", "is_ours", "windows_of"]
+
+
+def is_ours(assigner: WindowAssigner) -> bool:
+    """Whether Millpond's own method assigns elements to windows."""
+    return assigner.assign_windows.__module__ == WindowAssigner.__module__
 
 
 def windows_of(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]]:
@@ -18,7 +23,7 @@ def windows_of(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]
     That of Millpond's own assigners is their method itself, whose result needs no check.
     """
     method, kind = assigner.assign_windows, assigner.window_type
-    if method.__module__ == WindowAssigner.__module__:
+    if is_ours(assigner):
         return method
 
     def assign(element: Any, timestamp: int) -> Collection[Any]:

@@ -26,6 +26,7 @@ from millpond.runtime.windows.merging import (
 )
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.own_results import windows_of
+from millpond.runtime.windows.same_windows import SameWindows
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult, decision
 from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
@@ -128,8 +129,14 @@ class WindowOperator(KeyedProcessFunction):
     # ---------------------------------------------------------------- rows
 
     @override
-    def process_element(self, row: Any, context: Context) -> Iterable[Any]:
+    def process_element(self, row: Any, context: Context) -> Iterable[Any] | None:
         """Add a row to its windows; yields what those that fire give."""
+        at = self._at
+        if at is not None and (known := self._same.of(context.current_key, context.timestamp)):
+            for namespace in known:
+                self._put(row, context.timestamp, namespace)
+                at.come_back()
+            return None
         at = self._context(context)
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         if self.is_event_time and context.timestamp is None:
@@ -147,15 +154,28 @@ class WindowOperator(KeyedProcessFunction):
                 self._dropped.inc()
             else:
                 output.append(self._late(row))
+        elif not late:
+            self._note(timestamp, assigned, at)
         return output
+
+    def _note(self, timestamp: int, assigned: Any, at: OperatorTriggerContext) -> None:
+        """Have the next rows of the key added to the same windows at once, if they belong there."""
+        if not self._same.usable:
+            return
+        if self._windows is None:
+            self._same.note(self._key, timestamp, assigned, assigned)
+        else:  # the windows merge, and these have become one
+            namespace = self._windows.namespace_of(at.window)
+            self._same.note(self._key, timestamp, (at.window,), (namespace,))
 
     def _context(self, context: Context) -> OperatorTriggerContext:
         """The triggers' context, which knows nothing of a key's timers when the key is new."""
         at = self._at
         if at is None:
-            at = self._at = OperatorTriggerContext(
-                self, context.timer_service(), current_key_of(self._runtime)
-            )
+            timers = context.timer_service()
+            at = self._at = OperatorTriggerContext(self, timers, current_key_of(self._runtime))
+            self._same = SameWindows(self._assigner, self._trigger, timers)
+        self._same.forget()
         key = context.current_key
         at.stay_with(key)
         if key is not self._key:
@@ -250,15 +270,19 @@ class WindowOperator(KeyedProcessFunction):
         context: Context,
     ) -> list[Any]:
         """Add a row to the context's window, whose state lies under a namespace."""
-        state = self._state
-        state.set_current_namespace(namespace)
-        value = self._contents.select(row)
-        state.add(value if self._contents.eviction is None else (timestamp, value))
+        self._put(row, timestamp, namespace)
         result = self._trigger.on_element(row, timestamp, at.window, at)
         output = self._outcome("on_element", result, namespace, at, context)
         if cleanup < MAX_TIMESTAMP:
             at.set_timer(cleanup, by_event=self.is_event_time)
         return output
+
+    def _put(self, row: Any, timestamp: int, namespace: TimeWindow) -> None:
+        """Put what windows keep of a row to what lies under a namespace."""
+        state, contents = self._state, self._contents
+        state.set_current_namespace(namespace)
+        value = contents.select(row)
+        state.add(value if contents.eviction is None else (timestamp, value))
 
     # ---------------------------------------------------------------- time
 

@@ -1,4 +1,4 @@
-"""Spark's small files of a checkpoint on a local disk, written without starting processes."""
+"""Spark's small files of a checkpoint on a local disk, written without a process a rename."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def local_files(
 
     By default Spark renames each file through Hadoop's ``FileContext``, which on a local disk
     starts ``readlink`` eight times a file; Spark's other manager renames by a system call. Both
-    write the same files, with checksums, so a checkpoint goes on under either.
+    write the same files, with checksums, so a checkpoint goes on under either. Either starts
+    ``chmod`` twice a file, where Hadoop has no native library: once for the checksum. Hadoop's
+    file system without checksums does not, but Spark's RocksDB provider fails on it.
 
     A batch that is run again must replace the pointers that its first attempt has committed. On
     HDFS and object stores the other manager leaves what is there and only logs it; so it does on a
