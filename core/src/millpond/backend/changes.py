@@ -49,12 +49,15 @@ class Changes(Sequence[Change]):
         """The bytes of keys and values."""
         return sum(map(len, self.keys)) + sum(map(len, filter(None, self.values)))
 
-    def in_order(self) -> Self:
-        """The same, sorted by key."""
-        # Rows come sorted, so most often this one comparison is all: a fifth of sorting pairs.
-        if sorted(self.keys) == self.keys:
+    def in_order(self) -> Changes:
+        """The same, sorted by key; no key comes twice."""
+        # Rows come sorted, so most often this one comparison is all. To sort keys and look their
+        # values up takes half of what sorting pairs does.
+        ordered = sorted(self.keys)
+        if ordered == self.keys:
             return self
-        return self.of(sorted(self, key=itemgetter(0)))
+        by_key = dict(zip(self.keys, self.values, strict=True))
+        return Changes(ordered, list(map(by_key.__getitem__, ordered)))
 
     @override
     def __len__(self) -> int:
