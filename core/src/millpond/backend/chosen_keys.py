@@ -10,7 +10,6 @@ from typing import Any
 
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import BulkCallError, KeyGroupRangeError, NullValueError, brief
-from millpond.types import signed64
 from millpond.types.listed import listed
 
 __all__ = ["Frame", "SubtaskKeys", "checked_key", "checked_keys"]
@@ -128,7 +127,7 @@ def _checked(current: CurrentKey, key: Any) -> Any:
 def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
     """A key in its canonical form, and its key group."""
     checked = _checked(current, key)
-    return checked, signed64(current.codec.hash(checked)) % current.max_parallelism
+    return checked, current.codec.key_group(checked, current.max_parallelism)
 
 
 def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:

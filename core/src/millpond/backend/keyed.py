@@ -35,7 +35,7 @@ from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace, signed64
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace
 
 __all__ = ["KeyedStateBackend"]
 
@@ -115,7 +115,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         current = self.current
         codec = current.codec
         checked = codec.check(key)
-        current.select(checked, signed64(codec.hash(checked)) % self.max_parallelism)
+        current.select(checked, codec.key_group(checked, self.max_parallelism))
 
     def set_current_key_and_group(self, key: Any, key_group: int) -> None:
         """Choose a checked key, with its key group: the JVM has hashed what comes from Spark."""

@@ -27,7 +27,7 @@ from millpond.errors import BulkCallError, NullValueError, brief
 from millpond.state.descriptors import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
-from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace, signed64
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace
 
 __all__ = ["SingleKeyBackend"]
 
@@ -211,7 +211,7 @@ class SingleKeyBackend(Closeable, TableSource, EntrySource):
             raise NullValueError("the key", str(self.parameters.operator))
         codec = self.current.codec
         checked = codec.check(key)
-        self.current.select(checked, signed64(codec.hash(checked)) % self.max_parallelism)
+        self.current.select(checked, codec.key_group(checked, self.max_parallelism))
 
     @property
     def current_key(self) -> Any:

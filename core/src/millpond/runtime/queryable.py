@@ -43,7 +43,7 @@ from millpond.state import (
     StateKind,
 )
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
-from millpond.types import VOID_NAMESPACE, signed64
+from millpond.types import VOID_NAMESPACE
 from millpond.types.key_columns import codec_from_snapshot
 
 __all__ = ["QueryableStateClient"]
@@ -258,7 +258,7 @@ class QueryableStateClient(Closeable):
         meta = self._published(query_name)
         codec = codec_from_snapshot(self._operator.key)
         checked = codec.check(key)
-        group = signed64(codec.hash(checked)) % self._operator.max_parallelism
+        group = codec.key_group(checked, self._operator.max_parallelism)
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)

@@ -24,7 +24,6 @@ from millpond.types.keys import (
     KeyCodec,
     VoidKeyCodec,
     VoidNamespace,
-    signed64,
 )
 from millpond.types.pickled import PickleSerializer
 from millpond.types.renames import renamed_from
@@ -51,5 +50,4 @@ __all__ = [
     "no_serializer",
     "renamed_from",
     "serializer_for",
-    "signed64",
 ]

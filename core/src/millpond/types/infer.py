@@ -23,7 +23,6 @@ from millpond.types.keys import (
     TupleKeyCodec,
     VoidKeyCodec,
     VoidNamespace,
-    signed64,
 )
 from millpond.types.row_types import as_declared
 from millpond.types.rows import row_type
@@ -283,4 +282,4 @@ def assign_to_key_group(
     if key is None:
         raise NullValueError("a key")
     codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)
-    return signed64(codec.hash(codec.check(key))) % max_parallelism
+    return codec.key_group(codec.check(key), max_parallelism)

@@ -29,7 +29,6 @@ __all__ = [
     "VoidKeyCodec",
     "VoidNamespace",
     "escape",
-    "signed64",
     "unescape",
 ]
 
@@ -37,12 +36,8 @@ K = TypeVar("K", default=Any)
 
 HASH_SEED = 42
 _OFFSET = 1 << 63
+_UNSIGNED = 1 << 64
 _xxh64 = xxhash.xxh64_intdigest
-
-
-def signed64(digest: int) -> int:
-    """An unsigned 64-bit digest as Spark's signed ``bigint``."""
-    return digest - (1 << 64) if digest >= _OFFSET else digest
 
 
 class KeyCodec(ABC):
@@ -78,6 +73,11 @@ class KeyCodec(ABC):
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """The unsigned XXH64 digest of a checked key in Spark's byte layout."""
+
+    def key_group(self, key: Any, max_parallelism: int) -> int:
+        """The key group of a checked key: by its digest as Spark's signed ``bigint``."""
+        digest = self.hash(key)
+        return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
     def snapshot(self) -> SerializerSnapshot:
         """The description that goes into every checkpoint."""

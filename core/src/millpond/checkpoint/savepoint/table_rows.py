@@ -16,7 +16,7 @@ from millpond.errors import CorruptSnapshotError, shown
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP
-from millpond.types import SerializerSnapshot, signed64
+from millpond.types import SerializerSnapshot
 from millpond.types.columns import UnfitError, column_form
 from millpond.types.key_columns import codec_from_snapshot, key_column
 from millpond.untrusted import unreadable
@@ -163,7 +163,7 @@ class TableCodec:
         """The physical key of column values."""
         codec = self._key_codec
         checked = codec.check(self._key.back(_given(key)))
-        group = signed64(codec.hash(checked)) % self._max_parallelism
+        group = codec.key_group(checked, self._max_parallelism)
         parts = [self._layout.group_prefix(group)]
         if self._is_timer:
             parts.append(timestamp_bytes(_given(timestamp)))
@@ -202,7 +202,7 @@ class TableCodec:
         """The key group of a key as it stands in the column."""
         codec = self._key_codec
         checked = codec.check(self._key.back(_given(key)))
-        return int(signed64(codec.hash(checked)) % self._max_parallelism)
+        return codec.key_group(checked, self._max_parallelism)
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
         """The key groups of physical rows."""
