@@ -21,6 +21,7 @@ from typing import Any
 from breakdown import OWN
 from large import OF_KEYS, OF_ROWS
 from throughput import AGGREGATIONS, ratio
+from windows import FLOOR
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -216,7 +217,7 @@ def windows(report: dict[str, dict[str, float]]) -> list[str]:
             f"{each[b]:.1f} (" + ", ".join(f"×{each[b] / each[case]:.2f}" for case in spark) + ")"
             for b in BACKENDS
         )
-        lines.append(line(kind, (*(f"{each[case]:.1f}" for case in spark), *ours)))
+        lines.append(line(kind, (*(f"{each[case]:.1f}" for case in (*spark, FLOOR)), *ours)))
     return lines
 
 

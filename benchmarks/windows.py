@@ -8,18 +8,23 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from cases import DEFAULT_FILES
 from millpond import windows
 from millpond.spark import configure, key_by
+from millpond.spark.driver.group_labels import group_labels
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -45,7 +50,10 @@ BACKENDS = ("heap", "rocksdb", "lmdb")
 SPARK = {"spark-default": DEFAULT_FILES, "spark": {}}
 """Spark's own: with its own choice of files, and in the session as ``configure`` has set it up."""
 
-CASES = (*SPARK, *BACKENDS)
+FLOOR = "to-python"
+"""The way to a Python worker and back without anything done there: no output, a pointer each."""
+
+CASES = (*SPARK, FLOOR, *BACKENDS)
 
 
 def add(a: int, b: int) -> int:
@@ -62,9 +70,27 @@ def lines_of(spark: SparkSession, source: Path, days: int) -> DataFrame:
     return named.withWatermark("t", "1 day")
 
 
+def to_python(lines: DataFrame) -> DataFrame:
+    """The floor: the mechanism that Millpond uses, one group a subtask."""
+
+    def passing(_: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[Any]:
+        rows = sum(map(len, frames))
+        state.update((f"{rows} rows",))
+        yield from ()
+
+    labels = F.array(*map(F.lit, group_labels(2)))
+    subtask = F.expr("pmod(xxhash64(customer), 2)").cast("int")
+    keyed = lines.withColumn("label", F.get(labels, subtask)).groupBy("label")
+    return keyed.applyInPandasWithState(
+        passing, SUMS, "pointer string", "append", "EventTimeTimeout"
+    )
+
+
 def job(case: str, kind: str, lines: DataFrame) -> DataFrame:
-    """The aggregation, by Millpond on a backend or by Spark."""
+    """The aggregation, by Millpond on a backend or by Spark; or the floor."""
     assigner, column = KINDS[kind]
+    if case == FLOOR:
+        return to_python(lines)
     if case in BACKENDS:
         windowed = key_by(lines, "customer").window(assigner)
         return windowed.reduce(add, int, "n", output=SUMS, uid="windows")
@@ -101,9 +127,9 @@ def plot(medians: dict[str, dict[str, float]], path: Path) -> None:
     """Seconds of each kind of window by case."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
     for at, case in enumerate(CASES):
-        positions = [number + at * 0.16 for number in range(len(KINDS))]
-        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.16, label=case)
-    axis.set_xticks([number + 0.32 for number in range(len(KINDS))], list(KINDS))
+        positions = [number + at * 0.14 for number in range(len(KINDS))]
+        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.14, label=case)
+    axis.set_xticks([number + 0.35 for number in range(len(KINDS))], list(KINDS))
     axis.set_ylabel("seconds of the query")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(CASES))
     figure.tight_layout()
@@ -133,6 +159,7 @@ def main() -> None:
     )
     configure(builder, parallelism=2)
     spark = builder.getOrCreate()
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     seconds: dict[str, dict[str, list[float]]] = {k: {c: [] for c in CASES} for k in KINDS}
     for turn in range(given.rounds + 1):
         for kind in KINDS:
@@ -141,6 +168,7 @@ def main() -> None:
                 took, results[case] = run(spark, case, kind, given.folder, given.days)
                 if turn:
                     seconds[kind][case].append(took)
+            results.pop(FLOOR)
             assert all(found == results["spark"] for found in results.values()), kind
             if not turn:
                 print(f"{kind}: {len(results['spark'])} windows, equal in all cases", flush=True)

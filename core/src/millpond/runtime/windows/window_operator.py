@@ -166,6 +166,7 @@ class WindowOperator(KeyedProcessFunction):
             self._same.note(self._key, timestamp, assigned, assigned)
         else:  # the windows merge, and these have become one
             namespace = self._windows.namespace_of(at.window)
+            assert namespace is not None
             self._same.note(self._key, timestamp, (at.window,), (namespace,))
 
     def _context(self, context: Context) -> OperatorTriggerContext:
@@ -277,7 +278,7 @@ class WindowOperator(KeyedProcessFunction):
             at.set_timer(cleanup, by_event=self.is_event_time)
         return output
 
-    def _put(self, row: Any, timestamp: int, namespace: TimeWindow) -> None:
+    def _put(self, row: Any, timestamp: int | None, namespace: TimeWindow) -> None:
         """Put what windows keep of a row to what lies under a namespace."""
         state, contents = self._state, self._contents
         state.set_current_namespace(namespace)
