@@ -175,7 +175,7 @@ def _plain(array: Any, name: str) -> list[Any]:
     exact = _in_micros(kind)
     if exact != kind:
         try:
-            array = array.cast(exact)
+            array = _cast(array, exact)
         except pa.ArrowInvalid as error:
             what = "durations" if pa.types.is_duration(kind) else "moments"
             what = "times of day" if pa.types.is_time64(kind) else what
@@ -188,6 +188,28 @@ def _plain(array: Any, name: str) -> list[Any]:
             return _plain(array.cast(_UTC), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values
+
+
+def _cast(array: Any, exact: Any) -> Any:
+    """An array as another type; Arrow converts, and may refuse, what lies under a null as well."""
+    try:
+        return array.cast(exact)
+    except pa.ArrowInvalid:
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        return pa.chunked_array(map(_shown, chunks), array.type).cast(exact)
+
+
+def _shown(array: Any) -> Any:
+    """An array without what structs and lists hold under their nulls."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        held = [_shown(each) for each in array.flatten()]
+        return pa.StructArray.from_arrays(held, fields=list(kind), mask=array.is_null())
+    of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
+    if of_lists is None:
+        return array
+    array = array.take(pa.array(range(len(array))))  # without what no list has
+    return of_lists.from_arrays(array.offsets, _shown(array.values), kind, mask=array.is_null())
 
 
 def _in_micros(kind: Any) -> Any:
@@ -211,6 +233,11 @@ def _in_micros(kind: Any) -> Any:
 def _field_in_micros(field: Any) -> Any:
     return field.with_type(_in_micros(field.type))
 
+
+_LISTS: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_list, pa.ListArray),
+    (pa.types.is_large_list, pa.LargeListArray),
+)
 
 _FORMS: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_time64, lambda _: pa.time64("us")),
