@@ -83,6 +83,26 @@ def test_the_last_hours_of_a_zone_are_moments_too(zone):
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     assert kept(datetime, column) == last
+    assert kept(list[datetime], pa.ListArray.from_arrays([0, 1], column)) == [last]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
+def test_the_last_hours_of_a_zone_within_arrows_values(zone):
+    """At any depth they are the same moments in UTC; years that Python has not are refused."""
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+    late = pa.array([2**60], pa.timestamp("us", zone))
+    for make, wanted in (
+        (lambda held: pa.ListArray.from_arrays([0, 1], held), [last]),
+        (lambda held: pa.FixedSizeListArray.from_arrays(held, 1), [last]),
+        (lambda held: pa.StructArray.from_arrays([held], ["x"]), {"x": last}),
+        (lambda held: pa.MapArray.from_arrays([0, 1], pa.array(["a"]), held), [("a", last)]),
+        (lambda held: held.dictionary_encode(), last),
+    ):
+        assert listed(make(column), "v") == [wanted]
+        assert listed(pa.chunked_array([make(column)]), "v") == [wanted]
+        with pytest.raises(errors.ArgumentValueError, match="moments of the years 1 to 9999"):
+            listed(make(late), "v")
 
 
 NANOS = pa.timestamp("ns")
