@@ -18,6 +18,7 @@ from typing import (
     get_args,
     get_origin,
 )
+from zoneinfo import ZoneInfo
 
 import attrs
 import millpond as mp
@@ -187,6 +188,30 @@ def test_wrong_values_are_refused(kind, value):
     """A value of another type is refused, not coerced."""
     with pytest.raises(errors.StateTypeError):
         serializer_for(kind).check(value)
+
+
+TWICE = dt.datetime(2024, 11, 3, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+"""A moment that equals itself in no other zone, since the wall clock shows its time twice."""
+MOMENT = TWICE.astimezone(dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (set[dt.datetime], {TWICE, MOMENT}),
+        (frozenset[dt.datetime], frozenset({TWICE, MOMENT})),
+        (set[tuple[dt.datetime, int]], {(TWICE, 1), (MOMENT, 1)}),
+        (dict[dt.datetime, int], {TWICE: 1, MOMENT: 2}),
+        (dict[tuple[dt.datetime, int], int], {(TWICE, 1): 1, (MOMENT, 1): 2}),
+    ],
+)
+def test_what_would_come_back_as_one_is_refused(kind, value):
+    """Of two elements, or keys, that differ in Python and are stored alike one would be lost."""
+    assert len(value) == 2
+    with pytest.raises(errors.StateTypeError, match="are stored alike, as .*: one would be lost"):
+        serializer_for(kind).check(value)
+    later = {MOMENT, MOMENT + dt.timedelta(hours=1)}
+    assert serializer_for(set[dt.datetime]).check(later) == later
 
 
 @pytest.mark.parametrize(

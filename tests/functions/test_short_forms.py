@@ -3,10 +3,10 @@
 import math
 import random
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import attrs
 import millpond as mp
@@ -156,6 +156,53 @@ class SaleTuple(NamedTuple):
 
     k: str
     n: int
+
+
+@attrs.define
+class Numbered:
+    """A row that makes one of its fields by itself."""
+
+    k: str
+    n: int
+    twice: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self):
+        self.twice = 2 * self.n
+
+
+@dataclass
+class NumberedData:
+    """The same as a dataclass."""
+
+    k: str
+    n: int
+    twice: int = field(init=False)
+
+    def __post_init__(self):
+        self.twice = 2 * self.n
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [Numbered, NumberedData])
+def test_rows_of_a_class_that_makes_a_field(backend, kind):
+    """Rows need not have a field that the constructor does not take, and keep it where they do."""
+    rows = [{"k": "a", "n": 1}, {"twice": 7, "k": "a", "n": 5}, kind("a", 2)]
+    found = mp.local.run(mp.keyed.max("twice", kind), rows, key="k", backend=backend)
+    assert [(type(row), row.n, row.twice) for row in found] == [(kind, 1, n) for n in (2, 7, 7)]
+    with pytest.raises(errors.UserFunctionError, match=r"\(missing: n\)"):
+        mp.local.run(mp.keyed.max("n", kind), [{"k": "a", "twice": 1}], key="k")
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [Sale, SaleData, SaleTuple])
+def test_rows_of_an_optional_class(backend, kind):
+    """No row is None, so that a class or None is the class; its fields are known as well."""
+    rows = [{"k": "a", "n": 1}, kind("a", 5)]
+    for declared in (kind | None, Optional[kind]):  # noqa: UP045 - it is another object
+        found = mp.local.run(mp.keyed.sum("n", declared), rows, key="k", backend=backend)
+        assert found == [kind("a", 1), kind("a", 6)]
+    with pytest.raises(errors.ConfigError, match="there are: k, n. Did you mean 'n'"):
+        mp.keyed.sum("N", kind | None)
 
 
 @BACKENDS

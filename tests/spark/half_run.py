@@ -52,8 +52,9 @@ class Keeping(mp.KeyedProcessFunction, mp.CheckpointedFunction):
 class HalfRun:
     """A query, its pointers, and how often each key has had a row."""
 
-    def __init__(self, plan, storage, parallelism):
+    def __init__(self, plan, storage, parallelism, made=Keeping):
         self.plan = plan
+        self.made = made
         self.storage = storage
         self.layout = Layout(0, parallelism, 128)
         self.pointers = {}
@@ -84,7 +85,7 @@ class HalfRun:
         )
 
     def _subtask(self, index, *, process):
-        layout, function = self.layout, Keeping()
+        layout, function = self.layout, self.made()
         groups = layout.key_groups(index)
         found = self.pointers.get(index)
         found = found if found and found.layout == layout.number else None

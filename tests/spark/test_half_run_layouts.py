@@ -36,17 +36,37 @@ class Listed(mp.KeyedProcessFunction, mp.ListCheckpointed):
         return self.elements
 
 
-@pytest.fixture
-def query(tmp_path):
+class Silent(Keeping):
+    """Has a union list alone, of one text a subtask, which has no letter."""
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.union = self.split = store.get_union_list_state(mp.ListStateDescriptor("union", str))
+        self.heard, self.rules, self.by_group = self.union.get(), {}, {}
+
+    def process_element(self, row, context):
+        self.seen.update(self.seen.value() + 1)
+
+    def snapshot_state(self, context):
+        self.union.update([""])
+
+
+def half_run(tmp_path, made):
     """Two subtasks have run; of the three after a rescale the first one has."""
     folder = (tmp_path / "snapshots").as_uri()
     config = mp.Config({"checkpoint.dir": folder, "max-parallelism": 128})
-    plan = plan_of(QUERY.uid, Keeping(), StructType().add("k", "string"), config, "heap")
-    made = HalfRun(plan, mp.checkpoint_storage(folder), 2)
-    made.run(0, 1)
-    made.rescale(3)
-    made.run(0)
-    return made
+    plan = plan_of(QUERY.uid, made(), StructType().add("k", "string"), config, "heap")
+    query = HalfRun(plan, mp.checkpoint_storage(folder), 2, made)
+    query.run(0, 1)
+    query.rescale(3)
+    query.run(0)
+    return query
+
+
+@pytest.fixture
+def query(tmp_path):
+    """That, of a function that keeps rows in each kind of state."""
+    return half_run(tmp_path, Keeping)
 
 
 def rows_of(query):
@@ -82,6 +102,22 @@ def test_a_second_rescale_before_all_have_run(query, parallelism):
     assert (split, raw) == (rows_of(query), counts(query))
     assert unions == {("1-0", "1-1", "2-0")}
     assert rules == [{"all": 1}] * parallelism
+
+
+def test_a_union_list_of_empty_texts(tmp_path):
+    """What shares have in common is once though no element of the state has a byte."""
+    query = half_run(tmp_path, Silent)
+    for parallelism in (1, 3, 4):
+        query.rescale(parallelism)
+        assert [list(each.heard) for each in query.look()] == [[""] * 3] * parallelism
+
+
+@pytest.mark.parametrize("elements", [[""], ["", "a"], []])
+def test_lists_that_have_not_changed_are_not_written_again(elements):
+    """The next snapshot refers to what the one before has of them, also of elements of no bytes."""
+    with mp.testing.KeyedOperatorHarness(Listed(elements), key="k") as operator:
+        (first,), (second,) = (operator.snapshot().operator_state for _ in range(2))
+    assert (first.checkpoint_id, second.checkpoint_id) == (1, 1)
 
 
 def test_rescales_one_after_the_other(query):

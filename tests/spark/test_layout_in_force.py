@@ -158,7 +158,7 @@ def prepared(storage, operator, parallelism, after):
 def test_the_next_batch_begins_what_is_prepared(tmp_path, storage, operator):
     """It is written once more, as begun; its later runs go on under that."""
     layout = prepared(storage, operator, 3, after=4)
-    begun = attrs.evolve(layout, number=2, begun=True)
+    begun = attrs.evolve(layout, number=2, begun=True, key=TEXT)
     assert start(tmp_path, operator, 5, parallelism=3) == begun
     assert start(tmp_path, operator, 9, run="later", parallelism=3) == begun
     assert current_layout(storage, operator) == begun
@@ -293,6 +293,24 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
         with pytest.raises(errors.StateMigrationError, match=r"scale: 4"):
             begin(attrs.evolve(finer, parallelism=3), 5, "divided anew")
     assert begin(cents, 5, "as before") == {"scale": 2}
+
+
+def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage, operator):
+    """Over Spark Connect no task knows that no other has state; the command does, and only then."""
+    cents, finer = other_keys(plan(tmp_path))
+
+    def begin(made, batch_id, run):
+        return layout_in_force(made, operator.query, run, batch_id, None).key.payload
+
+    begin(cents, 0, "first")
+    with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
+        begin(finer, 6, "no command")
+    write_layout(storage, operator, divided(storage, operator, [], 2, 5))
+    assert begin(finer, 6, "prepared") == {"scale": 4}
+    assert begin(finer, 6, "another task's") == {"scale": 4}
+    write_layout(storage, operator, divided(storage, operator, [pointer(2, 7)], 2, 6))
+    with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
+        begin(cents, 7, "with state")
 
 
 def test_a_classic_start_of_an_older_checkpoint_is_refused(tmp_path, operator):

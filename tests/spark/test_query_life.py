@@ -223,3 +223,39 @@ def test_how_much_of_a_plan_is_written_does_not_matter(
     finally:
         spark.conf.unset(setting)
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
+
+
+@pytest.mark.parametrize("same_session", [True, False])
+def test_a_query_within_another(spark, job_conf, files, tmp_path, same_session):
+    """One that foreachBatch starts has a run of its own, in its session or in that of the batch."""
+    job_conf(state_backend="heap")
+    others, listeners = Files(spark, tmp_path / "others"), set()
+
+    def write(batch, number):
+        others.spark = spark if same_session else batch.sparkSession
+        others.add(*((row.k, row.sum) for row in batch.collect()))
+        start(others.stream(), Running(), tmp_path, "inner").awaitTermination()
+        listeners.add(len(others.spark.streams._jsqm.listListeners()))
+
+    for number in (1, 2):
+        files.add(("a", number))
+        files.add(("b", number))
+        job = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="totals")
+        writer = job.writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "outer")).start().awaitTermination()
+    expected = [(key, n, total) for key in "ab" for n, total in ((1, 1), (2, 4))]
+    assert output(spark, tmp_path, "inner") == expected
+    assert len(listeners) == 1
+
+
+def test_a_query_with_job_tags(spark, job_conf, files, tmp_path):
+    """It is settled as any other where the thread that starts it has tags, and rescales."""
+    spark.sparkContext.addJobTag("nightly")
+    try:
+        for number, parallelism in enumerate((2, 3), start=1):
+            job_conf(state_backend="heap", parallelism=parallelism)
+            files.add(("a", number))
+            start(files.stream(), Running(), tmp_path).awaitTermination()
+    finally:
+        spark.sparkContext.removeJobTag("nightly")
+    assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]

@@ -83,6 +83,26 @@ def test_the_last_hours_of_a_zone_are_moments_too(zone):
     last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
     column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     assert kept(datetime, column) == last
+    assert kept(list[datetime], pa.ListArray.from_arrays([0, 1], column)) == [last]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30"])
+def test_the_last_hours_of_a_zone_within_arrows_values(zone):
+    """At any depth they are the same moments in UTC; years that Python has not are refused."""
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    column = pa.array([last], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+    late = pa.array([2**60], pa.timestamp("us", zone))
+    for make, wanted in (
+        (lambda held: pa.ListArray.from_arrays([0, 1], held), [last]),
+        (lambda held: pa.FixedSizeListArray.from_arrays(held, 1), [last]),
+        (lambda held: pa.StructArray.from_arrays([held], ["x"]), {"x": last}),
+        (lambda held: pa.MapArray.from_arrays([0, 1], pa.array(["a"]), held), [("a", last)]),
+        (lambda held: held.dictionary_encode(), last),
+    ):
+        assert listed(make(column), "v") == [wanted]
+        assert listed(pa.chunked_array([make(column)]), "v") == [wanted]
+        with pytest.raises(errors.ArgumentValueError, match="moments of the years 1 to 9999"):
+            listed(make(late), "v")
 
 
 NANOS = pa.timestamp("ns")
@@ -124,6 +144,37 @@ def test_moments_within_arrows_values_are_pythons(kind):
         found, nothing = listed(given, "v")
         assert type(leaf(found)) is datetime
         assert (leaf(found), nothing) == (moment.to_pydatetime(), None)
+
+
+def masked(column, nulls):
+    """Structs of a column's values; those of the nulls stay where no value is."""
+    return pa.StructArray.from_arrays([column], ["x"], mask=pa.array(nulls))
+
+
+@pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
+def test_what_lies_under_a_null_is_no_value(kind):
+    """Nanoseconds of a null struct, at any depth, are not there; those of others are refused."""
+    rows = masked(pa.array([1, 2000, 3], kind), [True, False, True])
+    made = listed(pa.array([2000], kind), "v")[0]
+    here = [None, {"x": made}, None]
+    nulls = pa.array([True, False, False])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 3]), rows, mask=nulls)
+    large = pa.LargeListArray.from_arrays([0, 1, 1, 3], rows)
+    for given, wanted in (
+        (rows, here),
+        (rows.slice(1), here[1:]),
+        (pa.chunked_array([rows, rows]), here * 2),
+        (masked(rows, [False, False, True]), [{"x": None}, {"x": {"x": made}}, None]),
+        (masked(rows, [True, True, True]), [None] * 3),
+        (lists, [None, here[1:], []]),
+        (lists.slice(1), [here[1:], []]),
+        (masked(lists, [True, False, False]), [None, {"x": here[1:]}, {"x": []}]),
+        (large, [[None], [], here[1:]]),
+    ):
+        assert listed(given, "v") == wanted
+    for lost in (masked(pa.array([1], kind), [False]), masked(rows.field(0), [True, True, False])):
+        with pytest.raises(errors.ArgumentValueError, match="in whole microseconds"):
+            listed(lost, "v")
 
 
 def test_moments_that_are_all_masked_are_nulls():

@@ -90,7 +90,10 @@ _Source = tuple[str, int, StateId]
 
 
 def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
-    """None of a broadcast state, and where no element has bytes, for then there is no file."""
+    """None of a broadcast state, and where there is no file: no element, or none has bytes.
+
+    For elements without bytes an earlier Millpond wrote none.
+    """
     if part.raw is None or state.meta.mode is Mode.BROADCAST:
         return None
     return part.raw.stream.path, part.raw.stream.offset, state.meta.id

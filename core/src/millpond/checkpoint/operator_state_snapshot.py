@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_FILLER = b"\0"
+
+
 def write_operator_state(
     operator: OperatorId,
     checkpoint_id: int,
@@ -58,7 +61,11 @@ def write_partitions(
     states: Sequence[FrozenState],
     task: SnapshotTask,
 ) -> OperatorStateHandle:
-    """Write frozen states to a stream, a partition for each element."""
+    """Write frozen states to a stream, a partition for each element.
+
+    Where no element has a byte there is one more, of no state: without a file, what several
+    subtasks have in common could not be told from what each has of its own.
+    """
     stored, number = [], 0
     raw = OperatorRawOutputStream(stream)
     for state in states:
@@ -69,6 +76,9 @@ def write_partitions(
         end = number + len(state.partitions)
         stored.append(StoredOperatorState(state.meta, tuple(range(number, end))))
         number = end
+    if number and not any(data for state in states for data in state.partitions):
+        raw.start_new_partition()
+        raw.write(_FILLER)
     written = raw.close_and_get_handle()
     return OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
 
@@ -85,8 +95,11 @@ def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
             offsets.append(position)
             position += len(data)
             digest.update(data)
-    if handle.raw is None:
+    if handle.raw is None:  # of an earlier Millpond, or without elements
         return position == 0
+    if not position:
+        offsets.append(0)
+        digest.update(_FILLER)
     known = handle.raw
     return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
 
@@ -128,7 +141,7 @@ def read_partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
     wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
     if not wanted:
         return {}
-    if handle.raw is None:  # nothing was written: elements without bytes, as an empty text
+    if handle.raw is None:  # an earlier Millpond wrote no file for elements without bytes
         return dict.fromkeys(wanted, b"")
     if handle.storage is None:
         raise RestoreError("operator state", ("its handle has no storage",))

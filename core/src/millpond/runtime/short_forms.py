@@ -202,8 +202,9 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
     Args:
         function: ``f(a, b)``, where ``a`` is what the rows before have been reduced to.
         row_type: the type of the rows: DDL, a StructType, or any type that state can have. Rows
-            are made into an attrs class, a dataclass or a NamedTuple by the names of its fields:
-            the function gets and gives its instances.
+            are made into an attrs class, a dataclass or a NamedTuple by the names of its fields,
+            of which those may be missing that the constructor does not take: the function gets
+            and gives its instances. An optional class is taken for the class.
 
     Raises:
         ConfigError: rows of that type cannot be stored.

@@ -21,6 +21,7 @@ from millpond.types.weights import parts_weight
 
 __all__ = [
     "ClassError",
+    "arguments_by_field",
     "enum_node",
     "field_defaults",
     "flag_node",
@@ -161,7 +162,7 @@ def _maker(
     have changed a field (a converter, a post-init, code of its own), fresh values are set after
     it: what was stored is what comes back.
     """
-    arguments = _arguments(declared)
+    arguments = arguments_by_field(declared)
     constructed = [(n, arguments[n], unpack) for n, unpack in unpacks if n in arguments]
 
     def construct(plain: Mapping[str, Any]) -> Any:
@@ -185,7 +186,7 @@ def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]
     Raises:
         ClassError: its constructor needs what is not a field, or it is a container or scalar too.
     """
-    arguments = _arguments(declared)
+    arguments = arguments_by_field(declared)
     taken = list(inspect.signature(declared).parameters.values())
     in_order = [each.name for each in taken] == [arguments.get(name) for name in names]
     by_position = all(each.kind is each.POSITIONAL_OR_KEYWORD for each in taken)
@@ -195,8 +196,12 @@ def positional_maker(declared: type, names: Sequence[str]) -> Callable[..., Any]
     return lambda *values: make(dict(zip(names, values, strict=True)))
 
 
-def _arguments(declared: type) -> dict[str, str]:
-    """By field, how the constructor calls it; without the fields that it does not take."""
+def arguments_by_field(declared: type) -> dict[str, str]:
+    """By field, how the constructor calls it; without the fields that it does not take.
+
+    Raises:
+        ClassError: it needs what is not a field, or the class is a container or scalar too.
+    """
     if issubclass(declared, _PLAIN_BASES):
         raise ClassError("it is a container, scalar or exception too, whose content is not a field")
     try:

@@ -19,6 +19,12 @@ from millpond.types.weights import (
 __all__ = ["UnionError", "dict_node", "list_node", "set_node", "tuple_node", "union_node"]
 
 
+_ALIKE = (
+    "are stored alike, as two Decimal NaNs are, or one moment in UTC and in a zone where the clock "
+    "shows it twice: one would be lost"
+)
+
+
 def _refuse(kind: type, value: Any) -> StateTypeError:
     reason = ""
     if isinstance(value, kind):
@@ -69,7 +75,11 @@ def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:
         return [element.pack(item) for item in value]
 
     def unpack(plain: Any) -> Any:
-        return kind(element.unpack(item) for item in _items(plain))
+        made = kind(element.unpack(item) for item in _items(plain))
+        if len(made) != len(plain):
+            reason = f"two of its elements {_ALIKE}"
+            raise StateTypeError(kind.__name__, brief(made), reason=reason)
+        return made
 
     frozen = kind is frozenset
     description = {kind.__name__: [element.description]}
@@ -145,12 +155,14 @@ def dict_node(key: Node, item: Node) -> Node:
         else:
             packed = mapping_of([(pack_key(k), pack_item(entry)) for k, entry in value.items()])
         if len(packed) != len(value):
-            reason = "two of its keys are stored alike, as two Decimal NaNs are: one would be lost"
-            raise StateTypeError("dict", brief(value), reason=reason)
+            raise StateTypeError("dict", brief(value), reason=f"two of its keys {_ALIKE}")
         return packed
 
     def unpack(plain: Any) -> dict[Any, Any]:
-        return {key.unpack(name): item.unpack(entry) for name, entry in entries_of(plain)}
+        made = {key.unpack(name): item.unpack(entry) for name, entry in entries_of(plain)}
+        if len(made) != len(plain):
+            raise StateTypeError("dict", brief(made), reason=f"two of its keys {_ALIKE}")
+        return made
 
     copy: Callable[[Any], Any] = dict.copy
     if copy_item is not None:

@@ -175,7 +175,7 @@ def _plain(array: Any, name: str) -> list[Any]:
     exact = _in_micros(kind)
     if exact != kind:
         try:
-            array = array.cast(exact)
+            array = _cast(array, exact)
         except pa.ArrowInvalid as error:
             what = "durations" if pa.types.is_duration(kind) else "moments"
             what = "times of day" if pa.types.is_time64(kind) else what
@@ -184,40 +184,73 @@ def _plain(array: Any, name: str) -> list[Any]:
     try:
         values: list[Any] = array.to_pylist()
     except OverflowError as error:
-        if getattr(kind, "tz", None) not in (None, "UTC"):  # the last hours lie beyond it there
-            return _plain(array.cast(_UTC), name)
+        in_utc = _in_micros(kind, in_utc=True)
+        if in_utc != kind:  # the last hours of a zone, which has them beyond the year 9999
+            return _plain(array.cast(in_utc), name)
         raise ArgumentValueError(name, "moments of the years 1 to 9999", str(error)) from None
     return values
 
 
-def _in_micros(kind: Any) -> Any:
-    """A type whose moments, durations and times, at any depth, have Python's unit; or the same."""
+def _cast(array: Any, exact: Any) -> Any:
+    """An array as another type; Arrow converts, and may refuse, what lies under a null as well."""
+    try:
+        return array.cast(exact)
+    except pa.ArrowInvalid:
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        return pa.chunked_array(map(_shown, chunks), array.type).cast(exact)
+
+
+def _shown(array: Any) -> Any:
+    """An array without what structs and lists hold under their nulls."""
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.num_fields:
+        held = [_shown(each) for each in array.flatten()]
+        return pa.StructArray.from_arrays(held, fields=list(kind), mask=array.is_null())
+    of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
+    if of_lists is None:
+        return array
+    array = array.take(pa.array(range(len(array))))  # without what no list has
+    return of_lists.from_arrays(array.offsets, _shown(array.values), kind, mask=array.is_null())
+
+
+def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
+    """A type whose moments, durations and times, at any depth, have Python's unit; or the same.
+
+    In UTC are then those moments that have a zone, if that is asked for.
+    """
     if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
+        return pa.timestamp("us", "UTC" if in_utc and kind.tz else kind.tz)
     if pa.types.is_duration(kind):
         return pa.duration("us")
-    if pa.types.is_struct(kind):
-        return pa.struct(map(_field_in_micros, kind))
-    if pa.types.is_map(kind):
-        key, item = map(_field_in_micros, (kind.key_field, kind.item_field))
-        return pa.map_(key, item, kind.keys_sorted)
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
+
+    def exactly(field: Any) -> Any:
+        return field.with_type(_in_micros(field.type, in_utc=in_utc))
+
     if pa.types.is_dictionary(kind):
-        exact = _in_micros(kind.value_type)
+        exact = _in_micros(kind.value_type, in_utc=in_utc)
         return kind if exact == kind.value_type else exact
-    made = next((exact(kind) for is_such, exact in _FORMS if is_such(kind)), None)
-    return kind if made is None else made
+    made = next((made for is_such, made in _NESTED if is_such(kind)), None)
+    return kind if made is None else made(kind, exactly)
 
 
-def _field_in_micros(field: Any) -> Any:
-    return field.with_type(_in_micros(field.type))
+_LISTS: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_list, pa.ListArray),
+    (pa.types.is_large_list, pa.LargeListArray),
+)
 
-
-_FORMS: tuple[tuple[Any, Any], ...] = (
-    (pa.types.is_time64, lambda _: pa.time64("us")),
-    (pa.types.is_list, lambda kind: pa.list_(_field_in_micros(kind.value_field))),
-    (pa.types.is_large_list, lambda kind: pa.large_list(_field_in_micros(kind.value_field))),
+_NESTED: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_struct, lambda kind, made: pa.struct(map(made, kind))),
+    (
+        pa.types.is_map,
+        lambda kind, made: pa.map_(made(kind.key_field), made(kind.item_field), kind.keys_sorted),
+    ),
+    (pa.types.is_list, lambda kind, made: pa.list_(made(kind.value_field))),
+    (pa.types.is_large_list, lambda kind, made: pa.large_list(made(kind.value_field))),
     (
         pa.types.is_fixed_size_list,
-        lambda kind: pa.list_(_field_in_micros(kind.value_field), kind.list_size),
+        lambda kind, made: pa.list_(made(kind.value_field), kind.list_size),
     ),
 )
+"""By the type: what makes one of its kind, of fields that are made otherwise."""

@@ -10,7 +10,6 @@ import hashlib
 import logging
 from functools import cached_property
 from typing import Any
-from weakref import WeakSet
 
 import attrs
 from pyspark.sql import SparkSession
@@ -33,7 +32,8 @@ _LOG = logging.getLogger("millpond.spark")
 _NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 _declared: dict[str, DeclaredOperator] = {}
-_watched: WeakSet[Any] = WeakSet()
+_watched: set[str] = set()
+"""The UUIDs of sessions; PySpark has an object anew for that of each ``foreachBatch``."""
 
 
 def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
@@ -46,9 +46,10 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     said = {**attrs.asdict(declared, recurse=False), "storage": declared.storage.uri}
     name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
     _declared[name] = declared
-    if spark not in _watched:
+    session = spark._jsparkSession.sessionUUID()  # noqa: SLF001 - Spark has no other way
+    if session not in _watched:
         spark.streams.addListener(_LayoutListener(spark))
-        _watched.add(spark)
+        _watched.add(session)
     return name
 
 
@@ -58,6 +59,15 @@ class _StartsAlone(JStreamingQueryListener):
     PySpark asks the JVM for each figure of each batch's progress before it calls a listener: of
     a small batch that was a tenth of the driver's work.
     """
+
+    @override
+    def onQueryStarted(self, jevent: Any) -> None:
+        """Hand on the JVM's event: PySpark fails to make its own where there are job tags.
+
+        A query has those of the thread that starts it, and one that another's ``foreachBatch``
+        starts has Spark's own for that batch.
+        """
+        self.pylistener.onQueryStarted(jevent)
 
     @override
     def onQueryProgress(self, jevent: Any) -> None:
@@ -86,7 +96,7 @@ class _LayoutListener(StreamingQueryListener):
     @override
     def onQueryStarted(self, event: Any) -> None:
         """Settle the layouts of a query that is about to begin."""
-        query = str(event.id)
+        query = str(event.id().toString())
         running: Any = self._spark._jsparkSession.streams().get(query)  # noqa: SLF001 - the only way
         stream = running.streamingQuery()
         names = operator_names(stream.analyzedPlan())

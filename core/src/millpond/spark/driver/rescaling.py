@@ -123,4 +123,5 @@ def divided(
         return following
     sources = tuple(committed_handles(pointers, last, storage))
     joined_states(f"operator {operator.uid!r}", sources)
-    return attrs.evolve(following, sources=sources, savepoint="", restore=None)
+    key = last.key if pointers or sources else None  # without state, of whatever the start has
+    return attrs.evolve(following, sources=sources, savepoint="", restore=None, key=key)

@@ -89,6 +89,8 @@ def _settle(
     if current.rescaled_after != batch_id - 1:
         reason = f"it was prepared after batch {current.rescaled_after}, and this is {batch_id}"
         raise _unsettled(plan, reason)
+    if current.key is None and not current.sources:
+        current = attrs.evolve(current, key=key)
     begun = attrs.evolve(current, number=current.number + 1, begun=True)
     write_layout(storage, operator, begun)
 
