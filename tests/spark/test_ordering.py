@@ -20,6 +20,8 @@ from millpond.spark.worker.ordering import in_order
 from millpond.spark.worker.runner import SubtaskRunner
 from millpond_conformance.processes import in_a_child
 from operator_plans import plan_of
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 NAN = float("nan")
@@ -139,6 +141,29 @@ def test_maps_have_no_order(spark, job_conf, kind):
         key_by(df, "k").connect(key_by(df, "k"), order_by="m")
 
 
+@pytest.mark.parametrize("order", ["desc", "asc_nulls_last"])
+def test_an_order_is_not_a_column(spark, job_conf, order):
+    """What Spark's ``orderBy`` takes besides columns is refused before anything runs."""
+    job_conf()
+    df = spark.createDataFrame([("k", 1)], "k string, n int")
+    ordered = getattr(F, order)("n")
+    with pytest.raises(errors.ConfigError, match=r"process\(order_by=.*it is an order"):
+        key_by(df, "k").process(Seen(), output=df.schema, order_by=["k", ordered], uid="seen")
+    with pytest.raises(errors.ConfigError, match=r"connect\(order_by=.*it is an order"):
+        key_by(df, "k").connect(df, order_by=ordered.alias("m"))
+    with pytest.raises(errors.ConfigError, match=r"key_by\(.*it is an order"):
+        key_by(df, ordered)
+
+
+def test_a_ranking_is_a_column(spark, job_conf):
+    """A window function, which has an order within it, orders rows as any other expression does."""
+    job_conf()
+    df = spark.createDataFrame([("k", 1), ("k", 3), ("k", 2)], "k string, n int")
+    rank = F.row_number().over(Window.partitionBy("k").orderBy(F.desc("n")))
+    seen = key_by(df, "k").process(Seen(), output=df.schema, order_by=rank, uid="seen")
+    assert [row.n for row in seen.collect()] == [3, 2, 1]
+
+
 class Second(mp.KeyedCoProcessFunction):
     """Yields the numbers of the connected rows as they come."""
 
@@ -208,6 +233,8 @@ from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.runner import SubtaskRunner
 from operator_plans import plan_of
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
 ROWS, FRAME_ROWS = 2_000_000, 50_000

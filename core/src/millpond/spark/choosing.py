@@ -30,6 +30,7 @@ __all__ = [
 
 ColumnOrName: TypeAlias = str | Column
 
+_ORDER = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)(?: AS .+)?'>$")
 _PART = re.compile(r"(?:`((?:[^`]|``)*)`|([^`.]+))(?:\.|$)")
 
 
@@ -150,7 +151,13 @@ def _named(df: DataFrame, name: str) -> list[int]:
 
 
 def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
-    """What a Column is among the rows, by Spark's own analysis."""
+    """What a Column is among the rows, by Spark's own analysis.
+
+    That lets an order pass as if it were the column, and running it fails as an internal error.
+    """
+    if _ORDER.search(str(column)):
+        reason = "it is an order, not a column: order_by= is ascending, or by -F.col(…) descending"
+        raise ConfigError(name, reason, place)
     try:
         fields = df.select("*", column).schema.fields[len(df.columns) :]
     except PySparkException as error:
