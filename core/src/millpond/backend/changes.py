@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import countOf, itemgetter
+from operator import countOf
 from typing import Any, Self, overload
 
 from typing_extensions import override
