@@ -71,7 +71,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
-    """What there is of an operator, or of all; PlaceError where nothing is found."""
+    """What there is of an operator, or of all, at an id; PlaceError where nothing is found."""
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
@@ -80,7 +80,7 @@ def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -
         known = {each.operator for each in catalog.subtasks}
         raise PlaceError(directory, wanted.none_of(known))
     check_id(chosen.subtasks, directory, checkpoint_id)
-    return chosen
+    return chosen.at(checkpoint_id)
 
 
 @checkpoint.command("show")

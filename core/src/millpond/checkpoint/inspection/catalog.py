@@ -96,6 +96,17 @@ class Catalog:
         broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
         return attrs.evolve(self, subtasks=subtasks, broken=broken)
 
+    def at(self, checkpoint_id: int | None) -> Catalog:
+        """The catalog, of a subtask's metadata that cannot be read only what may count at an id."""
+        others = {
+            path
+            for each in self.subtasks
+            for path in each.broken
+            if not each.may_count(path, checkpoint_id)
+        }
+        broken = {path: why for path, why in self.broken.items() if path not in others}
+        return attrs.evolve(self, broken=broken)
+
     def orphans(self, retained: int) -> list[str]:
         """Files that no snapshot within the retained number needs: lost attempts, and old ones.
 

@@ -58,6 +58,13 @@ class Subtask:
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
 
+    def may_count(self, path: str, checkpoint_id: int | None) -> bool:
+        """Whether metadata that cannot be read may be what counts at an id; any without one."""
+        if checkpoint_id is None:
+            return True
+        first = max((h.checkpoint_id for h in self.at(checkpoint_id)), default=0)
+        return first <= self.files[path] <= checkpoint_id
+
     def with_outlived(self) -> Subtask:
         """The subtask with all of its snapshots as handles, also those that cannot be read."""
         every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
