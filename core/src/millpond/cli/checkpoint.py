@@ -165,7 +165,7 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones.
 
     Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
-    known to any query.
+    known to any query, or where a query is left alone because a layout of it is cut off.
     """
     catalog = catalog_of(directory)
     if not catalog.subtasks and not catalog.layouts:
@@ -183,6 +183,11 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     if rows and not as_json:
         what = "would be" if dry_run else "were"
         say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
+    for path in sorted(catalog.cut_off):
+        why = catalog.broken[path]
+        complain(f"{directory}: nothing of the query of {path} is deleted, for {why}")
+    if catalog.cut_off:
+        sys.exit(1)
 
 
 @checkpoint.command()
