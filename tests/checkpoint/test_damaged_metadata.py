@@ -116,6 +116,36 @@ def test_a_name_that_no_store_can_have_is_refused(directory, name):
         mp.KeyedStateHandle.from_json(text.replace('"total"', json.dumps(name)), storage)
 
 
+def of_a_checkpoint(verb, directory, number):
+    """Status and output of a command about one checkpoint."""
+    call = ["checkpoint", verb, str(directory), "--id", str(number)]
+    result = CliRunner().invoke(commands, call)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_what_one_checkpoint_does_not_need_is_not_told_with_it(directory, verb, damage):
+    """Metadata of a newer one, that cannot be read, are nothing of this one; its own are told."""
+    path = metadata(directory, 3)
+    damage(path)
+    for number in (1, 2):
+        status, output = of_a_checkpoint(verb, directory, number)
+        assert (status, path.name in output) == (0, False), output
+    status, output = of_a_checkpoint(verb, directory, 3)
+    assert (status, path.name in "".join(output.split())) == (1, True), output
+
+
+def test_metadata_of_the_first_snapshot_is_told_with_that(directory):
+    """It is told where nothing older stands in for it, and not with a checkpoint after it."""
+    path = metadata(directory, 1)
+    DAMAGE["half"](path)
+    status, output = of_a_checkpoint("show", directory, 1)
+    assert (status, path.name in output) == (1, True), output
+    status, output = of_a_checkpoint("show", directory, 2)
+    assert (status, "cannot be read" in output) == (0, False), output
+
+
 LOST = {
     "deleted": lambda path: path.unlink(),
     "renamed": lambda path: path.rename(path.with_name(path.name.upper())),

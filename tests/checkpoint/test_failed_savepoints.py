@@ -63,6 +63,32 @@ def test_a_failed_rekey_leaves_nothing(savepoint, tmp_path):
     assert CliRunner().invoke(commands, call).exit_code == 0
 
 
+@pytest.mark.parametrize("verb", ["rekey", "rename-state"])
+def test_a_failed_savepoint_leaves_no_folders_above_it(savepoint, tmp_path, verb):
+    """The new ones that its directory lies in go with it; those that were there stay."""
+    (table,) = savepoint.glob("*/b/*.parquet")
+    table.write_bytes(b"x" * 100)
+    (tmp_path / "mine").mkdir()
+    ends = {"rekey": ["--max-parallelism", "64"]}.get(verb, [])
+    names = {"rename-state": ["a", "c"]}.get(verb, [])
+    target = str(tmp_path / "mine" / "new" / "saved" / "today")
+    call = ["savepoint", verb, str(savepoint), *names, target, *ends]
+    result = CliRunner().invoke(commands, call)
+    assert result.exit_code == 1
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_neighbour_keeps_the_folders_above_it(tmp_path):
+    """Where two savepoints were begun in a new directory, it stays for the one that does not fail."""
+    storages = [mp.checkpoint_storage(str(tmp_path / "new" / name)) for name in "ab"]
+    first, second = (begun(SavepointHandle(1, "deep/down", storage)) for storage in storages)
+    with pytest.raises(ZeroDivisionError), first:
+        1 / 0  # noqa: B018 - what fails
+    with second:
+        write_savepoint(second.handle, Savepoint(1, ()))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["b"]
+
+
 def test_a_refused_seal_changes_nothing(savepoint):
     """Where the second table is refused, the first one, which was edited well, is not written."""
     (first,), (second,) = (savepoint.glob(f"*/{name}/*.parquet") for name in "ab")

@@ -1,13 +1,21 @@
 """What killed writers leave in a checkpoint directory is found and deleted, and nothing else is."""
 
+import json
 import signal
 import subprocess
 import sys
 
+import attrs
 import millpond as mp
 import pytest
+from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.handles import RetiredFile
 from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.paths import layout_path
+from millpond.checkpoint.sealed_metadata import seal_metadata
+from millpond.cli.main import commands
+from millpond.operator_id import OperatorId
 from stored import confirmed
 
 GROUPS = mp.KeyGroupRange(0, 127)
@@ -30,8 +38,12 @@ def storage(request, tmp_path):
 
 def killed_at(storage, *numbers):
     """Kill a process that writes a snapshot of each number; the files that it has left."""
+    return killed(storage, *(f"q/op/kg-0-127/{n}-{n:032x}.snapshot" for n in numbers))
+
+
+def killed(storage, *paths):
+    """Kill a process that writes files; those that it has left."""
     before = storage.list("")
-    paths = [f"q/op/kg-0-127/{number}-{number:032x}.snapshot" for number in numbers]
     command = [sys.executable, "-c", KILLED, storage.uri, *paths]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     return [path for path in storage.list("") if path not in before]
@@ -70,3 +82,69 @@ def test_a_confirmed_snapshot_that_lacks_its_end_is_no_leftover(storage):
             read_catalog(storage).orphans(1)
         assert caught.value.file == path
         storage.write(path, [whole])
+
+
+LAYOUT = seal_metadata(json.dumps({"sources": []}))
+
+
+def two_queries(uri):
+    """A storage with two queries, each with a layout, a file of a lost attempt and its layout 2."""
+    storage = mp.checkpoint_storage(uri)
+    lost = {query: f"{query}/op/kg-0-127/1-{0:032x}_000012.sst" for query in "qr"}
+    for query, path in lost.items():
+        last = confirmed(storage, GROUPS, (1, 2), backend="heap", place=f"{query}/op")
+        storage.write(path, [b"x"])
+        storage.write(layout_path(OperatorId(query, "op"), 1), [LAYOUT])
+    return storage, lost, last, layout_path(OperatorId("q", "op"), 2)
+
+
+@pytest.mark.parametrize("end", [0, 100, -1])
+def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
+    """It is told, nothing of its query goes, and with its deletion that goes on."""
+    storage, lost, _, second = two_queries(f"local://{tmp_path}/snapshots")
+    storage.write(second, [LAYOUT[:end]])
+    assert read_catalog(storage).orphans(1) == [lost["r"]]
+    result = CliRunner().invoke(commands, ["checkpoint", "gc", storage.uri])
+    assert result.exit_code == 1
+    assert second in result.stderr
+    assert "delete it" in result.stderr
+    assert (lost["q"] in storage.list(""), lost["r"] in storage.list("")) == (True, False)
+    storage.delete(second)
+    assert read_catalog(storage).orphans(1) == [lost["q"]]
+
+
+def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
+    """The query that began from another one's snapshots goes on from these."""
+    storage, lost, last, second = two_queries(f"local://{tmp_path}/snapshots")
+    source = attrs.evolve(last, retired=(RetiredFile(lost["r"], 1),)).to_json()
+    first = layout_path(OperatorId("q", "op"), 1)
+    storage.write(first, [seal_metadata(json.dumps({"sources": [source]}))])
+    storage.write(second, [LAYOUT[:100]])
+    assert read_catalog(storage).orphans(1) == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "content"),
+    [
+        ("local", LAYOUT.replace(b"sources", b"sourcez")),
+        ("local", b"[]"),
+        ("file", LAYOUT[:100]),
+        ("file", b""),
+    ],
+)
+def test_a_layout_that_is_damaged_otherwise_holds_up_all(tmp_path, scheme, content):
+    """So does one that is cut off where files are renamed once they are whole: it may count."""
+    storage, _, _, second = two_queries(f"{scheme}://{tmp_path}/snapshots")
+    storage.write(second, [content])
+    with pytest.raises(errors.CorruptSnapshotError, match="nothing is deleted") as caught:
+        read_catalog(storage).orphans(1)
+    assert caught.value.file == second
+
+
+def test_layouts_that_a_killed_driver_has_begun(tmp_path):
+    """Once there is one of that number, the hidden file goes; a driver may be at work on another."""
+    storage, lost, _, second = two_queries(f"file://{tmp_path}/snapshots")
+    first = layout_path(OperatorId("q", "op"), 1)
+    (begun,) = killed(storage, first)
+    killed(storage, second)
+    assert set(read_catalog(storage).orphans(1)) == {*lost.values(), begun}

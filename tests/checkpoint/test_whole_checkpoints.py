@@ -2,15 +2,18 @@
 
 import json
 
+import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.paths import layout_path
+from millpond.checkpoint.paths import SnapshotPath, layout_path
 from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
+from millpond.storage.local_directory import LocalStorage
 from stored import confirmed, open_stored
+from typing_extensions import override
 
 BUSY, IDLE = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)
 BOTH = mp.KeyGroupRange(0, 127)
@@ -186,6 +189,45 @@ def test_a_missing_file_that_is_still_retained_is_damage(directory, newest, reta
     error = outcome(directory, 15)
     assert isinstance(error, errors.CorruptSnapshotError)
     assert base.name in str(error)
+
+
+@attrs.frozen(slots=False)
+class Stuck(LocalStorage):
+    """Refuses to delete the files of some checkpoints."""
+
+    stuck: tuple[int, ...]
+
+    @override
+    def delete(self, path):
+        if SnapshotPath.parse(path).checkpoint_id in self.stuck:
+            raise errors.StorageAccessError(path, "it is locked", "Try again")
+        super().delete(path)
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy", "stuck", "newest", "retained"),
+    [
+        ("heap", "changelog", (3,), 17, 2),
+        ("heap", "changelog", (3, 8), 16, 1),
+        ("rocksdb", "incremental", (3,), 10, 2),
+    ],
+)
+def test_leftovers_that_cannot_be_deleted_are_no_damage(
+    directory, backend, strategy, stuck, newest, retained
+):
+    """Of the checkpoints around old files that stay behind, none counts that has files deleted."""
+    storage = Stuck(directory.as_uri(), stuck)
+    settings = {
+        "state.snapshot.strategy": strategy,
+        "checkpoint.retained": retained,
+        "backend.rocksdb.inline-threshold": 0,
+    }
+    given = {"backend": backend, "place": "q/op", "config": mp.Config(settings)}
+    confirmed(storage, BOTH, range(1, newest + 1), **given)
+    assert list(directory.glob(f"q/op/*/{stuck[0]}-*"))
+    for number in range(1, newest + 1):
+        error = outcome(directory, number)
+        assert error is None or "newer snapshots only" in str(error)
 
 
 def test_what_one_operator_has_outlived_is_not_left_out(directory):

@@ -3,17 +3,26 @@
 import json
 from pathlib import Path
 
+import attrs
 import millpond as mp
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
+from millpond.checkpoint.savepoint.savepoint_file import (
+    SavepointHandle,
+    read_savepoint,
+    write_savepoint,
+)
 from millpond.cli.main import commands
 from stored import open_stored
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ITEMS = mp.ListStateDescriptor("items", int)
 RULES = mp.MapStateDescriptor("items", str, int)
+
+
+LONG = "n" * 250
 
 
 class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
@@ -33,6 +42,23 @@ class Shared(mp.KeyedProcessFunction, mp.CheckpointedFunction):
         self.list.add(row.n)
         self.rules.put(row.k, row.n)
         yield row.k, self.keyed.value(), self.list.get(), dict(self.rules.items())
+
+    def snapshot_state(self, context):
+        """All is in the states already."""
+
+
+class LongNames(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Uses a long name twice."""
+
+    def initialize_state(self, context):
+        store = context.operator_state_store
+        self.list = store.get_list_state(attrs.evolve(ITEMS, name=LONG))
+        self.rules = store.get_broadcast_state(attrs.evolve(RULES, name=LONG))
+
+    def process_element(self, row, context):
+        self.list.add(row.n)
+        self.rules.put(row.k, row.n)
+        yield self.list.get(), dict(self.rules.items())
 
     def snapshot_state(self, context):
         """All is in the states already."""
@@ -122,6 +148,38 @@ def test_tables_lie_in_folders_of_their_own(saved):
     with harness("heap", restore=saved.parent / "rekeyed", max_parallelism=256) as operator:
         operator.process({"k": "a", "n": 2})
         assert operator.output == [("a", 3.0, [7, 2], {"a": 2})]
+
+
+def test_folders_of_long_names(tmp_path):
+    """Both folders of a name that leaves no room for the ending have names that a disk can have."""
+    start = tmp_path / "saved"
+    with mp.testing.KeyedOperatorHarness(LongNames(), key="k") as operator:
+        operator.process({"k": "a", "n": 1})
+        operator.savepoint(start)
+    assert (start / "operator" / LONG).is_dir()
+    mp.seal_savepoint(start)
+    with mp.testing.KeyedOperatorHarness(LongNames(), key="k", restore=start) as operator:
+        operator.process({"k": "b", "n": 2})
+        assert operator.output == [([1, 2], {"a": 1, "b": 2})]
+
+
+def test_tables_that_lie_elsewhere_are_sealed(saved):
+    """A broadcast state's table counts where the savepoint says that it is, as keyed tables do."""
+    handle = SavepointHandle(1, "", mp.checkpoint_storage(saved.as_uri()))
+    moved = "operator/of an earlier version"
+    (saved / "operator" / "items!broadcast").rename(saved / moved)
+    savepoint = read_savepoint(handle)
+    (operator,) = savepoint.operators
+    own = tuple(
+        attrs.evolve(state, file=attrs.evolve(state.file, path=f"{moved}/operator.parquet"))
+        if state.meta.scope == "broadcast"
+        else state
+        for state in operator.operator_states
+    )
+    operators = (attrs.evolve(operator, operator_states=own),)
+    write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
+    mp.seal_savepoint(saved)
+    assert moved in (saved / "savepoint.json").read_text()
 
 
 def test_the_writer_asks_for_the_scope(saved, tmp_path):

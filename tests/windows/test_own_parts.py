@@ -80,6 +80,45 @@ def test_an_assigner_returns_a_list(assigner, found):
         played(function)
 
 
+class Numbers(Nothing):
+    """Returns the beginnings of its windows."""
+
+    def assign_windows(self, element, timestamp):
+        return [windows.TimeWindow(0, 10), 10]
+
+
+class Pairs(Nothing):
+    """Yields plain tuples."""
+
+    def assign_windows(self, element, timestamp):
+        yield (0, 10)
+
+
+class Foreign(Nothing):
+    """Returns windows of another type than it says."""
+
+    window_type = Shift
+
+    def assign_windows(self, element, timestamp):
+        return (windows.TimeWindow(0, 10),)
+
+
+@pytest.mark.parametrize(
+    ("assigner", "found", "kind"),
+    [
+        (Numbers, "10 among others", "TimeWindow"),
+        (Pairs, r"\(0, 10\) among others", "TimeWindow"),
+        (Foreign, r"TimeWindow\(start=0, end=10\) among others", "Shift"),
+    ],
+)
+def test_an_assigner_returns_windows_of_its_type(assigner, found, kind):
+    """What is none is named with the method and its line, and with the type that is expected."""
+    function = windows.window(assigner()).reduce(add, int, "n")
+    reason = rf"{assigner.__name__}\.assign_windows failed {WHERE}.*{found}.*windows of type {kind}"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(function)
+
+
 class OnElement(windows.Trigger):
     """Forgets to return what it wants when a row comes."""
 
@@ -152,6 +191,31 @@ def test_an_evictor_returns_what_stays(evictor, m):
     """An evictor that returns nothing is refused."""
     function = TENS.evictor(evictor).reduce(add, int, "n")
     reason = rf"{type(evictor).__name__}\.{m} failed {WHERE}.*return a list of the elements that s"
+    with pytest.raises(errors.UserFunctionError, match=reason):
+        played(function)
+
+
+class ValuesBefore(windows.Evictor):
+    """Returns the values of the elements."""
+
+    def evict_before(self, elements, window, ctx):
+        return [element.value for element in elements]
+
+
+class ValuesAfter(windows.Evictor):
+    """The same after the firing, one by one."""
+
+    def evict_after(self, elements, window, ctx):
+        yield from (element.value for element in elements)
+
+
+@pytest.mark.parametrize(
+    ("evictor", "m"), [(ValuesBefore(), "evict_before"), (ValuesAfter(), "evict_after")]
+)
+def test_an_evictor_returns_elements(evictor, m):
+    """A value without its time is refused; the method is named with its line."""
+    function = TENS.evictor(evictor).reduce(add, int, "n")
+    reason = rf"{type(evictor).__name__}\.{m} failed {WHERE} int 1 among .*: return nothing but el"
     with pytest.raises(errors.UserFunctionError, match=reason):
         played(function)
 

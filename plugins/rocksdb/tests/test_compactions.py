@@ -2,12 +2,16 @@
 
 import itertools
 import os
+import subprocess
+import sys
 
 import millpond as mp
 import pytest
 from millpond_conformance.opening import open_at
 from millpond_rocksdb.options import RocksDBOptions
+from millpond_rocksdb.options_factory import RocksDBOptionsFactory
 from millpond_rocksdb.store import RocksDBStore
+from typing_extensions import override
 
 ENTRIES = 60_000
 TRIGGER = 4
@@ -31,6 +35,64 @@ def test_a_compaction_comes_to_an_end(tmp_path):
     written(tmp_path, "level", range(ENTRIES))
     batches = [range(at, ENTRIES, ENTRIES // 100) for at in range(32)]
     assert max(written(tmp_path, "level", batch) for batch in batches) <= 2 * TRIGGER + 1
+
+
+PENDING = """
+import os, sys
+from pathlib import Path
+from millpond_rocksdb import store
+from millpond_rocksdb.options import RocksDBOptions
+
+OPTIONS = RocksDBOptions(compaction_style="level", compaction_trigger=4, max_background_jobs=1)
+LARGE, SMALL = (Path(sys.argv[1]) / name for name in ("large", "small"))
+store._SECONDS_TO_BEGIN = 60.0  # however busy this machine is
+for place, entries in ((LARGE, 40_000), (SMALL, 10)):
+    for batch in range(4):
+        made = store.RocksDBStore(place, OPTIONS, compacts=False)
+        made.create_family("f")
+        made.write({"f": [(b"%08d" % entry, os.urandom(600)) for entry in range(entries)]})
+        made.close()
+busy = store.RocksDBStore(LARGE, OPTIONS)
+while not busy.metrics()["running_compactions"]:
+    pass
+waiting = store.RocksDBStore(SMALL, OPTIONS)
+assert not waiting.metrics()["running_compactions"]
+waiting.await_compactions()
+waiting.close()
+busy.close()
+print(len(list(SMALL.glob("*.sst"))))
+"""
+
+
+def test_a_compaction_that_has_not_begun_is_waited_for(tmp_path):
+    """It waits for RocksDB's one thread, which another store of this process keeps busy."""
+    command = [sys.executable, "-c", PENDING, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(done.stdout) == 1
+
+
+class Without(RocksDBOptionsFactory):
+    """Turns compactions off."""
+
+    @override
+    def create_column_options(self, options, state):
+        options.set_disable_auto_compactions(True)
+        return options
+
+
+def test_a_compaction_that_never_begins_is_not_waited_for(tmp_path):
+    """A store whose options factory turns compactions off is closed all the same."""
+    factory = f"{__name__}:Without"
+    options = RocksDBOptions(
+        compaction_style="level", compaction_trigger=2, options_factory=factory
+    )
+    for batch in range(4):
+        store = RocksDBStore(tmp_path, options)
+        store.create_family("f")
+        store.write({"f": [(b"k", b"%d" % batch)]})
+        store.await_compactions()
+        store.close()
+    assert len(list(tmp_path.glob("*.sst"))) >= 4
 
 
 def test_either_style_takes_the_others_files(tmp_path):

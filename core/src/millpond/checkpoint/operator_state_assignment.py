@@ -31,12 +31,13 @@ def operator_state_share(
         uid: the operator, for savepoints.
         subtask: the new subtask, from 0.
         parallelism: how many new subtasks there are.
-        limits: what savepoints may ask for.
+        limits: what snapshots and savepoints may ask for.
 
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot or savepoint cannot be read.
     """
-    old = operator_state_parts(each for each in handles if isinstance(each, KeyedStateHandle))
+    snapshots = (each for each in handles if isinstance(each, KeyedStateHandle))
+    old = operator_state_parts(snapshots, limits)
     for handle in handles:
         if isinstance(handle, SavepointHandle):
             old += _of_savepoint(handle, uid, limits)

@@ -19,13 +19,14 @@ from millpond.checkpoint.handles import (
     StoredOperatorState,
 )
 from millpond.checkpoint.operator_state_snapshot import read_operator_state, read_partitions
+from millpond.config import RestoreConfig
 from millpond.keygroups import KeyGroupRange
 
 __all__ = ["frozen_operator_states", "operator_state_parts"]
 
 
 def operator_state_parts(
-    handles: Iterable[KeyedStateHandle],
+    handles: Iterable[KeyedStateHandle], limits: RestoreConfig | None = None
 ) -> list[list[OperatorStateHandle]]:
     """The operator state of each subtask, in the order of their key groups.
 
@@ -35,29 +36,33 @@ def operator_state_parts(
     Args:
         handles: what the subtasks have left, in any order: of each its snapshot, or the parts of
             others' that are its own by now.
+        limits: how large a file may be; None for any size.
 
     Returns:
         A list for each subtask, empty where it has no operator state.
 
     Raises:
-        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign.
+        CorruptSnapshotError: a file with raw keyed state is damaged, missing or foreign, or beyond
+            the limits.
     """
     subtasks = _subtasks(list(handles))
     holders = Counter(source for each in subtasks for source in _sources_of(each))
     counted = {source: set[int]() for source, count in holders.items() if count > 1}
     return [
         [
-            _counted_once(_owned(part, handle.key_group_range), counted)
+            _counted_once(_owned(part, handle.key_group_range, limits), counted)
             for part in handle.operator_state
         ]
         for handle in subtasks
     ]
 
 
-def frozen_operator_states(handles: Iterable[KeyedStateHandle]) -> list[list[FrozenState]]:
+def frozen_operator_states(
+    handles: Iterable[KeyedStateHandle], limits: RestoreConfig
+) -> list[list[FrozenState]]:
     """The same with the elements' bytes."""
-    parts = operator_state_parts(handles)
-    return [list(read_operator_state(each).values()) for each in parts]
+    parts = operator_state_parts(handles, limits)
+    return [list(read_operator_state(each, limits).values()) for each in parts]
 
 
 def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
@@ -72,13 +77,15 @@ def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
     return sorted([*having, *others], key=lambda handle: handle.key_group_range.start)
 
 
-def _owned(part: OperatorStateHandle, groups: KeyGroupRange) -> OperatorStateHandle:
+def _owned(
+    part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig | None
+) -> OperatorStateHandle:
     """A part without the raw keyed state of other subtasks, which has been given to all."""
 
     def owned(state: StoredOperatorState) -> StoredOperatorState:
         if state.meta != RAW_KEYED or not state.partitions:
             return state
-        data = read_partitions(attrs.evolve(part, states=(state,)))
+        data = read_partitions(attrs.evolve(part, states=(state,)), limits)
         mine = (number for number in state.partitions if key_group_of(data[number]) in groups)
         return attrs.evolve(state, partitions=tuple(mine))
 

@@ -15,10 +15,12 @@ from millpond.checkpoint.handles import OperatorStateHandle, StoredOperatorState
 from millpond.checkpoint.output_stream import CheckpointStreamFactory
 from millpond.checkpoint.raw_streams import ByteStream, OperatorRawOutputStream
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
+from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.memory import MemoryStorage
 
 __all__ = [
     "holds",
@@ -105,19 +107,19 @@ def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
 
 
 def read_operator_state(
-    handles: Iterable[OperatorStateHandle | None],
+    handles: Iterable[OperatorStateHandle | None], limits: RestoreConfig | None = None
 ) -> dict[StateId, RestoredState]:
     """The states of some handles, the parts of each joined in the given order.
 
     Raises:
-        CorruptSnapshotError: a file is damaged, missing or foreign.
+        CorruptSnapshotError: a file is damaged, missing or foreign, or beyond the limits.
         RestoreError: one state has two modes or types.
     """
     found: dict[StateId, RestoredState] = {}
     for handle in handles:
         if handle is None:
             continue
-        partitions = read_partitions(handle)
+        partitions = read_partitions(handle, limits)
         for stored in handle.states:
             known = found.setdefault(stored.meta.id, FrozenState(stored.meta, ()))
             if known.meta != stored.meta:
@@ -131,11 +133,15 @@ def read_operator_state(
     return found
 
 
-def read_partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
+def read_partitions(
+    handle: OperatorStateHandle, limits: RestoreConfig | None = None
+) -> dict[int, bytes]:
     """The bytes of all partitions that a handle's states have, by number.
 
+    What is in memory already, as a savepoint's tables are by now, takes no more of it.
+
     Raises:
-        CorruptSnapshotError: the file is damaged, missing or foreign.
+        CorruptSnapshotError: the file is damaged, missing or foreign, or beyond the limits.
         RestoreError: the handle is not bound to a storage.
     """
     wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
@@ -146,7 +152,8 @@ def read_partitions(handle: OperatorStateHandle) -> dict[int, bytes]:
     if handle.storage is None:
         raise RestoreError("operator state", ("its handle has no storage",))
     raw = attrs.evolve(handle.raw, partitions=wanted)
-    return dict(zip(wanted, raw.read(handle.storage), strict=True))
+    most = None if isinstance(handle.storage, MemoryStorage) else limits
+    return dict(zip(wanted, raw.read(handle.storage, most), strict=True))
 
 
 @checked

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import attrs
 
 from millpond.checkpoint.parts import part_reader, require_whole
+from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError, StreamClosedError
 from millpond.storage.checkpoint_storage import CheckpointStorage, FileWriter, check_path
 
@@ -34,13 +35,17 @@ class StreamStateHandle:
     offset: int = 0
     inline: str = ""
 
-    def read(self, storage: CheckpointStorage) -> bytes:
+    def read(self, storage: CheckpointStorage, limits: RestoreConfig | None = None) -> bytes:
         """The bytes, checked.
 
         Raises:
-            CorruptSnapshotError: the file is missing, or is not what was written.
+            CorruptSnapshotError: the file is missing, or is not what was written, or has more bytes
+                than the limits allow.
         """
         check_path(self.path)
+        if limits is not None and self.size > limits.max_file_bytes:
+            reason = f"its {self.size:,} bytes are more than restore.max-file-bytes allows"
+            raise CorruptSnapshotError(self.path, reason)
         require_whole(storage, self)
         data = part_reader(storage, self)(0, self.size)
         if hashlib.sha256(data).hexdigest() != self.digest:

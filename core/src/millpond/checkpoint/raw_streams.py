@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 
 from millpond.checkpoint.output_stream import StreamStateHandle
+from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 
@@ -45,9 +46,11 @@ class OperatorRawHandle:
     offsets: tuple[int, ...]
     partitions: tuple[int, ...]
 
-    def read(self, storage: CheckpointStorage) -> Iterator[bytes]:
+    def read(
+        self, storage: CheckpointStorage, limits: RestoreConfig | None = None
+    ) -> Iterator[bytes]:
         """The bytes of each partition of this handle, checked."""
-        data = self.stream.read(storage)
+        data = self.stream.read(storage, limits)
         slices = _slices(self.stream, self.offsets)
         for number in self.partitions:
             if not 0 <= number < len(slices):

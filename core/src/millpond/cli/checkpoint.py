@@ -71,7 +71,7 @@ def list_snapshots(directory: str, *, as_json: bool) -> None:
 
 
 def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
-    """What there is of an operator, or of all; PlaceError where nothing is found."""
+    """What there is of an operator, or of all, at an id; PlaceError where nothing is found."""
     catalog, wanted = catalog_of(directory), operator_named(operator)
     if not catalog.subtasks:
         raise PlaceError(directory, "it holds no snapshots")
@@ -80,7 +80,7 @@ def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -
         known = {each.operator for each in catalog.subtasks}
         raise PlaceError(directory, wanted.none_of(known))
     check_id(chosen.subtasks, directory, checkpoint_id)
-    return chosen
+    return chosen.at(checkpoint_id)
 
 
 @checkpoint.command("show")
@@ -165,7 +165,7 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones.
 
     Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
-    known to any query.
+    known to any query, or where a query is left alone because a layout of it is cut off.
     """
     catalog = catalog_of(directory)
     if not catalog.subtasks and not catalog.layouts:
@@ -183,6 +183,11 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     if rows and not as_json:
         what = "would be" if dry_run else "were"
         say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
+    for path in sorted(catalog.cut_off):
+        why = catalog.broken[path]
+        complain(f"{directory}: nothing of the query of {path} is deleted, for {why}")
+    if catalog.cut_off:
+        sys.exit(1)
 
 
 @checkpoint.command()

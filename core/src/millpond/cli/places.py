@@ -238,6 +238,8 @@ def _committed(path: str, snapshots: str, checkpoint_id: int | None) -> list[Sto
 def check_id(subtasks: Sequence[Subtask], path: str, checkpoint_id: int | None) -> None:
     """Refuse a checkpoint that lies outside of those that subtasks have; PlaceError names them."""
     ids = {handle.checkpoint_id for each in subtasks for handle in each.handles}
+    if ids:  # of metadata that cannot be read, the reader says so
+        ids |= {each.files[path] for each in subtasks for path in each.broken}
     if checkpoint_id is not None and ids and not min(ids) <= checkpoint_id <= max(ids):
         known = f"there are {min(ids)} to {max(ids)}"
         raise PlaceError(path, f"there is no checkpoint {checkpoint_id} in it; {known}")

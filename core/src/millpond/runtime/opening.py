@@ -290,7 +290,7 @@ def open_operator_backend(
     for handle in handles:
         check_type("restore", handle, OperatorStateHandle | None)
     return OperatorStateBackend(
-        read_operator_state(handles),
+        read_operator_state(handles, config.restore),
         partial(write_operator_state, OperatorId.of(place)),
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,

@@ -89,9 +89,12 @@ class CheckpointStorage(ABC):
     def delete_empty(self, folders: Iterable[str]) -> None:
         """Delete those of some folders that hold nothing, where a storage has folders."""
 
-    def has_folder(self, folder: str) -> bool:
-        """Whether a folder is there; where a storage has none, each is."""
-        return True
+    def remover_of_new(self, folder: str) -> Callable[[], None]:
+        """What deletes a folder, and those it lies in, that are not there yet, if they are empty.
+
+        Nothing where a storage has no folders.
+        """
+        return lambda: None
 
     def not_files(self, folder: str) -> list[str]:
         """What lies below a folder and is no file, where a storage has such things: see ``list``.

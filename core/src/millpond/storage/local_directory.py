@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -138,8 +138,17 @@ class LocalStorage(CheckpointStorage):
                 self._folder(folder).rmdir()
 
     @override
-    def has_folder(self, folder: str) -> bool:
-        return self._folder(folder).is_dir()
+    def remover_of_new(self, folder: str) -> Callable[[], None]:
+        """The directory itself may be a new one, too, in others that are new."""
+        place = self._folder(folder)
+        new = [each for each in (place, *place.parents) if not each.exists()]
+
+        def remove() -> None:
+            with suppress(OSError):
+                for each in new:
+                    each.rmdir()
+
+        return remove
 
     def _folder(self, folder: str) -> Path:
         return Path(self._full(folder) if folder else self._root)

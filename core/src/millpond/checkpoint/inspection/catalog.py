@@ -17,10 +17,10 @@ import attrs
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.choice import OperatorChoice
 from millpond.checkpoint.inspection.leftovers import temporary_files, without_cut_off
+from millpond.checkpoint.inspection.stored_layouts import read_layouts
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
     read_subtask,
-    reason_of,
     still_there,
     without_outlived,
 )
@@ -28,19 +28,15 @@ from millpond.checkpoint.inspection.whole import as_text, gone_groups, whole_che
 from millpond.checkpoint.paths import (
     SnapshotPath,
     owner_of,
-    parse_layout_path,
 )
-from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import (
     CorruptSnapshotError,
     IncompleteCheckpointError,
-    MillpondError,
     RestoreError,
 )
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from millpond.untrusted import decoding, parse_json
 
 __all__ = ["Catalog", "complete_parts", "newest_parts", "read_catalog"]
 
@@ -61,6 +57,9 @@ class Catalog:
             symbolic link.
         unfinished: files that a writer has begun, or left when it was killed, each with the
             operator and the id of its snapshot.
+        cut_off: layouts that a killed driver has not written to their end; nobody has begun under
+            them, but which batch was the last before, only Spark knows.
+        outdated: files of layouts that drivers have left when they were killed.
     """
 
     storage: CheckpointStorage
@@ -70,6 +69,8 @@ class Catalog:
     elsewhere: tuple[str, ...] = ()
     odd: frozenset[str] = frozenset()
     unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
+    cut_off: frozenset[str] = frozenset()
+    outdated: tuple[str, ...] = ()
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -96,18 +97,32 @@ class Catalog:
         broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
         return attrs.evolve(self, subtasks=subtasks, broken=broken)
 
+    def at(self, checkpoint_id: int | None) -> Catalog:
+        """The catalog, of a subtask's metadata that cannot be read only what may count at an id."""
+        others = {
+            path
+            for each in self.subtasks
+            for path in each.broken
+            if not each.may_count(path, checkpoint_id)
+        }
+        broken = {path: why for path, why in self.broken.items() if path not in others}
+        return attrs.evolve(self, broken=broken)
+
     def orphans(self, retained: int) -> list[str]:
         """Files that no snapshot within the retained number needs: lost attempts, and old ones.
 
         Files of an operator's newest checkpoint id are left alone, for an attempt may still be
         at work on them; so is what subtasks that are idle, or have not run since a rescale,
         would restore. What killed writers have left of older ones goes. What is no regular file,
-        or lies in such a directory, is not ours.
+        or lies in such a directory, is not ours. Nothing goes of a query of which a layout is cut
+        off.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
         """
         for path, reason in self.broken.items():
+            if path in self.cut_off:
+                continue
             cure = (
                 "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
@@ -119,7 +134,9 @@ class Catalog:
         for mine in by_operator.values():
             needed |= _needed(mine, retained)
         found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
-        found += self._left_behind(by_operator)
+        found += [*self._left_behind(by_operator), *self.outdated]
+        resting = {owner_of(path).query for path in self.cut_off}
+        found = [path for path in found if owner_of(path).query not in resting]
         inside = tuple(f"{path}/" for path in self.odd)
         return [path for path in found if path not in self.odd and not path.startswith(inside)]
 
@@ -274,16 +291,12 @@ def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
 def read_catalog(storage: CheckpointStorage) -> Catalog:
     """Read the metadata of all snapshots below a storage's root."""
     folders: dict[str, dict[str, SnapshotPath]] = {}
-    newest_layouts: dict[OperatorId, tuple[int, str]] = {}
     odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
     listed = storage.list("")
     for path in (*listed, *sorted(odd)):
         file = SnapshotPath.parse(path)
         if file is not None:
             folders.setdefault(file.folder, {})[path] = file
-        elif layout := parse_layout_path(path):
-            operator, number = layout
-            newest_layouts[operator] = max(newest_layouts.get(operator, (-1, "")), (number, path))
     subtasks = tuple(
         sorted(
             (read_subtask(storage, files, odd) for files in folders.values()),
@@ -299,30 +312,19 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         subtasks = tuple(still_there(each, present) for each in subtasks)
     every = odd.union(listed)
     subtasks = tuple(without_outlived(each, every) for each in subtasks)
-    in_force = (path for _, path in newest_layouts.values() if not path.startswith(elsewhere))
-    layouts, broken = _read_layouts(storage, in_force)
-    subtasks = without_cut_off(subtasks, layouts)
-    broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
     mine = [path for path in listed if not path.startswith(elsewhere)]
-    return Catalog(storage, subtasks, layouts, broken, elsewhere, odd, temporary_files(mine))
-
-
-def _read_layouts(
-    storage: CheckpointStorage, paths: Iterable[str]
-) -> tuple[dict[str, frozenset[str]], dict[str, str]]:
-    """The paths that each needs; and of those that cannot be read, which need none, the reason."""
-    layouts: dict[str, frozenset[str]] = {}
-    broken: dict[str, str] = {}
-    for path in paths:
-        try:
-            layouts[path] = frozenset(_source_paths(storage, path))
-        except MillpondError as error:
-            broken[path] = reason_of(error)
-            layouts[path] = frozenset()
-    return layouts, broken
-
-
-def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
-    with decoding(layout, "it is not a layout"):
-        for text in parse_json(read_sealed(storage, layout))["sources"]:
-            yield from KeyedStateHandle.from_json(text, storage).all_paths
+    layouts = read_layouts(storage, mine)
+    subtasks = without_cut_off(subtasks, layouts.in_force)
+    broken = dict(layouts.broken)
+    broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
+    return Catalog(
+        storage=storage,
+        subtasks=subtasks,
+        layouts=layouts.in_force,
+        broken=broken,
+        elsewhere=elsewhere,
+        odd=odd,
+        unfinished=temporary_files(mine),
+        cut_off=frozenset(layouts.cut_off),
+        outdated=tuple(layouts.outdated),
+    )

@@ -72,9 +72,8 @@ class StoredOperator:
             (handle,) = self.parts
             assert isinstance(handle, SavepointHandle)
             return read_operator_states(handle, self._shape, self.limits)
-        return frozen_operator_states(
-            part for part in self.parts if isinstance(part, KeyedStateHandle)
-        )
+        snapshots = (part for part in self.parts if isinstance(part, KeyedStateHandle))
+        return frozen_operator_states(snapshots, self.limits)
 
     def require_divided(self, known: StateId | None = None) -> None:
         """Refuse a list of which nobody can tell which elements count; any one by default.

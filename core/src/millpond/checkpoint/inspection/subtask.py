@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 
 import attrs
@@ -56,6 +57,13 @@ class Subtask:
             h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
         ]
         return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
+
+    def may_count(self, path: str, checkpoint_id: int | None) -> bool:
+        """Whether metadata that cannot be read may be what counts at an id; any without one."""
+        if checkpoint_id is None:
+            return True
+        first = max((h.checkpoint_id for h in self.at(checkpoint_id)), default=0)
+        return first <= self.files[path] <= checkpoint_id
 
     def with_outlived(self) -> Subtask:
         """The subtask with all of its snapshots as handles, also those that cannot be read."""
@@ -149,11 +157,14 @@ def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
 def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
     """The files that a subtask has not deleted by itself.
 
-    It deletes files in the order in which they were retired: where those that the newest snapshot
-    has retired are all gone, none had to stay.
+    It deletes files in the order in which they were retired, all that one snapshot has retired
+    together: where most of these are gone, what is left of them, and of older ones, could not be
+    deleted, and only what is newer had to stay.
     """
-    still = [file.checkpoint_id for file in newest.retired if file.path in present]
-    first = min(still, default=newest.checkpoint_id + 1)
+    still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
+    gone = Counter(file.checkpoint_id for file in newest.retired) - still
+    deleted = max((number for number in gone if gone[number] > still[number]), default=0)
+    first = min((n for n in still if n > deleted), default=newest.checkpoint_id + 1)
     return newest.paths.union(f.path for f in newest.retired if f.checkpoint_id >= first)
 
 

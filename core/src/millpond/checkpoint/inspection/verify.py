@@ -31,12 +31,12 @@ def verify_file(
     """Read one file of a snapshot and check size and digests.
 
     Raises:
-        CorruptSnapshotError: it is damaged, missing or foreign.
+        CorruptSnapshotError: it is damaged, missing or foreign, or beyond the limits.
     """
     if handle.storage is None:
         raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
     if isinstance(file, StreamStateHandle):
-        file.read(handle.storage)
+        file.read(handle.storage, limits)
     elif handle.format == PORTABLE:
         layout = KeyLayout(handle.max_parallelism)
         verify_rows(handle.storage, file, layout, limits)

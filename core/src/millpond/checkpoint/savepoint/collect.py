@@ -117,7 +117,8 @@ def _collect(
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
             report(uid, len(handles), len(handles))
-            saved = save_operator_states(target, uid, frozen_operator_states(handles))
+            own = frozen_operator_states(handles, limits)
+            saved = save_operator_states(target, uid, own)
             return attrs.evolve(merged_operator(uid, parts), operator_states=saved)
         exact = wanted
 

@@ -131,14 +131,13 @@ def save_operator_states(
 
 
 def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
-    """Where an operator state's table lies, among the states of its operator.
+    """Where a new table of an operator state lies, among the states of its operator.
 
     A broadcast state whose name is also a list's has a folder of its own, whose name no state's
     name is written as.
     """
-    folder = state_folder(uid, meta.name)
     shared = meta.scope == "broadcast" and (meta.name, "list") in known
-    return f"{folder}!broadcast" if shared else folder
+    return state_folder(uid, meta.name, "!broadcast" if shared else "")
 
 
 def _fitting_table(
@@ -206,9 +205,11 @@ def _sealed(
     *,
     added: bool,
 ) -> SavedOperatorState:
-    known = [each.meta.id for each in operator.operator_states]
-    folder = operator_state_folder(operator.uid, state.meta, known)
-    named = [] if state.file is None else [state.file.path]
+    if state.file is None:
+        known = [each.meta.id for each in operator.operator_states]
+        folder, named = operator_state_folder(operator.uid, state.meta, known), []
+    else:  # older savepoints may have it elsewhere than newer ones
+        folder, named = state.file.path.rpartition("/")[0], [state.file.path]
     # What else lies in a folder that a keyed state has too is that one's.
     shared = folder in {state_folder(operator.uid, meta.name) for meta in operator.metas}
     names = named if shared else named_files(handle, folder, named, added=added)

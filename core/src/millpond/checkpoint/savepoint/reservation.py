@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Self
@@ -34,14 +34,14 @@ class Reservation:
         uids: the operators that the savepoint is to hold.
         marker: the name of the file that shows that somebody writes there.
         folders: the paths of those that were there before, empty as they are.
-        is_new: whether the place itself was not there before.
+        remove_new: deletes the place, and those it lies in, that were not there before, if empty.
     """
 
     handle: SavepointHandle
     uids: frozenset[str]
     marker: str
     folders: frozenset[str]
-    is_new: bool
+    remove_new: Callable[[], None]
 
     def __enter__(self) -> Self:
         """The reservation itself."""
@@ -84,9 +84,8 @@ class Reservation:
 
     def release(self) -> None:
         """Take the marker away, or warn where that fails; and a new place without anything."""
-        storage = self.handle.storage
-        if storage.delete_if_possible(self.handle.path(self.marker)) and self.is_new:
-            storage.delete_empty([self.handle.folder])
+        if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
+            self.remove_new()
 
 
 def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
@@ -105,7 +104,7 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
     """
     marker = f"{uuid.uuid4().hex}{MARKER_ENDING}"
     storage = handle.storage
-    is_new = not storage.has_folder(handle.folder)
+    remove_new = storage.remover_of_new(handle.folder)
     try:
         held = storage.list(handle.folder)
     except CorruptSnapshotError as error:
@@ -116,7 +115,7 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
         storage.write(handle.path(marker), [b""])
         held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
         if not held:
-            return Reservation(handle, frozenset(uids), marker, folders, is_new)
+            return Reservation(handle, frozenset(uids), marker, folders, remove_new)
         storage.delete(handle.path(marker))
     held.sort(key=lambda path: not path.endswith(MARKER_ENDING))
     shown = (*held[:3], "…") if len(held) > 3 else tuple(held)  # noqa: PLR2004

@@ -167,21 +167,21 @@ class SavepointHandle:
         return f"{self.folder}/{name}" if self.folder else name
 
 
-def state_folder(uid: str, state: str) -> str:
-    """Where a new table of a state lies.
+def state_folder(uid: str, state: str, ending: str = "") -> str:
+    """Where a new table of a state lies, an ending behind the folder's name.
 
     Readers of datasets skip folders that begin with _ or a dot. Those of Millpond's own states have
     names that no user's state is written as, which those that 0.1.0 has written have not.
     """
     if state.startswith(_OWN):
-        return f"{uid}/millpond!{state.removeprefix(_OWN)}"
+        return f"{uid}/millpond!{state.removeprefix(_OWN)}{ending}"
     name = quote(state, safe=" +=@,")
     if name[0] in "_.":
         name = f"%{ord(name[0]):02X}{name[1:]}"
-    if len(name) > _MAX_FOLDER:
+    if len(name) + len(ending) > _MAX_FOLDER:
         digest = hashlib.sha256(state.encode()).hexdigest()[:_DIGITS]
         name = f"{_BROKEN_ESCAPE.sub('', name[:_CUT])}~{digest}"
-    return f"{uid}/{name}"
+    return f"{uid}/{name}{ending}"
 
 
 _CONVERTER = snapshot_converter()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, get_origin
 
+from millpond.errors import FunctionResultError
 from millpond.runtime.results import refusal
 from millpond.runtime.windows.assigners import WindowAssigner
-from millpond.runtime.windows.evictors import TimestampedValue
+from millpond.runtime.windows.evictors import Evictor, TimestampedValue
 
 __all__ = ["elements_left", "is_ours", "windows_of"]
 
@@ -22,17 +23,21 @@ def windows_of(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]
 
     That of Millpond's own assigners is their method itself, whose result needs no check.
     """
-    method, kind = assigner.assign_windows, assigner.window_type
+    method = assigner.assign_windows
+    kind: type[Any] = get_origin(assigner.window_type) or assigner.window_type
     if is_ours(assigner):
         return method
 
     def assign(element: Any, timestamp: int) -> Collection[Any]:
         windows = method(element, timestamp)
-        if type(windows) is list or type(windows) is tuple:
-            return windows
-        if isinstance(windows, Iterable) and not isinstance(windows, kind):
-            return list(windows)
-        raise refusal(method, windows, "a list of windows")
+        if type(windows) is not list and type(windows) is not tuple:
+            if not isinstance(windows, Iterable) or isinstance(windows, kind):
+                raise refusal(method, windows, "a list of windows")
+            windows = list(windows)
+        for window in windows:
+            if not isinstance(window, kind):
+                raise _wrong(method, window, f"nothing but windows of type {kind.__name__}")
+        return windows
 
     return assign
 
@@ -42,4 +47,16 @@ def elements_left(method: Callable[..., Any], *given: Any) -> list[TimestampedVa
     elements = method(*given)
     if not isinstance(elements, Iterable):
         raise refusal(method, elements, "a list of the elements that stay")
-    return elements if type(elements) is list else list(elements)
+    left = elements if type(elements) is list else list(elements)
+    if method.__module__ != Evictor.__module__:
+        for element in left:
+            if not isinstance(element, TimestampedValue):
+                raise _wrong(method, element, "nothing but elements of type TimestampedValue")
+    return left
+
+
+def _wrong(method: Callable[..., Any], found: Any, expected: str) -> FunctionResultError:
+    """The error that names what there is among others that a method has returned."""
+    error = refusal(method, found, expected)
+    error.value += " among others"
+    return error

@@ -26,7 +26,7 @@ from millpond.checkpoint.operator_state_parts import operator_state_parts
 from millpond.checkpoint.operator_state_snapshot import redistributed
 from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
-from millpond.config import SPARK_SOURCE
+from millpond.config import SPARK_SOURCE, RestoreConfig
 from millpond.errors import (
     ConfigError,
     CorruptSnapshotError,
@@ -109,13 +109,13 @@ class Layout:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
-    def shares(self) -> list[list[OperatorStateHandle]]:
+    def shares(self, limits: RestoreConfig | None = None) -> list[list[OperatorStateHandle]]:
         """What each subtask gets of the sources' operator state.
 
         Raises:
             CorruptSnapshotError: a file with raw keyed state cannot be read.
         """
-        return redistributed(operator_state_parts(self.sources), self.parallelism)
+        return redistributed(operator_state_parts(self.sources, limits), self.parallelism)
 
     def sources_of(
         self, index: int, shares: Sequence[Sequence[OperatorStateHandle]] | None = None
@@ -136,11 +136,11 @@ class Layout:
         return found
 
     def starting_points(
-        self, index: int, locate: Callable[[str], SavepointHandle]
+        self, index: int, locate: Callable[[str], SavepointHandle], limits: RestoreConfig
     ) -> list[KeyedStateHandle | SavepointHandle]:
         """What a subtask that has not run under this layout restores."""
         saved = [locate(self.savepoint)] if self.savepoint else []
-        return [*saved, *self.sources_of(index)]
+        return [*saved, *self.sources_of(index, self.shares(limits))]
 
     def was_overtaken(self, pointer: Pointer) -> bool:
         """Whether a subtask went on under an earlier layout after this was written."""

@@ -92,7 +92,7 @@ def committed_state(
 ) -> CommittedState:
     """What the committed pointer names, or after a rescale what the layout's sources hold."""
     if pointer is None:
-        sources = tuple(layout.starting_points(index, plan.located))
+        sources = tuple(layout.starting_points(index, plan.located, plan.config.restore))
         last = max((source.checkpoint_id for source in sources), default=None)
         return CommittedState(layout.number, None, sources, last)
     if pointer.key_group_range != layout.key_groups(index):

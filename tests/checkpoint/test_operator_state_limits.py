@@ -1,0 +1,73 @@
+"""How large a snapshot's files of operator state may be, for jobs and for tools."""
+
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond import errors
+from millpond.cli.main import commands
+
+LAST = mp.ListStateDescriptor("last", str)
+
+
+class Count(mp.KeyedProcessFunction, mp.CheckpointedFunction):
+    """Tells how many texts there are."""
+
+    def initialize_state(self, context):
+        self.last = context.operator_state_store.get_list_state(LAST)
+
+    def process_element(self, row, context):
+        yield len(self.last.get())
+
+    def snapshot_state(self, context):
+        """All is in the state already."""
+
+
+def harness(**options):
+    """The function in a harness."""
+    return mp.testing.KeyedOperatorHarness(Count(), key="k", **options)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A snapshot in a directory, with 100 kB of operator state; its handle."""
+    storage = mp.checkpoint_storage(str(tmp_path / "snapshots"))
+    with mp.open_keyed_backend("heap", key_type=str, place="q/op") as backend:
+        backend.get_partitioned_state(mp.ValueStateDescriptor("v", int))
+        backend.operator_state = mp.open_operator_backend()
+        texts = backend.operator_state.get_list_state(LAST)
+        texts.add("x" * 100_000)
+        return backend.snapshot(1, storage).result().handle
+
+
+def test_the_configured_limits_bound_operator_state_of_snapshots(written):
+    """What `restore.max-file-bytes` forbids is refused wherever a snapshot's files are given."""
+    config = mp.Config({"restore.max-file-bytes": 1000})
+    with pytest.raises(errors.CorruptSnapshotError, match="restore.max-file-bytes"):
+        mp.open_operator_backend(restore=written.operator_state, config=config)
+    with pytest.raises(errors.CorruptSnapshotError, match="restore.max-file-bytes"):
+        harness(restore=written, config=config)
+    with harness(restore=written) as operator:
+        operator.process({"k": "a"})
+        assert operator.output == [1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("checkpoint", "verify", "{snapshots}"),
+        ("state", "dump", "{snapshots}", "last"),
+        ("savepoint", "create", "{snapshots}", "{new}", "--snapshots", "{snapshots}"),
+    ],
+)
+def test_the_configured_limits_bound_operator_state_in_tools(written, tmp_path, call):
+    """The commands read no larger file of operator state either, and say which limit it is."""
+    assert written.operator_state
+    (tmp_path / "limits.toml").write_text("[millpond.restore]\nmax-file-bytes = 1000\n")
+    places = {"snapshots": tmp_path / "snapshots", "new": tmp_path / "new"}
+    arguments = [each.format(**places) for each in call]
+    runner = CliRunner()
+    limited = ["--config", str(tmp_path / "limits.toml"), *arguments]
+    result = runner.invoke(commands, limited)
+    assert result.exit_code == 1, result.output
+    assert "restore.max-file-bytes" in "".join(result.output.split())
+    assert runner.invoke(commands, arguments).exit_code == 0
