@@ -139,7 +139,9 @@ def spark(tmp_path_factory):
 @pytest.fixture
 def job_conf(spark, tmp_path):
     """Sets Millpond's keys for one test and takes them back."""
-    before = dict(spark.conf.getAll)
+    from millpond.spark.driver.settings import all_settings
+
+    before = all_settings(spark)
     spark.conf.set("spark.millpond.checkpoint.dir", (tmp_path / "snapshots").as_uri())
 
     def set_conf(**settings):
@@ -147,7 +149,7 @@ def job_conf(spark, tmp_path):
             spark.conf.set("spark.millpond." + name.replace("_", "."), str(value))
 
     yield set_conf
-    for key in dict(spark.conf.getAll):
+    for key in all_settings(spark):
         if key.startswith("spark.millpond.") and key not in before:
             spark.conf.unset(key)
     for key, value in before.items():

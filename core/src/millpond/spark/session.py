@@ -21,6 +21,7 @@ from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.checkpoint_files import launch_settings, local_files
 from millpond.spark.driver.group_labels import spreading
 from millpond.spark.driver.places import hadoop_settings, qualified
+from millpond.spark.driver.settings import all_settings
 
 __all__ = ["check_session", "configure", "is_connect", "spark_configuration"]
 
@@ -62,7 +63,7 @@ def spark_configuration(spark: SparkSession, *places: str) -> Config:
         ConfigError: a key is unknown or a value wrong, or PySpark is too old.
     """
     require_pyspark()
-    items = dict(spark.conf.getAll)
+    items = all_settings(spark)
     for key in _PLACES:
         path = items.get(SPARK_PREFIX + key)
         if path is not None:

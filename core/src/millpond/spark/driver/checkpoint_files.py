@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from millpond.origins import SPARK_PREFIX
 from millpond.spark.driver.places import is_uri
+from millpond.spark.driver.settings import all_settings
 
 __all__ = ["MANAGER", "launch_settings", "leave_unless_local", "local_files", "quick_manager"]
 
@@ -90,9 +91,9 @@ def _known(target: SparkSession | SparkSession.Builder) -> dict[str, str]:
     running = SparkContext._active_spark_context  # noqa: SLF001 - told nowhere else
     master = {} if running is None else {"spark.master": running.master or ""}
     if isinstance(target, SparkSession):
-        return {**target.conf.getAll, **master}
+        return {**all_settings(target), **master}
     there = SparkSession._instantiatedSession  # noqa: SLF001 - the same
-    set_there = {} if running is None or there is None else there.conf.getAll
+    set_there = {} if running is None or there is None else all_settings(there)
     return {**getattr(target, "_options", {}), **set_there, **master}
 
 

@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from millpond.errors import SeveralOperatorsError, UnsupportedQueryError
+from millpond.spark.driver.settings import all_settings
 
 __all__ = [
     "operator_names",
@@ -117,7 +118,7 @@ def operator_names(plan: Any) -> list[str]:
 def _unchecked(spark: SparkSession) -> Iterator[None]:
     """Spark's check off; one at a time, so that it is not put back too early or not at all."""
     with _setting:
-        before = spark.conf.getAll.get(_CHECK)
+        before = all_settings(spark).get(_CHECK)
         spark.conf.set(_CHECK, "false")
         try:
             yield
