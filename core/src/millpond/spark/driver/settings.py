@@ -11,7 +11,7 @@ __all__ = ["all_settings"]
 
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
-    """What ``conf.getAll`` gives, in a hundredth of the time.
+    """What ``conf.getAll`` gives, in a twentieth of the time.
 
     PySpark's calls the JVM twice for each setting, and finds the last by an exception, for whose
     class the JVM looks into each of its jars dozens of times: 12 ms of processor time in all, and
