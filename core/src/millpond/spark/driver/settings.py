@@ -22,5 +22,6 @@ def all_settings(spark: SparkSession) -> dict[str, str]:
         return dict(spark.conf.getAll)
     between = os.urandom(16).hex()
     found = conf.getAll()
-    keys, values = (text.mkString(between).split(between) for text in (found.keys(), found.values()))
+    parts = (found.keys(), found.values())
+    keys, values = (part.mkString(between).split(between) for part in parts)
     return dict(zip(keys, values, strict=True))
