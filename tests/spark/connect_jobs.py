@@ -4,6 +4,7 @@ Each job takes the session of its process: over Spark Connect in a client, a cla
 server, whose process the JVM belongs to.
 """
 
+import contextlib
 import io
 import json
 import logging
@@ -88,7 +89,10 @@ def port(spark):
 def listening(spark):
     """The addresses that the server's JVM listens on, as the kernel writes them, and ports."""
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    links = [str(each.readlink()) for each in Path(f"/proc/{jvm}/fd").iterdir()]
+    links = []
+    for each in Path(f"/proc/{jvm}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the JVM has closed it since it was listed
+            links.append(str(each.readlink()))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
