@@ -66,7 +66,7 @@ def begun_without_time(self, element, timestamp, window, ctx):
 
 
 def noted_anyway(self, key, timestamp, windows, namespaces):
-    self._first, self._end = self._assigner.moments_alike(timestamp, windows)
+    self._first, self._end = self._assigner._moments_alike(timestamp, windows)
     self._key, self._namespaces = key, namespaces
 
 
@@ -165,22 +165,22 @@ DEFECTS = {
     "a row stays with windows that are due": (SameWindows, "note", noted_anyway),
     "a row behind the end of a tumbling window stays in it": (
         _Tumbling,
-        "moments_alike",
+        "_moments_alike",
         lambda self, timestamp, windows: (windows[0].start, windows[0].end + 1),
     ),
     "sliding windows are the same until the next one begins": (
         _Sliding,
-        "moments_alike",
+        "_moments_alike",
         lambda self, timestamp, windows: (windows[0].start, windows[0].start + self.slide),
     ),
     "a session takes rows until its end and does not grow": (
         _Session,
-        "moments_alike",
+        "_moments_alike",
         lambda self, timestamp, windows: windows[0],
     ),
     "a session of which each row says the gap goes by the first one's": (
         _Session,
-        "moments_alike",
+        "_moments_alike",
         lambda self, timestamp, windows: (timestamp, timestamp + 1),
     ),
     "a timer deleted while others fire still fires": (

@@ -59,7 +59,7 @@ class WindowAssigner(ABC):
     def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
         """The windows of an element at a time in ms."""
 
-    def moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
+    def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
         """From when on, and until before when, elements go where one at a time has gone.
 
         Only of Millpond's own assigners, whose windows depend on the time alone.
@@ -114,7 +114,7 @@ class _Tumbling(WindowAssigner):
         return (window_of(start, start + self.size),)
 
     @override
-    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
         # By the wall clock a window may begin or end within an hour that comes twice.
         return windows[0] if self._clock is None else (timestamp, timestamp + 1)
 
@@ -151,7 +151,7 @@ class _Sliding(WindowAssigner):
         return [window_of(start, start + self.size) for start in starts]
 
     @override
-    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
         latest, earliest = windows[0], windows[-1]
         first = max(latest.start, earliest.end - self.slide)
         return first, min(latest.start + self.slide, earliest.end)
@@ -190,7 +190,7 @@ class _Session(WindowAssigner):
         return (window_of(timestamp, timestamp + gap),)
 
     @override
-    def moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
         if not isinstance(self.gap, int):  # each element has its own
             return timestamp, timestamp
         session = windows[0]

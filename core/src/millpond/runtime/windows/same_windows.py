@@ -69,5 +69,7 @@ class SameWindows:
         """
         # Once one of them is due, its timer has been called for, which has this forgotten.
         if min(map(TimeWindow.max_timestamp, windows)) > self._timers.current_watermark():
-            self._first, self._end = self._assigner.moments_alike(timestamp, windows)
+            self._first, self._end = self._assigner._moments_alike(  # noqa: SLF001 - our own
+                timestamp, windows
+            )
             self._key, self._namespaces = key, namespaces
