@@ -36,6 +36,7 @@ WORKER_PARTS = (
     "snapshot",
     "encode",
     "rest",
+    "vectorized",
 )
 PICTURES = (
     "throughput.png",
