@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import millpond as mp
 import pytest
+from jvm_calls import heard_calls
 from millpond import errors
 from millpond.spark import key_by
 from millpond.spark.carriers.folds import folds_of
@@ -15,7 +16,6 @@ from millpond.spark.carriers.frames import RowCodec
 from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.choosing import choose
 from millpond.spark.columns import quoted
-from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
@@ -285,16 +285,7 @@ def test_points_in_the_names_of_the_key_and_the_event_time(spark, job_conf, tmp_
 def test_columns_cost_few_calls_of_the_jvm(spark, job_conf, monkeypatch):
     """A further column costs three calls or so in all; thirty each way took seconds for a thousand."""
     job_conf(state_backend="heap", parallelism=1)
-    client = spark.sparkContext._gateway._gateway_client
-    send, calls = client.send_command, []
-
-    def told(command, *args, **kwargs):
-        # What was let go is told to the JVM whenever Python's collector happens to run.
-        if not command.startswith(MEMORY_COMMAND_NAME):
-            calls.append(command)
-        return send(command, *args, **kwargs)
-
-    monkeypatch.setattr(client, "send_command", told)
+    calls = heard_calls(spark, monkeypatch)
 
     def cost(width):
         columns = [(f"c{at}", ("bigint", "double", "string")[at % 3]) for at in range(width)]

@@ -1,7 +1,7 @@
 """A session's settings are read at once."""
 
+from jvm_calls import heard_calls
 from millpond.spark.driver.settings import all_settings
-from py4j.protocol import MEMORY_COMMAND_NAME
 
 
 def test_settings_are_those_that_the_session_tells(spark, monkeypatch):
@@ -9,16 +9,7 @@ def test_settings_are_those_that_the_session_tells(spark, monkeypatch):
     odd = {"spark.millpond.a -> b": "", "spark.millpond.lines": " one\ntwo, ü -> \t"}
     for key, value in odd.items():
         spark.conf.set(key, value)
-    client = spark.sparkContext._gateway._gateway_client
-    send, calls = client.send_command, []
-
-    def told(command, *args, **kwargs):
-        # What was let go is told to the JVM whenever Python's collector happens to run.
-        if not command.startswith(MEMORY_COMMAND_NAME):
-            calls.append(command)
-        return send(command, *args, **kwargs)
-
-    monkeypatch.setattr(client, "send_command", told)
+    calls = heard_calls(spark, monkeypatch)
     try:
         found = all_settings(spark)
         assert 0 < len(calls) < 12 < len(found)
