@@ -14,6 +14,7 @@ from millpond.checkpoint.savepoint.savepoint_file import (
 )
 from millpond.checkpoint.savepoint.table_writer import _row_groups
 from millpond.cli.main import commands
+from millpond.storage.local_directory import LocalStorage
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 
@@ -76,6 +77,30 @@ def test_a_failed_savepoint_leaves_no_folders_above_it(savepoint, tmp_path, verb
     result = CliRunner().invoke(commands, call)
     assert result.exit_code == 1
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+class Full(LocalStorage):
+    """Is on a disk that has room for folders alone."""
+
+    @override
+    def open_writer(self, path):
+        (self.directory / path).parent.mkdir(parents=True)
+        raise errors.StorageAccessError(path, "No space left on device", "Make room")
+
+
+def test_a_place_without_room_for_the_first_file_leaves_no_folders(tmp_path):
+    """Where not even the place can be marked as taken, the new folders above go, too."""
+    storage = Full((tmp_path / "new").as_uri())
+    with pytest.raises(errors.StorageAccessError, match="No space left"):
+        begun(SavepointHandle(1, "saved/today", storage))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_looked_at_is_refused_with_its_name(tmp_path):
+    """A path that is too long for the system is named, as one is that the user may not enter."""
+    target = tmp_path.joinpath(*["n" * 99] * 50)
+    with pytest.raises(errors.StorageAccessError, match="n/n.*listed: File name too long"):
+        begun(SavepointHandle(1, "", mp.checkpoint_storage(target.as_uri())))
 
 
 def test_a_neighbour_keeps_the_folders_above_it(tmp_path):

@@ -98,7 +98,7 @@ def two_queries(uri):
     return storage, lost, last, layout_path(OperatorId("q", "op"), 2)
 
 
-@pytest.mark.parametrize("end", [0, 100, -1])
+@pytest.mark.parametrize("end", [0, 5, 50, 90, 100, -1])
 def test_a_layout_that_is_cut_off_holds_up_its_own_query_alone(tmp_path, end):
     """It is told, nothing of its query goes, and with its deletion that goes on."""
     storage, lost, _, second = two_queries(f"local://{tmp_path}/snapshots")
@@ -128,6 +128,7 @@ def test_what_the_layout_before_one_that_is_cut_off_names_is_needed(tmp_path):
     [
         ("local", LAYOUT.replace(b"sources", b"sourcez")),
         ("local", b"[]"),
+        ("local", LAYOUT[:50] + b"?"),
         ("file", LAYOUT[:100]),
         ("file", b""),
     ],

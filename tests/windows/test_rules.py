@@ -1,5 +1,6 @@
 """What windows refuse, and what their triggers are told."""
 
+import functools
 import operator
 from datetime import timedelta
 
@@ -218,3 +219,19 @@ def test_a_misspelt_value_is_refused_with_the_nearest_column(call):
         f"{call}(value=...): prise: there is no such column; there are: k, price. "
         "Did you mean 'price'?"
     )
+
+
+class ByNumber(windows.TumblingEventTimeWindows):
+    """Windows that begin at a row's number, by a method that is decorated to look like the other."""
+
+    @functools.wraps(windows.TumblingEventTimeWindows.assign_windows)
+    def assign_windows(self, element, timestamp):
+        yield windows.TimeWindow(element.n, element.n + self.size)
+
+
+def test_a_method_that_wraps_millponds_is_asked_for_each_row():
+    """It is the user's: rows of one time go to windows of their own, and may be yielded them."""
+    function = summed(ByNumber.of(10))
+    rows = [{"k": "a", "n": n, "ms": 1} for n in (1, 2, 3)]
+    found = mp.local.run(function, rows, key="k", event_time="ms")
+    assert found == [("a", 1, 11, 1), ("a", 2, 12, 2), ("a", 3, 13, 3)]

@@ -141,7 +141,7 @@ class LocalStorage(CheckpointStorage):
     def remover_of_new(self, folder: str) -> Callable[[], None]:
         """The directory itself may be a new one, too, in others that are new."""
         place = self._folder(folder)
-        new = [each for each in (place, *place.parents) if not each.exists()]
+        new = [each for each in (place, *place.parents) if not _may_be_there(each)]
 
         def remove() -> None:
             with suppress(OSError):
@@ -184,6 +184,14 @@ class LocalStorage(CheckpointStorage):
         if not isinstance(error, FileNotFoundError):
             place = os.path.relpath(error.filename or self._root, self._root)
             raise _failure(place, "listed", error) from error
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether there is something, or nobody can tell: the name is too long, the way closed."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def _is_text(path: str) -> bool:

@@ -112,7 +112,11 @@ def reserved(handle: SavepointHandle, uids: Iterable[str]) -> Reservation:
         raise StorageAccessError(_place(handle), error.reason, cure) from error
     if not held:
         folders = frozenset(storage.not_files(handle.folder))
-        storage.write(handle.path(marker), [b""])
+        try:
+            storage.write(handle.path(marker), [b""])
+        except BaseException:
+            remove_new()
+            raise
         held = [path for path in storage.list(handle.folder) if path != handle.path(marker)]
         if not held:
             return Reservation(handle, frozenset(uids), marker, folders, remove_new)

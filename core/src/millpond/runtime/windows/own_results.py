@@ -14,8 +14,12 @@ __all__ = ["elements_left", "is_ours", "windows_of"]
 
 
 def is_ours(assigner: WindowAssigner) -> bool:
-    """Whether Millpond's own method assigns elements to windows."""
-    return assigner.assign_windows.__module__ == WindowAssigner.__module__
+    """Whether Millpond's own method assigns elements to windows.
+
+    By the class that has it: a method of the user's may be decorated to look like ours.
+    """
+    owner = next(kind for kind in type(assigner).__mro__ if "assign_windows" in vars(kind))
+    return owner.__module__ == WindowAssigner.__module__
 
 
 def windows_of(assigner: WindowAssigner) -> Callable[[Any, int], Collection[Any]]:
