@@ -416,6 +416,38 @@ def test_a_named_tuple_gains_a_part_with_a_default():
     assert serializer_for(New).deserialize(moved) == New(1, Decimal("1.50"))
 
 
+def with_fields(**kinds):
+    """A frozen class of fields of these types."""
+    fields = {name: attrs.field(type=kind) for name, kind in kinds.items()}
+    return attrs.make_class("C", fields, frozen=True)
+
+
+ENUM = enum.Enum("E", {"A": 1, "B": 2})
+
+
+@pytest.mark.parametrize(
+    ("old", "values", "new", "expected"),
+    [
+        (
+            with_fields(a=Decimal, b=int),
+            [(Decimal("1.0"), 1), (Decimal("1.00"), 2), (Decimal(2), 3)],
+            with_fields(a=Decimal),
+            [(Decimal(1),), (Decimal(2),)],
+        ),
+        (with_fields(e=ENUM), [(ENUM.A,), (ENUM.B,)], enum.Enum("E", {"A": 1, "B": 1}), [(1,)]),
+    ],
+)
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_elements_that_become_alike_are_one(kind, old, values, new, expected):
+    """A set whose elements lose what they differed in is read with each of them once."""
+    declared = with_fields(e=new) if issubclass(new, enum.Enum) else new
+    before, after = serializer_for(kind[old]), serializer_for(kind[declared])
+    stored = before.serialize(kind(old(*value) for value in values))
+    moved = after.compatibility(before.snapshot()).migrate(stored)
+    made = (declared(*map(new, each) if declared is not new else each) for each in expected)
+    assert after.deserialize(moved) == kind(made)
+
+
 class Itself(NamedTuple):
     again: "list[Itself]"
 
