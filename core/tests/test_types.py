@@ -363,6 +363,27 @@ def test_a_constructor_of_ones_own_changes_no_stored_value(kind):
         assert codec.decode(codec.encode(value), 0)[0].x == 6
 
 
+@attrs.frozen
+class Doubled:
+    """Of two fields, one that is not given is called as the other's argument is."""
+
+    _n: int
+    n: int = attrs.field(init=False)
+
+    @n.default
+    def _twice(self):
+        return 2 * self._n
+
+
+def test_a_field_that_is_called_as_the_argument_of_another():
+    """Each field comes back with its own value, in state and as a key."""
+    value = Doubled(3)
+    assert attrs.astuple(value) == (3, 6)
+    serializer, codec = serializer_for(Doubled), key_codec_for(Doubled)
+    assert serializer.deserialize(serializer.serialize(serializer.check(value))) == value
+    assert codec.decode(codec.encode(codec.check(value)), 0)[0] == value
+
+
 @pytest.mark.parametrize("made", [serializer_for, key_codec_for])
 def test_a_class_whose_base_alone_is_an_attrs_class(made):
     """A subclass that is not decorated has no fields of its own, and is refused by name."""
