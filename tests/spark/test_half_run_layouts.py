@@ -3,11 +3,14 @@
 import json
 from typing import ClassVar
 
+import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
 from half_run import KEYS, QUERY, HalfRun, Keeping
+from millpond.backend.operator_state import FrozenState
 from millpond.checkpoint.inspection.inspector import operator_of_parts
+from millpond.checkpoint.operator_state_snapshot import holds, read_partitions
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
 from millpond.plugins import get_registry
@@ -118,6 +121,17 @@ def test_lists_that_have_not_changed_are_not_written_again(elements):
     with mp.testing.KeyedOperatorHarness(Listed(elements), key="k") as operator:
         (first,), (second,) = (operator.snapshot().operator_state for _ in range(2))
     assert (first.checkpoint_id, second.checkpoint_id) == (1, 1)
+
+
+def test_a_share_of_a_file_holds_its_own_elements_alone():
+    """A byte that is a share's element is not taken for the one of a file without any."""
+    with mp.testing.KeyedOperatorHarness(Listed(["", "\0"]), key="k") as operator:
+        (whole,) = operator.snapshot().operator_state
+    (state,) = whole.states
+    share = attrs.evolve(whole, states=(attrs.evolve(state, partitions=(1,)),))
+    assert read_partitions(share) == {1: b"\0"}
+    assert holds(whole, [FrozenState(state.meta, (b"", b"\0"))])
+    assert not holds(share, [FrozenState(state.meta, (b"",))])
 
 
 def test_rescales_one_after_the_other(query):

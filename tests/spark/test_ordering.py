@@ -155,6 +155,17 @@ def test_an_order_is_not_a_column(spark, job_conf, order):
         key_by(df, ordered)
 
 
+@pytest.mark.parametrize("text", ["n desc", "n + 1 ASC"])
+def test_an_order_in_an_expressions_text_is_not_a_column(spark, job_conf, text):
+    """Spark takes the word for the name of the column, so that rows came in ascending order."""
+    job_conf()
+    df = spark.createDataFrame([("k", 1, 2)], "k string, n int, `n desc` int")
+    with pytest.raises(errors.ConfigError, match=r"process\(order_by=.*it is an order"):
+        key_by(df, "k").process(Seen(), output=df.schema, order_by=F.expr(text), uid="seen")
+    for column in (F.col("n").alias("desc"), F.col("n desc"), F.expr("n as desc"), "n desc"):
+        key_by(df, "k").process(Seen(), output=df.schema, order_by=column, uid="seen")
+
+
 def test_a_ranking_is_a_column(spark, job_conf):
     """A window function, which has an order within it, orders rows as any other expression does."""
     job_conf()

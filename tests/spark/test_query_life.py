@@ -4,8 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from millpond.spark import key_by
@@ -259,3 +261,20 @@ def test_a_query_with_job_tags(spark, job_conf, files, tmp_path):
     finally:
         spark.sparkContext.removeJobTag("nightly")
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
+
+
+def test_operators_that_several_threads_build_at_once(spark, job_conf):
+    """A session has one listener, however many operators it is first asked for at a time."""
+    job_conf(state_backend="heap")
+    session, together = spark.newSession(), Barrier(4)
+    for key in ("spark.millpond.checkpoint.dir", "spark.millpond.state.backend"):
+        session.conf.set(key, spark.conf.get(key))
+    rows = session.readStream.format("rate").load()
+
+    def build(number):
+        together.wait()
+        key_by(rows, "value").process(Running(), output=RUNNING, uid=f"totals{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(build, range(4)))
+    assert len(session.streams._jsqm.listListeners()) == 1

@@ -177,6 +177,26 @@ def test_what_lies_under_a_null_is_no_value(kind):
             listed(lost, "v")
 
 
+@pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
+def test_what_lies_under_other_nulls_is_no_value(kind):
+    """Nor are those of null maps, of null lists of one length, and of lists within null lists."""
+    held, nulls = pa.array([1, 3, 2000, 4000], kind), pa.array([True, False])
+    two, four = listed(held[2:], "v")
+    pairs = pa.FixedSizeListArray.from_arrays(held, 2, mask=nulls)
+    letters = pa.array(["a", "b"] * 2)
+    maps = pa.MapArray.from_arrays(pa.array([0, 2, 4]), letters, held, mask=nulls)
+    deep = pa.ListArray.from_arrays([0, 2], pairs)
+    for given, wanted in (
+        (pairs, [None, [two, four]]),
+        (maps, [None, [("a", two), ("b", four)]]),
+        (deep, [[None, [two, four]]]),
+        (pa.ListArray.from_arrays(pa.array([0, 1, 2]), pairs, mask=nulls), [None, [[two, four]]]),
+        (pa.ListArray.from_arrays(pa.array([0, 1]), deep, mask=nulls[:1]), [None]),
+    ):
+        assert listed(given, "v") == wanted
+        assert listed(given[:1], "v") == wanted[:1]
+
+
 def test_moments_that_are_all_masked_are_nulls():
     """Of a unit that Arrow does not have, too."""
     hours = np.array(["2020-01-01T01", "2020-01-01T02"], "M8[h]")

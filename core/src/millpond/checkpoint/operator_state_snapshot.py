@@ -68,27 +68,22 @@ def write_partitions(
     Where no element has a byte there is one more, of no state: without a file, what several
     subtasks have in common could not be told from what each has of its own.
     """
-    stored, number = [], 0
     raw = OperatorRawOutputStream(stream)
-    for state in states:
-        for data in state.partitions:
-            task.check()
-            raw.start_new_partition()
-            raw.write(data)
-        end = number + len(state.partitions)
-        stored.append(StoredOperatorState(state.meta, tuple(range(number, end))))
-        number = end
-    if number and not any(data for state in states for data in state.partitions):
+    elements = [data for state in states for data in state.partitions]
+    for data in elements:
+        task.check()
+        raw.start_new_partition()
+        raw.write(data)
+    if elements and not any(elements):
         raw.start_new_partition()
         raw.write(_FILLER)
     written = raw.close_and_get_handle()
-    return OperatorStateHandle(checkpoint_id, written, tuple(stored), storage=storage)
+    return OperatorStateHandle(checkpoint_id, written, _numbered(states), storage=storage)
 
 
 def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
     """Whether a snapshot holds exactly some frozen states, so that none has to be written."""
-    counts = [(each.meta, len(each.partitions)) for each in handle.states]
-    if counts != [(each.meta, len(each.partitions)) for each in states]:
+    if handle.states != _numbered(states):
         return False
     digest = hashlib.sha256()
     offsets, position = [], 0
@@ -104,6 +99,16 @@ def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
         digest.update(_FILLER)
     known = handle.raw
     return known.offsets == tuple(offsets) and known.stream.digest == digest.hexdigest()
+
+
+def _numbered(states: Sequence[FrozenState]) -> tuple[StoredOperatorState, ...]:
+    """States with the numbers that their partitions have in a file of them alone."""
+    made, number = [], 0
+    for state in states:
+        end = number + len(state.partitions)
+        made.append(StoredOperatorState(state.meta, tuple(range(number, end))))
+        number = end
+    return tuple(made)
 
 
 def read_operator_state(

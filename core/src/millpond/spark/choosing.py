@@ -30,7 +30,9 @@ __all__ = [
 
 ColumnOrName: TypeAlias = str | Column
 
+_NO_ORDER = "it is an order, not a column: order_by= is ascending, or by -F.col(…) descending"
 _ORDER = re.compile(r" (?:ASC|DESC) NULLS (?:FIRST|LAST)(?: AS .+)?'>$")
+_TEXT_ORDER = re.compile(r"(?<! AS) (ASC|DESC)'>$", re.IGNORECASE)
 _PART = re.compile(r"(?:`((?:[^`]|``)*)`|([^`.]+))(?:\.|$)")
 
 
@@ -156,8 +158,7 @@ def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
     That lets an order pass as if it were the column, and running it fails as an internal error.
     """
     if _ORDER.search(str(column)):
-        reason = "it is an order, not a column: order_by= is ascending, or by -F.col(…) descending"
-        raise ConfigError(name, reason, place)
+        raise ConfigError(name, _NO_ORDER, place)
     try:
         fields = df.select("*", column).schema.fields[len(df.columns) :]
     except PySparkException as error:
@@ -166,6 +167,9 @@ def _resolved(df: DataFrame, name: str, column: Column, place: str) -> Choice:
     if len(fields) != 1:
         reason = f"expected one column, got {len(fields)}"
         raise ConfigError(name, reason, place)
+    in_text = _TEXT_ORDER.search(str(column))
+    if in_text and fields[0].name == in_text[1]:  # for Spark, a name that the column is given
+        raise ConfigError(name, _NO_ORDER, place)
     return Choice(fields[0], column)
 
 

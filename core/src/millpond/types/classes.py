@@ -214,7 +214,12 @@ def arguments_by_field(declared: type) -> dict[str, str]:
         each.name for each in taken if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
     }
     called = {field.name: getattr(field, "alias", None) or field.name for field in fields}
-    found = {name: argument for name, argument in called.items() if argument in names}
+    given = {called[field.name] for field in fields if field.init}
+    found = {
+        field.name: called[field.name]
+        for field in fields
+        if called[field.name] in names and (field.init or called[field.name] not in given)
+    }  # a field without an argument may be called as another's is: n, beside _n
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = {p.name for p in taken if p.default is p.empty and p.kind not in variable}
     unknown = sorted(required - set(found.values()))

@@ -203,7 +203,14 @@ class _Evolution:
                 path, "a tuple of any length cannot become one of fixed length"
             )
         element = self.migration(parts[0], arguments[0], path)
-        return element and (lambda value: [element(entry) for entry in value])
+        return element and self._of_each(element, kind, arguments[0])
+
+    def _of_each(self, element: Transform, kind: str, declared: Any) -> Transform:
+        """Of sets, elements that were told apart by what is gone of them are one."""
+        if kind not in ("set", "frozenset"):
+            return lambda value: [element(entry) for entry in value]
+        unpack = node_of(declared, self._find).unpack
+        return lambda value: list({unpack(plain): plain for plain in map(element, value)}.values())
 
     def _custom(self, old: SerializerSnapshot, declared: type, path: str) -> Transform | None:
         """By what the plugin's serializer says of its older self."""

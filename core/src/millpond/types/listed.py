@@ -201,7 +201,7 @@ def _cast(array: Any, exact: Any) -> Any:
 
 
 def _shown(array: Any) -> Any:
-    """An array without what structs and lists hold under their nulls."""
+    """An array without what structs, lists and maps hold under their nulls."""
     kind = array.type
     if pa.types.is_struct(kind) and kind.num_fields:
         held = [_shown(each) for each in array.flatten()]
@@ -209,8 +209,10 @@ def _shown(array: Any) -> Any:
     of_lists = next((made for is_such, made in _LISTS if is_such(kind)), None)
     if of_lists is None:
         return array
-    array = array.take(pa.array(range(len(array))))  # without what no list has
-    return of_lists.from_arrays(array.offsets, _shown(array.values), kind, mask=array.is_null())
+    array = array.take(pa.array(range(len(array)), pa.int64()))  # without what no list has
+    ends = [] if pa.types.is_fixed_size_list(kind) else [array.offsets]
+    held = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+    return of_lists.from_arrays(*ends, *map(_shown, held), type=kind, mask=array.is_null())
 
 
 def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
@@ -238,6 +240,8 @@ def _in_micros(kind: Any, *, in_utc: bool = False) -> Any:
 _LISTS: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_list, pa.ListArray),
     (pa.types.is_large_list, pa.LargeListArray),
+    (pa.types.is_fixed_size_list, pa.FixedSizeListArray),
+    (pa.types.is_map, pa.MapArray),
 )
 
 _NESTED: tuple[tuple[Any, Any], ...] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +35,7 @@ _NO_DATA_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 _declared: dict[str, DeclaredOperator] = {}
 _watched: set[str] = set()
 """The UUIDs of sessions; PySpark has an object anew for that of each ``foreachBatch``."""
+_watching = threading.Lock()
 
 
 def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
@@ -47,9 +49,10 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     name = f"millpond[{plan.uid}]@{hashlib.sha256(repr(said).encode()).hexdigest()[:12]}"
     _declared[name] = declared
     session = spark._jsparkSession.sessionUUID()  # noqa: SLF001 - Spark has no other way
-    if session not in _watched:
-        spark.streams.addListener(_LayoutListener(spark))
-        _watched.add(session)
+    with _watching:
+        if session not in _watched:
+            spark.streams.addListener(_LayoutListener(spark))
+            _watched.add(session)
     return name
 
 
