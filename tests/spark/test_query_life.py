@@ -208,6 +208,14 @@ def test_a_job_group_of_the_users_is_no_run(spark, job_conf, files, tmp_path):
     assert rows == [(key, n, n) for key in "ab" for n in range(1, 7)]
 
 
+def run_and_rescale(job_conf, files, tmp_path):
+    """Two starts of the running sums, the second with another parallelism."""
+    for number, parallelism in enumerate((2, 3), start=1):
+        job_conf(state_backend="heap", parallelism=parallelism)
+        files.add(("a", number))
+        start(files.stream(), Running(), tmp_path).awaitTermination()
+
+
 @pytest.mark.parametrize(
     ("setting", "least"),
     [("spark.sql.maxPlanStringLength", "0"), ("spark.sql.debug.maxToStringFields", "0")],
@@ -218,10 +226,7 @@ def test_how_much_of_a_plan_is_written_does_not_matter(
     """An operator is found in its query's plan though the plan's text is cut short."""
     spark.conf.set(setting, least)
     try:
-        for number, parallelism in enumerate((2, 3), start=1):
-            job_conf(state_backend="heap", parallelism=parallelism)
-            files.add(("a", number))
-            start(files.stream(), Running(), tmp_path).awaitTermination()
+        run_and_rescale(job_conf, files, tmp_path)
     finally:
         spark.conf.unset(setting)
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
@@ -254,10 +259,7 @@ def test_a_query_with_job_tags(spark, job_conf, files, tmp_path):
     """It is settled as any other where the thread that starts it has tags, and rescales."""
     spark.sparkContext.addJobTag("nightly")
     try:
-        for number, parallelism in enumerate((2, 3), start=1):
-            job_conf(state_backend="heap", parallelism=parallelism)
-            files.add(("a", number))
-            start(files.stream(), Running(), tmp_path).awaitTermination()
+        run_and_rescale(job_conf, files, tmp_path)
     finally:
         spark.sparkContext.removeJobTag("nightly")
     assert output(spark, tmp_path) == [("a", 1, 1), ("a", 2, 3)]
