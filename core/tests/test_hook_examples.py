@@ -9,6 +9,7 @@ import millpond as mp
 import pytest
 from millpond import hookspecs
 from millpond.backend import KeyedBackendParameters
+from millpond.backend.states.value_state import RawValueState
 from millpond.checkpoint.restore import RestoreOperation, restore_keyed
 from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import PluginsConfig
@@ -161,7 +162,7 @@ def create_state(registry, folder):
     numbers, number = mp.ListStateDescriptor("numbers", int), mp.ValueStateDescriptor("n", int)
     pebble = opened(registry, folder)
     assert type(pebble.get_partitioned_state(numbers)) is PebbleListState
-    assert type(pebble.get_partitioned_state(number)).__name__ == "RawValueState"
+    assert isinstance(pebble.get_partitioned_state(number), RawValueState)
     other = opened(registry, folder, memory_store.MemoryStoreFactory)
     assert type(other.get_partitioned_state(numbers)).__name__ == "RawListState"
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import millpond as mp
 import pytest
 from millpond.backend import KeyedBackendParameters
+from millpond.backend.states.value_state import RawValueState
 from millpond.checkpoint.restore import RestoreOperation
 from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import PluginsConfig
@@ -77,19 +78,19 @@ def test_wrappers_stand_in_order(registry_with):
     state = backend.get_partitioned_state(descriptor)
     chain = [type(state), type(state.wrapped), type(state.wrapped.inner)]
     assert [cls.__name__ for cls in chain] == ["MeteredValueState", "Third", "TtlValueOverCells"]
-    assert type(state.wrapped.inner._raw).__name__ == "RawValueState"
+    assert isinstance(state.wrapped.inner._raw, RawValueState)
     backend.set_current_key("k")
     state.update(1.0)
     assert state.value() == 1.0
     assert backend.metrics.histograms()["spent.value_ns"].count == 1
     plain = backend.get_partitioned_state(mp.ValueStateDescriptor("other", float))
-    assert type(plain.wrapped).__name__ == "RawValueState"
+    assert isinstance(plain.wrapped, RawValueState)
 
 
 def test_without_metrics_and_ttl_no_wrapper_is_made(registry_with):
     """Off costs nothing: the user gets the raw state."""
     state = open_heap(registry_with()).get_partitioned_state(SPENT)
-    assert type(state).__name__ == "RawValueState"
+    assert isinstance(state, RawValueState)
 
 
 def test_create_state(registry_with):

@@ -7,7 +7,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.backend.bytestore.buffered_tables import BufferedCellTable
+from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond_heap.cells import HeapCellTable
 from millpond_lmdb.store import LmdbStore
 from millpond_rocksdb.store import RocksDBStore

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore import META_FAMILY
+from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
-from millpond.backend.bytestore.buffered_tables import BufferedCellTable
 from millpond.backend.bytestore.list_pieces import (
     _BITS,
     _TOP,
@@ -276,10 +276,12 @@ class KeysTwice(Wrong):
 
 
 class _Orphan(BufferedCellTable):
-    def _weigh(self, weight: int) -> None:
-        held = self._entry
-        self._buffer.make_room(weight)
-        self._entry = held
+    def put(self, namespace: Any, value: Any) -> None:
+        before = self._buffer.room
+        super().put(namespace, value)
+        if self._buffer.room > before:  # by a flush
+            self.values.clear()
+            self.changed.clear()
 
 
 class OrphanEntry(Wrong):

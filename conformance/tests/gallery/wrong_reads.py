@@ -10,7 +10,7 @@ from typing import Any
 import millpond as mp
 from gallery import Opener, Wrong
 from millpond.backend.bytestore import ByteStore
-from millpond.backend.bytestore.buffered_tables import BufferedCellTable
+from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond_heap.backend import HeapKeyedStateBackend
 from millpond_lmdb.longkeys import LIMIT, PREFIX, restore_order

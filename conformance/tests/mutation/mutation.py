@@ -34,7 +34,16 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
         "heap",
         tuple(
             f"millpond_heap.{name}"
-            for name in ("backend", "cells", "maps", "tables", "sharing", "view", "heap_key")
+            for name in (
+                "backend",
+                "cells",
+                "heap_key",
+                "maps",
+                "sharing",
+                "tables",
+                "value_state",
+                "view",
+            )
         ),
     ),
     "bytestore": (
@@ -42,10 +51,12 @@ TARGETS: dict[str, tuple[str, tuple[str, ...]]] = {
         tuple(
             f"millpond.backend.bytestore.{name}"
             for name in (
+                "buffered_cells",
                 "buffered_lists",
                 "buffered_maps",
                 "buffered_tables",
                 "buffered_timers",
+                "buffered_values",
                 "byte_store_backend",
                 "encoded_key",
                 "list_pieces",

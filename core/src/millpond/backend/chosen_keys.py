@@ -106,7 +106,7 @@ class Frame(SubtaskKeys):
             BulkCallError: it is none of the frame's keys.
         """
         codec = self.current.codec
-        checked = _checked(self.current, key)
+        checked = self.current.codec.check(_given(self.current, key))
         place = self._places.get(checked if codec.exact else codec.encode(checked))
         if place is None:
             reason = f"key {brief(key)} is none of this frame's keys: take them of context.keys"
@@ -118,16 +118,15 @@ class Frame(SubtaskKeys):
         return self.only(list(map(self.index_of, keys)))
 
 
-def _checked(current: CurrentKey, key: Any) -> Any:
+def _given(current: CurrentKey, key: Any) -> Any:
     if key is None:
         raise NullValueError("a key", str(current.operator))
-    return current.codec.check(key)
+    return key
 
 
 def checked_key(current: CurrentKey, key: Any) -> tuple[Any, int]:
     """A key in its canonical form, and its key group."""
-    checked = _checked(current, key)
-    return checked, current.codec.key_group(checked, current.max_parallelism)
+    return current.codec.placed(_given(current, key), current.max_parallelism)
 
 
 def checked_keys(current: CurrentKey, given: Any) -> SubtaskKeys:

@@ -42,6 +42,7 @@ class CurrentKey:
         prepares: whether choosing a key takes more than to note it, which ``_choose`` then does.
         max_parallelism: the number of key groups of the whole operator.
         frame: the keys of the frame of rows that is being processed, if one is.
+        closed: whether every use is refused.
     """
 
     def __init__(self, backend: str, parameters: KeyedBackendParameters) -> None:
@@ -63,7 +64,7 @@ class CurrentKey:
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, which knows of this class
         self._failure: BaseException | None = None
-        self._closed = False  # whether every use is refused
+        self.closed = False
 
     def expect_outside_bytes(self) -> None:
         """Stop trusting pickles: bytes of a snapshot, savepoint or other process come in.
@@ -82,7 +83,7 @@ class CurrentKey:
         Raises:
             KeyGroupRangeError: the group belongs to another subtask.
         """
-        if self._closed:
+        if self.closed:
             raise self.refusal()
         if key_group not in self.group_prefixes:
             raise KeyGroupRangeError(self.foreign(key, key_group))
@@ -139,7 +140,7 @@ class CurrentKey:
 
     def return_to(self, before: Any, group: int | None) -> None:
         """Choose the key that was current before, with its group; None for none."""
-        if before is None or group is None or self._closed:
+        if before is None or group is None or self.closed:
             self.forget()
         else:
             self.select(before, group)
@@ -166,7 +167,7 @@ class CurrentKey:
 
     def missing(self) -> MillpondError:
         """The error that says why there is no current key."""
-        return self.refusal() if self._closed else NoCurrentKeyError(self.backend)
+        return self.refusal() if self.closed else NoCurrentKeyError(self.backend)
 
     # ---------------------------------------------------------------- open, failed or closed
 
@@ -177,7 +178,7 @@ class CurrentKey:
 
     def require_open(self) -> None:
         """Raise BackendClosedError once the backend is closed, BackendFailedError if it failed."""
-        if self._closed:
+        if self.closed:
             raise self.refusal()
 
     def fail(self, cause: BaseException) -> None:
@@ -188,18 +189,18 @@ class CurrentKey:
 
     def close(self) -> None:
         """Refuse everything from now on."""
-        self._closed = True
+        self.closed = True
         self.forget()
 
     @contextmanager
     def withheld(self) -> Iterator[None]:
         """Refuse everything for a while, as if the backend were closed."""
-        before = self._closed
+        before = self.closed
         self.close()
         try:
             yield
         finally:
-            self._closed = before or self.failed
+            self.closed = before or self.failed
 
     def refusal(self) -> MillpondError:
         """The error that any use of a closed or failed backend raises."""

@@ -113,9 +113,13 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
         current = self.current
-        codec = current.codec
-        checked = codec.check(key)
-        current.select(checked, codec.key_group(checked, self.max_parallelism))
+        checked, key_group = current.codec.placed(key, self.max_parallelism)
+        if current.prepares or current.closed or key_group not in current.group_prefixes:
+            current.select(checked, key_group)
+            return
+        # What ``select`` does here: a call less, 0.04 of 0.22 µs.
+        current.key_or_none = current.address = checked
+        current.key_group = key_group
 
     def set_current_key_and_group(self, key: Any, key_group: int) -> None:
         """Choose a checked key, with its key group: the JVM has hashed what comes from Spark."""

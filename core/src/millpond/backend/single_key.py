@@ -209,9 +209,8 @@ class SingleKeyBackend(Closeable, TableSource, EntrySource):
     def set_current_key(self, key: Any) -> None:
         if key is None:
             raise NullValueError("the key", str(self.parameters.operator))
-        codec = self.current.codec
-        checked = codec.check(key)
-        self.current.select(checked, codec.key_group(checked, self.max_parallelism))
+        checked, key_group = self.current.codec.placed(key, self.max_parallelism)
+        self.current.select(checked, key_group)
 
     @property
     def current_key(self) -> Any:

@@ -15,6 +15,9 @@ from typing_extensions import override
 
 from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
+from millpond.state.descriptors import StateDescriptor
+from millpond.state.interfaces import State
+from millpond.types import KeyCodec
 
 __all__ = ["ABSENT", "CellTable", "MapTable"]
 
@@ -73,6 +76,14 @@ class CellTable(_Table):
     @abstractmethod
     def put(self, namespace: Any, value: Any) -> None:
         """Store a checked object, which the caller gives away."""
+
+    def own_state(self, descriptor: StateDescriptor, namespace_codec: KeyCodec) -> State | None:
+        """A raw state over this table that has a shorter way than ``get`` and ``put``.
+
+        Returns:
+            The state, without a namespace yet; None, as here, for that of the core.
+        """
+        return None
 
     @abstractmethod
     def remove(self, namespace: Any) -> None:

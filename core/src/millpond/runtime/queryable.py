@@ -257,8 +257,7 @@ class QueryableStateClient(Closeable):
             self.refresh()
         meta = self._published(query_name)
         codec = codec_from_snapshot(self._operator.key)
-        checked = codec.check(key)
-        group = codec.key_group(checked, self._operator.max_parallelism)
+        checked, group = codec.placed(key, self._operator.max_parallelism)
         for replica in self._replicas:
             if group in replica.handle.key_group_range:
                 return self._read(replica.backend, meta, checked, namespace)

@@ -282,4 +282,4 @@ def assign_to_key_group(
     if key is None:
         raise NullValueError("a key")
     codec = key_codec_for(infer_key_type(key) if key_type is None else key_type, find)
-    return codec.key_group(codec.check(key), max_parallelism)
+    return codec.placed(key, max_parallelism)[1]

@@ -79,6 +79,11 @@ class KeyCodec(ABC):
         digest = self.hash(key)
         return (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
+    def placed(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
+        """A key as ``check`` gives it, and its key group; raises what ``check`` does."""
+        checked = self.check(key)
+        return checked, self.key_group(checked, max_parallelism)
+
     def snapshot(self) -> SerializerSnapshot:
         """The description that goes into every checkpoint."""
         return SerializerSnapshot(self.id)

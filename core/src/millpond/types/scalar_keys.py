@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-_OFFSET = 1 << 63
+_OFFSET, _UNSIGNED = 1 << 63, 1 << 64
 _MASK = (1 << 64) - 1
 _DECIMAL_DIGITS = 1000
 """On either side of the point. A key is hashed as one number, however far its digits reach."""
@@ -119,6 +119,17 @@ class IntKeyCodec(ScalarKeyCodec):
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         return _xxh64(_LE64.pack(key), seed)
 
+    @override
+    def placed(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
+        """Two calls less than the base's: 0.1 of 0.25 µs that choosing a key takes."""
+        if type(key) is not int:
+            return super().placed(key, max_parallelism)
+        try:
+            digest = _xxh64(_LE64.pack(key), HASH_SEED)
+        except struct.error:  # beyond 64 bits
+            return super().placed(key, max_parallelism)
+        return key, (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
+
 
 class BoolKeyCodec(ScalarKeyCodec):
     """``bool`` as one byte."""
@@ -197,6 +208,17 @@ class StrKeyCodec(ScalarKeyCodec):
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         return _xxh64(key.encode(), seed)
+
+    @override
+    def placed(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
+        """As for ints."""
+        if type(key) is not str:
+            return super().placed(key, max_parallelism)
+        try:
+            digest = _xxh64(key.encode(), HASH_SEED)
+        except UnicodeEncodeError:  # half of a pair of surrogates
+            return super().placed(key, max_parallelism)
+        return key, (digest - _UNSIGNED if digest >= _OFFSET else digest) % max_parallelism
 
 
 class BytesKeyCodec(ScalarKeyCodec):

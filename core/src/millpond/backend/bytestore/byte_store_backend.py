@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from millpond.arguments import check_type
 from millpond.backend.address_change import AddressChange
+from millpond.backend.bytestore.buffered_cells import BufferedCellTable
 from millpond.backend.bytestore.buffered_lists import BufferedListTable
 from millpond.backend.bytestore.buffered_maps import BufferedMapTable
-from millpond.backend.bytestore.buffered_tables import BufferedCellTable
 from millpond.backend.bytestore.buffered_timers import BufferedTimerRows
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.list_pieces import ListPieces, is_piece, whole_lists

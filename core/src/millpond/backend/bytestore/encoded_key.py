@@ -43,7 +43,7 @@ class EncodedKey(CurrentKey):
         Python's equality tells keys apart; a foreign group is told of at its own row.
         """
         self._expected = {}
-        if self._closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
+        if self.closed or not self.codec.exact or not self.group_prefixes.keys() >= set(groups):
             return
         distinct = dict(zip(keys, groups, strict=True))
         coming = SubtaskKeys(self, list(distinct), list(distinct.values()))

@@ -162,8 +162,7 @@ class TableCodec:
     ) -> bytes:
         """The physical key of column values."""
         codec = self._key_codec
-        checked = codec.check(self._key.back(_given(key)))
-        group = codec.key_group(checked, self._max_parallelism)
+        checked, group = codec.placed(self._key.back(_given(key)), self._max_parallelism)
         parts = [self._layout.group_prefix(group)]
         if self._is_timer:
             parts.append(timestamp_bytes(_given(timestamp)))
@@ -200,9 +199,7 @@ class TableCodec:
 
     def group_of(self, key: Any) -> int:
         """The key group of a key as it stands in the column."""
-        codec = self._key_codec
-        checked = codec.check(self._key.back(_given(key)))
-        return codec.key_group(checked, self._max_parallelism)
+        return self._key_codec.placed(self._key.back(_given(key)), self._max_parallelism)[1]
 
     def groups(self, rows: Sequence[Change]) -> list[int]:
         """The key groups of physical rows."""
