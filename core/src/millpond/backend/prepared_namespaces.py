@@ -13,7 +13,8 @@ __all__ = ["PreparedNamespaces"]
 
 _MOST = 1000
 _LONGEST = 100
-_LASTING = frozenset({bool, int, float, str, bytes, date, datetime, type(None), VoidNamespace})
+_SHORT = frozenset({bool, int, float, date, datetime, type(None), VoidNamespace})
+_LASTING = _SHORT | {str, bytes}
 
 
 class PreparedNamespaces:
@@ -49,7 +50,8 @@ class PreparedNamespaces:
 def _lasts(codec: KeyCodec, value: Any) -> bool:
     """Whether a value may be kept: it cannot change, as a bytearray for bytes can, and is short."""
     if isinstance(codec, TupleKeyCodec):  # a tuple, or of a class that is frozen
-        return all(map(_lasts, codec.parts, codec.parts_of(value)))
+        parts = codec.parts_of(value)
+        return _SHORT.issuperset(map(type, parts)) or all(map(_lasts, codec.parts, parts))
     return type(value) in _LASTING and not (
         isinstance(value, (str, bytes)) and len(value) > _LONGEST
     )

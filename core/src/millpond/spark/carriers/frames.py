@@ -218,7 +218,7 @@ def _decoded(carrier: Carrier, values: list[Any], missing: Iterable[int]) -> lis
         decode = carrier.decode
         return [None if value is None else decode(value) for value in values]
     if not carrier.identity:
-        values = list(map(carrier.decode, values))
+        values = carrier.decode_many(values)
     for position in missing:
         values[position] = None
     return values

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import date, datetime, time, timedelta
+from itertools import repeat
 from typing import Any
 
+import numpy as np
 from pyspark.sql.types import (
     DayTimeIntervalType,
     LongType,
@@ -76,6 +79,7 @@ class TimestampCarrier(Carrier):
     carried = LongType()
     filler = 0
     python_name = "datetime"
+    epoch = EPOCH
 
     @override
     def encode(self, column: str) -> str:
@@ -83,7 +87,15 @@ class TimestampCarrier(Carrier):
 
     @override
     def decode(self, value: Any) -> Any:
-        return EPOCH + timedelta(microseconds=value)
+        return self.epoch + timedelta(microseconds=value)
+
+    @override
+    def decode_many(self, values: list[Any]) -> list[Any]:
+        """By loops in C: a quarter of what a call each takes."""
+        since: list[Any] = np.array(values, dtype="m8[us]").tolist()  # whole numbers beyond Python
+        if not {timedelta}.issuperset(map(type, since)):
+            return super().decode_many(values)
+        return list(map(operator.add, repeat(self.epoch), since))
 
     @override
     def pack(self, value: Any) -> Any:
@@ -100,16 +112,14 @@ class TimestampCarrier(Carrier):
 class TimestampNtzCarrier(TimestampCarrier):
     """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
 
+    epoch = NAIVE_EPOCH
+
     @override
     def encode(self, column: str) -> str:
         """No session time zone takes part."""
         parts = [f"{part}({column})" for part in ("year", "month", "day", "hour", "minute")]
         seconds = f"extract(SECOND FROM {column})"
         return f"unix_micros(make_timestamp_ltz({', '.join(parts)}, {seconds}, 'UTC'))"
-
-    @override
-    def decode(self, value: Any) -> Any:
-        return NAIVE_EPOCH + timedelta(microseconds=value)
 
     @override
     def pack(self, value: Any) -> Any:

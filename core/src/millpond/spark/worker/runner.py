@@ -24,8 +24,12 @@ from millpond.spark.driver.timing import BatchTime, event_times
 from millpond.spark.second_input import SECOND_COLUMN, InputRow, Keyed, SecondInput, runs_of
 from millpond.spark.worker.collector import with_collections
 from millpond.spark.worker.ordering import in_order
+from millpond.types.keys import TupleKeyCodec
 
 __all__ = ["SubtaskRunner"]
+
+_CHECKED = frozenset({int, str})
+"""What columns of these types give is in its canonical form."""
 
 _OUTPUT_ROWS = 10_000
 """So many output rows, and all that the input frame has led to, make an output frame."""
@@ -244,10 +248,13 @@ class SubtaskRunner:
                 row = self._row_at(columns, texts, part.index(None))
                 names = self._plan.key_names
                 raise NullKeyError("the key", "", self._plan.uid, names, brief(row))
-        check = self._codec.check
+        codec = self._codec
+        checked = {type(part[0]) for part in parts} <= _CHECKED
         if len(parts) == 1:
-            return parts[0] if type(parts[0][0]) in (int, str) else list(map(check, parts[0]))
-        return list(map(check, zip(*parts, strict=True)))
+            return parts[0] if checked else list(map(codec.check, parts[0]))
+        if checked and isinstance(codec, TupleKeyCodec):
+            return codec.of_columns(parts)
+        return list(map(codec.check, zip(*parts, strict=True)))
 
     def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
         """A row of a frame, which may be one of the second input."""
