@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
 from millpond.backend.key_layout import end_of_prefix
+from millpond.errors import MillpondError
 from millpond.types import key_codec_for
 
 TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]
+SPLIT = st.sampled_from(["\ud800", "a\udfff"])
+"""Halves of pairs of surrogates, which no bytes stand for."""
 
 
 @pytest.mark.parametrize(("max_parallelism", "size"), [(1, 1), (128, 1), (129, 2), (32768, 2)])
@@ -77,6 +80,47 @@ def test_codecs_delimit_themselves(kind):
     for value in values:
         data = b"\x01\x02" + codec.encode(value) + b"\0\xff\0"
         assert codec.decode(data, 2) == (value, len(data) - 3)
+
+
+COMPOSITE = [tuple[int, str], tuple[str, int | None, bytes], tuple[tuple[int, str], bool]]
+PLACED = [int, str, bool, float, *COMPOSITE]
+PARTS = st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() | st.text() | SPLIT
+
+
+def outcome(call):
+    """What a call gives, or the class and text of its error."""
+    try:
+        return call()
+    except MillpondError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("kind", PLACED, ids=str)
+@given(PARTS | st.tuples(PARTS, PARTS) | st.tuples(st.tuples(PARTS, PARTS), PARTS))
+def test_a_key_is_placed_where_its_hash_says(kind, key):
+    """Checked and hashed at once, or one after the other: the same key, group or error."""
+    codec = key_codec_for(kind)
+
+    def slowly():
+        checked = codec.check(key)
+        return checked, codec.key_group(checked, 100)
+
+    assert repr(outcome(lambda: codec.placed(key, 100))) == repr(outcome(slowly))
+
+
+@pytest.mark.parametrize("kind", [int, str, *COMPOSITE], ids=str)
+@given(st.data())
+def test_many_keys_are_encoded_as_each_by_itself(kind, data):
+    """A part at a time or a key at a time: the same bytes."""
+    parts = {
+        int: st.integers(-(2**63), 2**63 - 1),
+        str: st.sampled_from(TEXTS),
+        COMPOSITE[0]: st.tuples(st.integers(-9, 9), st.sampled_from(TEXTS)),
+        COMPOSITE[1]: st.tuples(st.text(), st.none() | st.integers(0, 9), st.binary()),
+        COMPOSITE[2]: st.tuples(st.tuples(st.integers(-9, 9), st.text()), st.booleans()),
+    }
+    keys, codec = data.draw(st.lists(parts[kind], max_size=12)), key_codec_for(kind)
+    assert codec.encode_many(keys) == [codec.encode(key) for key in keys]
 
 
 ODD_ENDS = [b"", b"\0", b"\0\0", b"a\0\xff\0\0", b"a\0\0", b"\xff\0\0", b"12345678", b"123456789"]

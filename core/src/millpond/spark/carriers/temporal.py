@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import repeat
 from typing import Any
@@ -16,7 +17,7 @@ from pyspark.sql.types import (
 )
 from typing_extensions import override
 
-from millpond.spark.carriers.carrier import Carrier, refuse
+from millpond.spark.carriers.carrier import Carrier, all_are, refuse
 from millpond.spark.carriers.numeric import IntegralCarrier
 from millpond.types.exact_values import EPOCH, NAIVE_EPOCH, fits_int64, micros_from_datetime
 
@@ -35,6 +36,15 @@ _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 """How many microseconds the fields of an interval have: day, hour, minute, second."""
+
+
+def _in_python(kind: type, numpy_type: str, values: list[Any]) -> list[Any] | None:
+    """Whole numbers as objects of a type, by a loop in C: a quarter of what a call each takes.
+
+    None where one is beyond what the type has.
+    """
+    made: list[Any] = np.array(values, dtype=numpy_type).tolist()
+    return made if all_are(kind, made) else None
 
 
 def _micros_of(value: datetime) -> int:
@@ -61,6 +71,17 @@ class DateCarrier(Carrier):
     @override
     def decode(self, value: Any) -> Any:
         return date.fromordinal(value + _EPOCH_ORDINAL)
+
+    @override
+    def decode_many(self, values: list[Any]) -> list[Any]:
+        made = _in_python(date, "M8[D]", values)
+        return super().decode_many(values) if made is None else made
+
+    @override
+    def at_once(self, values: Sequence[Any]) -> Any:
+        if not all_are(date, values):
+            return None
+        return np.fromiter(map(date.toordinal, values), np.int64, len(values)) - _EPOCH_ORDINAL
 
     @override
     def pack(self, value: Any) -> Any:
@@ -91,11 +112,25 @@ class TimestampCarrier(Carrier):
 
     @override
     def decode_many(self, values: list[Any]) -> list[Any]:
-        """By loops in C: a quarter of what a call each takes."""
-        since: list[Any] = np.array(values, dtype="m8[us]").tolist()  # whole numbers beyond Python
-        if not {timedelta}.issuperset(map(type, since)):
+        since = _in_python(timedelta, "m8[us]", values)
+        if since is None:
             return super().decode_many(values)
         return list(map(operator.add, repeat(self.epoch), since))
+
+    @override
+    def at_once(self, values: Sequence[Any]) -> Any:
+        """By loops in C: a fifth of what a call each takes."""
+        if not all_are(datetime, values):
+            return None
+        try:
+            since = list(map(operator.sub, values, repeat(self._epoch_of(values[0]))))
+        except TypeError:  # some know their zone, and some do not
+            return None
+        return list(map(operator.floordiv, since, repeat(_MICROSECOND)))
+
+    def _epoch_of(self, value: datetime) -> datetime:
+        """What is subtracted from a value."""
+        return NAIVE_EPOCH if value.tzinfo is None else EPOCH
 
     @override
     def pack(self, value: Any) -> Any:
@@ -113,6 +148,10 @@ class TimestampNtzCarrier(TimestampCarrier):
     """timestamp_ntz, as microseconds as if in UTC; a naive datetime."""
 
     epoch = NAIVE_EPOCH
+
+    @override
+    def _epoch_of(self, value: datetime) -> datetime:
+        return NAIVE_EPOCH
 
     @override
     def encode(self, column: str) -> str:
