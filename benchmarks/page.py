@@ -183,7 +183,7 @@ def spark_alone(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> l
 def worker(report: dict[str, dict[str, float]]) -> list[str]:
     """A row's way by part, in microseconds."""
     return [
-        line(case, (f"{parts.get(part, 0.0):.2f}" for part in WORKER_PARTS))
+        line(case, (f"{parts[part]:.2f}" if part in parts else "–" for part in WORKER_PARTS))
         for case, parts in report.items()
     ]
 

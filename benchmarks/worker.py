@@ -9,8 +9,10 @@ processor time, all threads included; opening and closing a store, once a task, 
 A batch is taken apart by the clock where our parts meet; the loop, the function's own code and the
 state's calls are told apart by functions that do less: one that does nothing, one without state.
 
-Usage: worker.py [--batches 12] [--warm-up 4] [--backends heap,lmdb,rocksdb] [--keys int,str]
-                 [--output out/bench]
+A key of two columns, and a timestamp that is the rows' event time, are what many real jobs have.
+
+Usage: worker.py [--batches 12] [--warm-up 4] [--backends heap,lmdb,rocksdb]
+                 [--keys "int;str;str, int"] [--output out/bench]
 """
 
 from __future__ import annotations
@@ -44,7 +46,14 @@ from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.timing import BatchTime
 from millpond.spark.worker.collector import collector_paused
 from millpond.spark.worker.vectorized import runner_of
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 from typing_extensions import override
 
 ROWS, TOUCHED, KEYS = 100_000, 43_000, 100_000
@@ -52,7 +61,14 @@ FRAME_ROWS = 50_000
 SUBTASKS = 2
 GROUPS = 128
 DIFFERENT = 4
-KEY_TYPES: dict[str, Any] = {"int": LongType(), "str": StringType()}
+KEYS_OF: dict[str, tuple[Any, ...]] = {
+    "int": (LongType(),),
+    "str": (StringType(),),
+    "str, int": (StringType(), LongType()),
+}
+"""The types of the key's columns. Rows with two of them have a timestamp, too: their event time."""
+
+START = 1_700_000_000_000_000
 VECTORIZED = "vectorized"
 """The same sums by a function that takes whole frames and gives a row a key: its total."""
 
@@ -87,8 +103,11 @@ FUNCTIONS: dict[str, type[Totals | VectorizedTotals]] = {
 
 
 def key_of(kind: str, number: int) -> Any:
-    """A key as the throughput benchmark has it."""
-    return int(number) if kind == "int" else f"customer-{number:08d}"
+    """A key as the throughput benchmark has it, or of two columns."""
+    if kind == "int":
+        return int(number)
+    text = f"customer-{number:08d}"
+    return text if kind == "str" else (text, int(number) % 7)
 
 
 def batches(kind: str) -> list[list[list[pd.DataFrame]]]:
@@ -111,13 +130,15 @@ def frames_of(kind: str, numbers: Any, groups: Any) -> list[pd.DataFrame]:
     frames = []
     for start in range(0, len(numbers), FRAME_ROWS):
         part = numbers[start : start + FRAME_ROWS]
-        frame = {
-            "c0": part if kind == "int" else np.array([key_of(kind, n) for n in part], object),
-            "c1": amounts[start : start + FRAME_ROWS],
-            "nulls0": np.zeros(len(part), np.int64),
-            GROUP_COLUMN: groups[part].astype(np.int32),
-        }
-        frames.append(pd.DataFrame(frame))
+        amount = amounts[start : start + FRAME_ROWS]
+        columns = [part if kind == "int" else np.array([key_of("str", n) for n in part], object)]
+        if len(KEYS_OF[kind]) > 1:
+            columns += [part % 7, amount, START + part * 1_000_003]
+        else:
+            columns.append(amount)
+        frame = {f"c{at}": column for at, column in enumerate(columns)}
+        nulls = {"nulls0": np.zeros(len(part), np.int64)}
+        frames.append(pd.DataFrame({**frame, **nulls, GROUP_COLUMN: groups[part].astype(np.int32)}))
     return frames
 
 
@@ -130,16 +151,22 @@ class Case:
 
     def __init__(self, backend: str, kind: str, function: str, stack: ExitStack) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millpond-bench-")))
-        fields = [StructField("customer", KEY_TYPES[kind]), StructField("amount", DoubleType())]
-        outcome = [StructField("customer", KEY_TYPES[kind]), StructField("total", DoubleType())]
+        keys = KEYS_OF[kind]
+        fields = [
+            StructField(name, each) for name, each in zip(("customer", "shop"), keys, strict=False)
+        ]
+        fields.append(StructField("amount", DoubleType()))
+        if len(keys) > 1:
+            fields.append(StructField("time", TimestampType()))
+        outcome = [StructField("customer", keys[0]), StructField("total", DoubleType())]
         self.plan = OperatorPlan(
             uid="totals",
             function=FUNCTIONS[function](),
             rows=RowCodec.of(StructType(fields)),
             output=OutputCodec.of(StructType(outcome)),
-            key_positions=(0,),
-            key_fields=(KEY_TYPES[kind],),
-            event_time=None,
+            key_positions=tuple(range(len(keys))),
+            key_fields=keys,
+            event_time=3 if len(keys) > 1 else None,
             order_by=(),
             parallelism=SUBTASKS,
             config=mp.Config(),
@@ -290,20 +317,26 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=12)
     parser.add_argument("--warm-up", type=int, default=4)
     parser.add_argument("--backends", default="heap,lmdb,rocksdb")
-    parser.add_argument("--keys", default="int,str")
+    parser.add_argument("--keys", default=";".join(KEYS_OF))
     parser.add_argument("--functions", default="totals,stateless,idle,vectorized")
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
-    wanted = (given.backends.split(","), given.keys.split(","), given.functions.split(","))
-    cases = list(itertools.product(*wanted))
+    wanted = (given.backends.split(","), given.keys.split(";"), given.functions.split(","))
+    # The vectorized function gives the key as the one column that it is.
+    cases = [
+        (backend, kind, function)
+        for backend, kind, function in itertools.product(*wanted)
+        if function != VECTORIZED or len(KEYS_OF[kind]) == 1
+    ]
     samples = measure(cases, given.batches, given.warm_up)
     report: dict[str, dict[str, float]] = {}
     for kind, backend in itertools.product(wanted[1], wanted[0]):
-        found = {each: medians(samples[backend, kind, each]) for each in wanted[2]}
+        run = [each for each in wanted[2] if (backend, kind, each) in samples]
+        found = {each: medians(samples[backend, kind, each]) for each in run}
         parts = report[f"{backend}, {kind}"] = taken_apart(found)
         shown = PARTS if "loop and keys" in parts else TOTAL_PARTS
-        told = "  ".join(f"{part} {parts.get(part, 0.0):.2f}" for part in shown)
-        print(f"{backend:8} {kind:4} {parts['total']:.2f} µs a row:  {told}")
+        told = "  ".join(f"{part} {parts[part]:.2f}" for part in shown if part in parts)
+        print(f"{backend:8} {kind:8} {parts['total']:.2f} µs a row:  {told}")
     given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "worker.json").write_text(json.dumps(report, indent=1))
 
