@@ -204,6 +204,17 @@ class RowCodec:
         values = frame[_carried_name(index)].to_numpy()
         return values, None if values.dtype == object else self._nulls(frame, index)
 
+    def event_times(self, frame: pd.DataFrame, index: int) -> list[int | None]:
+        """A column of timestamps, which crosses by itself, in ms.
+
+        Of what is carried, microseconds: a tenth of what it takes from the decoded ones.
+        """
+        micros, nulls = self.carried_values(frame, index)
+        times: list[int | None] = (micros // 1000).tolist()
+        for position in () if nulls is None else np.flatnonzero(nulls):
+            times[position] = None
+        return times
+
     def rows(self, columns: list[list[Any]]) -> Iterable[Any]:
         """Decoded columns as rows."""
         make = row_maker(row_type(self.names[: self.width]))

@@ -95,6 +95,7 @@ class ProcessCall:
         key_positions = tuple(map(extension.position, self.keys))
         ordered = order_choices(self.df, self.order_by, "process")
         order_by = tuple(map(extension.position, ordered))
+        alone = {*key_positions, *order_by, *(() if event_time is None else (event_time,))}
         plan = OperatorPlan(
             uid=self.uid,
             function=self.function,
@@ -103,7 +104,7 @@ class ProcessCall:
             key_fields=tuple(key.field.dataType for key in self.keys),
             order_by=order_by,
             event_time=event_time,
-            rows=self._rows(extension, {*key_positions, *order_by}),
+            rows=self._rows(extension, alone),
             watermarked=streaming and self._is_watermarked(),
             time_mode=mode,
             timed=mode is not None or past.timed(),

@@ -20,7 +20,7 @@ from millpond.spark.carriers.frames import nothing, nulls_first
 from millpond.spark.carriers.key_order import in_key_order
 from millpond.spark.columns import GROUP_COLUMN
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.timing import BatchTime, event_times
+from millpond.spark.driver.timing import BatchTime
 from millpond.spark.second_input import SECOND_COLUMN, InputRow, Keyed, SecondInput, runs_of
 from millpond.spark.worker.collector import with_collections
 from millpond.spark.worker.ordering import in_order
@@ -41,10 +41,14 @@ What a row leads to is then still in the processor's cache and its memory is use
 
 
 class _Decoded(NamedTuple):
-    """A frame: its columns, its rows' key groups, and the texts of the second input's rows."""
+    """A frame: its columns, its rows' key groups, event times, and texts of the second input's.
+
+    There are no event times, and no texts, where the operator has none.
+    """
 
     columns: list[list[Any]]
     groups: list[int]
+    times: list[int | None]
     texts: list[Any]
 
     def parts(self) -> Iterator[_Decoded]:
@@ -52,7 +56,8 @@ class _Decoded(NamedTuple):
         for start in range(0, len(self.groups), _PART_ROWS):
             end = start + _PART_ROWS
             columns = [column[start:end] for column in self.columns]
-            yield _Decoded(columns, self.groups[start:end], self.texts[start:end])
+            times, texts = self.times[start:end], self.texts[start:end]
+            yield _Decoded(columns, self.groups[start:end], times, texts)
 
 
 class SubtaskRunner:
@@ -160,12 +165,12 @@ class SubtaskRunner:
 
     def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
         """A frame's rows, each with its checked key, key group and timestamp."""
-        columns, groups, texts = decoded
+        columns, groups, times, texts = decoded
         if not groups:
             return ()
         rows, keys = self._plan.rows.rows(columns), self._keys(columns, texts)
         self.operator.expect(keys, groups)
-        return zip(keys, groups, rows, self._timestamps(columns), strict=False)
+        return zip(keys, groups, rows, times or nothing(len(groups)), strict=False)
 
     def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
         """A frame's rows of both inputs."""
@@ -229,8 +234,10 @@ class SubtaskRunner:
         return (self._decode(frame) for frame in with_collections(frames) if len(frame))
 
     def _decode(self, frame: pd.DataFrame) -> _Decoded:
+        codec, at = self._plan.rows, self._plan.event_time
+        times = [] if at is None else codec.event_times(frame, at)
         texts = [] if self._plan.second is None else frame[SECOND_COLUMN].tolist()
-        return _Decoded(self._plan.rows.decode(frame), frame[GROUP_COLUMN].tolist(), texts)
+        return _Decoded(codec.decode(frame), frame[GROUP_COLUMN].tolist(), times, texts)
 
     def _sort_keys(self, frame: pd.DataFrame) -> list[Any]:
         """What a frame's rows are ordered by; nulls first."""
@@ -261,12 +268,6 @@ class SubtaskRunner:
         if self._plan.second is not None and isinstance(texts[position], str):
             return self._plan.second.texts.decode([texts[position]])[0]
         return next(iter(self._plan.rows.rows([[column[position]] for column in columns])))
-
-    def _timestamps(self, columns: list[list[Any]]) -> Iterable[int | None]:
-        position = self._plan.event_time
-        if position is None:
-            return nothing(len(columns[0]))
-        return event_times(columns[position])
 
     def _pack(self, output: list[Any]) -> None:
         """Pack the output rows; they are taken out of the list."""
