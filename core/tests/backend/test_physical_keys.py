@@ -10,6 +10,7 @@ from memory_store import STORES, open_memory
 from millpond.backend.key_layout import end_of_prefix
 from millpond.errors import MillpondError
 from millpond.types import key_codec_for
+from millpond.types.infer import row_key_codec
 
 TEXTS = ["", "a", "a\0", "a\0b", "b", "ü", "\U0010ffff"]
 SPLIT = st.sampled_from(["\ud800", "a\udfff"])
@@ -121,6 +122,22 @@ def test_many_keys_are_encoded_as_each_by_itself(kind, data):
     }
     keys, codec = data.draw(st.lists(parts[kind], max_size=12)), key_codec_for(kind)
     assert codec.encode_many(keys) == [codec.encode(key) for key in keys]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(TEXTS), st.floats()), min_size=1, max_size=5
+    )
+)
+def test_keys_of_columns_are_those_of_their_rows(rows):
+    """Parts that are checked a column at a time make the keys that checked rows are."""
+    codec = row_key_codec([key_codec_for(kind) for kind in (int, str, float)], ["a", "b", "c"])
+    columns = [
+        list(map(p.check, c)) for p, c in zip(codec.parts, zip(*rows, strict=True), strict=True)
+    ]
+    made, expected = codec.of_columns(columns), list(map(codec.check, rows))
+    assert list(map(repr, made)) == list(map(repr, expected))
+    assert list(map(type, made)) == list(map(type, expected))
 
 
 ODD_ENDS = [b"", b"\0", b"\0\0", b"a\0\xff\0\0", b"a\0\0", b"\xff\0\0", b"12345678", b"123456789"]

@@ -238,7 +238,7 @@ class TupleKeyCodec(KeyCodec):
         return self._make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
 
     def of_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
-        """The keys of columns whose values ``check`` would leave as they are."""
+        """The keys, one at least, of columns whose values the parts have checked."""
         return list(map(self._make, *columns))
 
     @override
