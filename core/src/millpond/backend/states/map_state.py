@@ -69,9 +69,15 @@ class RawMapState(RawState, MapState[Any, Any]):
     def _key(self, key: Any) -> Any:
         if key is None:
             raise NullValueError("a map key", self._place)
-        return self._prepare_map_key(self._checked(self._check_map_key, key))
+        try:
+            return self._prepare_map_key(self._check_map_key(key))
+        except StateTypeError as error:
+            error.place = self._place
+            raise
 
     def _value(self, value: Any) -> Any:
+        if type(value) is self._trusted:
+            return value
         try:
             return self._checked(self._serializer.check, value)
         except StateTypeError:
