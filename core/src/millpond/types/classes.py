@@ -16,6 +16,7 @@ import attrs
 from millpond.errors import StateTypeError, brief
 from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
+from millpond.types.plain_tuples import quickened
 from millpond.types.rows import Row
 from millpond.types.weights import parts_weight
 
@@ -284,7 +285,7 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         return kind._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
 
     immutable = all(node.copy is None for node in nodes)
-    return Node(
+    made = Node(
         {"namedtuple": {name: node.description for name, node in parts.items()}},
         kind,
         pack,
@@ -294,6 +295,7 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
         hashable=kind.__hash__ is not None and all(node.hashable for node in nodes),
         weight=parts_weight((itemgetter(at), node.weight) for at, node in enumerate(nodes)),
     )
+    return quickened(made, nodes)
 
 
 # ---------------------------------------------------------------- enums

@@ -8,6 +8,7 @@ from typing import Any
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.node import Node, entries_of, is_custom, mapping_of
+from millpond.types.plain_tuples import quickened
 from millpond.types.weights import (
     Weight,
     choice_weight,
@@ -125,7 +126,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         weight: Weight = items_weight(parts[0].weight)
     else:
         weight = parts_weight((itemgetter(at), part.weight) for at, part in enumerate(parts))
-    return Node(
+    node = Node(
         {"tuple": described},
         tuple,
         pack,
@@ -135,6 +136,7 @@ def tuple_node(parts: Sequence[Node], *, repeated: bool) -> Node:
         hashable=all(part.hashable for part in parts),
         weight=weight,
     )
+    return node if repeated else quickened(node, parts)
 
 
 _NO_MAP_KEYS = {"custom", "ext", "list", "map"}

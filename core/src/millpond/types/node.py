@@ -68,6 +68,8 @@ class Node:
         hashable: whether values may be a dictionary's keys or a set's elements.
         field_names: of a class, by which plain maps are told apart in a union.
         weight: of a packable value, for the write-back buffer.
+        holds: whether a value surely is of the type and immutable in all its parts, so that it may
+            be kept as it is; None where only packing tells.
     """
 
     description: Any
@@ -79,6 +81,7 @@ class Node:
     hashable: bool = True
     field_names: frozenset[str] | None = None
     weight: Weight = SMALL
+    holds: Callable[[Any], bool] | None = None
 
 
 def pack_int(value: Any) -> Any:

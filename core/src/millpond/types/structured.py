@@ -44,6 +44,7 @@ class StructuredSerializer(TypeSerializer[Any]):
         node = node_of(declared, find)
         self._description = node.description
         self._pack, self._unpack, self._copy = node.pack, node.unpack, node.copy
+        self._holds = node.holds
         self.type_name = getattr(declared, "__name__", None) or str(declared)
         if get_origin(declared) is not None:
             self.type_name = str(declared)
@@ -53,6 +54,8 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def check(self, value: Any) -> Any:
+        if self._holds is not None and self._holds(value):
+            return value
         try:
             return self._unpack(self._pack(value))
         except StateTypeError as error:

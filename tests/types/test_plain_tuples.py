@@ -1,0 +1,105 @@
+"""Tuples of plain scalars: the same values, bytes and refusals as part by part."""
+
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from millpond.errors import StateTypeError
+from millpond.types import serializer_for
+from millpond.types.node import SCALAR_NODES
+
+PLAIN = (int, float, bool, bytes, str)
+ENCODE = msgspec.msgpack.Encoder().encode
+
+
+class Whole(int):
+    """A subclass of int, which is none."""
+
+
+class Visit(NamedTuple):
+    """A tuple with names."""
+
+    shop: int
+    amount: float
+    customer: str
+    again: bool
+
+
+class Tagged(Visit):
+    """One whose objects have attributes of their own."""
+
+
+SCALARS = (
+    st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.booleans()
+    | st.binary(max_size=3)
+    | st.text(max_size=3)
+    | st.sampled_from(["\ud800", "ü", Whole(3), None, bytearray(b"a"), (1,), [1]])
+)
+FITTING = {
+    int: st.integers(-(2**70), 2**70),
+    float: st.floats(),
+    bool: st.booleans(),
+    bytes: st.binary(max_size=3),
+    str: st.text(max_size=3),
+}
+VISITS = st.tuples(*map(FITTING.get, (int, float, str, bool)))
+
+
+def by_parts(kinds, value):
+    """What checking part by part gives, and the bytes of it; None where it is refused."""
+    if len(value) != len(kinds):
+        return None
+    try:
+        packed = [SCALAR_NODES[k].pack(v) for k, v in zip(kinds, value, strict=True)]
+        checked = [
+            SCALAR_NODES[k].unpack(SCALAR_NODES[k].pack(v))
+            for k, v in zip(kinds, value, strict=True)
+        ]
+    except StateTypeError:
+        return None
+    return repr(tuple(checked)), ENCODE(packed)
+
+
+@given(st.data())
+def test_a_tuple_is_checked_and_stored_as_its_parts_are(data):
+    """Of any scalars, those that fit and those that do not; and it comes back as it was."""
+    kinds = data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4))
+    parts = [data.draw(FITTING[kind] | SCALARS) for kind in kinds]
+    value = (*parts, *data.draw(st.sampled_from([(), (), (), (1,)])))
+    serializer = serializer_for(tuple[tuple(kinds)])
+    expected = by_parts(kinds, value)
+    if expected is None:
+        with pytest.raises(StateTypeError):
+            serializer.check(value)
+        return
+    data_of = serializer.serialize(serializer.check(value))
+    assert (repr(serializer.check(value)), data_of) == expected
+    assert repr(serializer.deserialize(data_of)) == expected[0]
+
+
+@pytest.mark.parametrize("kind", [Visit, Tagged])
+@given(VISITS)
+def test_a_named_tuple_comes_back_as_one(kind, parts):
+    """Of its own class, and without attributes that nobody has declared."""
+    serializer = serializer_for(kind)
+    value = kind(*parts)
+    if kind is Tagged:
+        value.tag = "lost"
+    kept = serializer.check(value)
+    assert type(kept) is type(serializer.deserialize(serializer.serialize(kept))) is kind
+    assert repr(tuple(kept)) == repr(parts)
+    assert not getattr(kept, "tag", "")
+    for other in (tuple(value), Visit(*parts) if kind is Tagged else Tagged(*parts)):
+        with pytest.raises(StateTypeError):
+            serializer.check(other)
+
+
+@pytest.mark.parametrize("value", [(1, "\ud800"), (1, "aü\udfff")])
+def test_halves_of_surrogate_pairs_are_refused(value):
+    """No bytes stand for them, so the exact type of a text does not say everything."""
+    with pytest.raises(StateTypeError):
+        serializer_for(tuple[int, str]).check(value)
