@@ -16,7 +16,7 @@ import attrs
 from millpond.errors import StateTypeError, brief
 from millpond.types.exact_values import fits_int64
 from millpond.types.node import Node, pack_int, unpack_int
-from millpond.types.plain_tuples import quickened
+from millpond.types.plain_parts import quickened
 from millpond.types.rows import Row
 from millpond.types.weights import parts_weight
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.node import Node, entries_of, is_custom, mapping_of
-from millpond.types.plain_tuples import quickened
+from millpond.types.plain_parts import quickened, quickened_list
 from millpond.types.weights import (
     Weight,
     choice_weight,
@@ -55,7 +55,7 @@ def list_node(element: Node) -> Node:
     if copy_item is not None:
         copy = lambda value: [copy_item(item) for item in value]  # noqa: E731 - a def is no shorter
     shapes = frozenset({"list"})
-    return Node(
+    node = Node(
         {"list": [element.description]},
         list,
         pack,
@@ -65,6 +65,7 @@ def list_node(element: Node) -> Node:
         hashable=False,
         weight=items_weight(element.weight),
     )
+    return quickened_list(node, element)
 
 
 def set_node(kind: type[set[Any] | frozenset[Any]], element: Node) -> Node:

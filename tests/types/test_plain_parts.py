@@ -1,4 +1,4 @@
-"""Tuples of plain scalars: the same values, bytes and refusals as part by part."""
+"""Tuples and lists of plain scalars: the same values, bytes and refusals as part by part."""
 
 from typing import NamedTuple
 
@@ -46,6 +46,8 @@ FITTING = {
     bytes: st.binary(max_size=3),
     str: st.text(max_size=3),
 }
+ENDS = st.sampled_from([2**63, 2**63 - 1, -(2**63), -(2**63) - 1])
+FITTING[int] |= ENDS
 VISITS = st.tuples(*map(FITTING.get, (int, float, str, bool)))
 
 
@@ -98,8 +100,29 @@ def test_a_named_tuple_comes_back_as_one(kind, parts):
             serializer.check(other)
 
 
+@pytest.mark.parametrize("kind", PLAIN)
+@given(st.data())
+def test_a_list_is_checked_and_stored_as_its_elements_are(kind, data):
+    """The checked one is a list of its own, whose changes the value does not see."""
+    value = data.draw(st.lists(FITTING[kind], max_size=9))
+    value += data.draw(st.lists(SCALARS, max_size=1))
+    serializer = serializer_for(list[kind])
+    expected = by_parts([kind] * len(value), value)
+    if expected is None:
+        with pytest.raises(StateTypeError):
+            serializer.check(value)
+        return
+    checked = serializer.check(value)
+    assert checked is not value
+    data_of = serializer.serialize(checked)
+    assert (repr(tuple(checked)), data_of) == expected
+    assert repr(tuple(serializer.deserialize(data_of))) == expected[0]
+
+
 @pytest.mark.parametrize("value", [(1, "\ud800"), (1, "aü\udfff")])
 def test_halves_of_surrogate_pairs_are_refused(value):
     """No bytes stand for them, so the exact type of a text does not say everything."""
     with pytest.raises(StateTypeError):
         serializer_for(tuple[int, str]).check(value)
+    with pytest.raises(StateTypeError):
+        serializer_for(list[str]).check([*"abcdefg", value[1]])

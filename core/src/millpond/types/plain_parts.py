@@ -1,23 +1,26 @@
-"""Tuples of plain scalars: told, packed and unpacked by the exact types of their parts.
+"""Tuples and lists of plain scalars: told, packed and unpacked by the exact types of their parts.
 
-Most values that are no scalars are such tuples. To check one of four ints takes 0.25 µs where to
-pack and to unpack it part by part takes 1.5, to pack it 0.5 instead of 0.9, to unpack it 0.4
-instead of 0.8.
+Most values that are no scalars are such. To check a tuple of four ints takes 0.25 µs where to pack
+and to unpack it part by part takes 1.5, to pack it 0.5 instead of 0.9, to unpack it 0.4 instead of
+0.8. With a hundred floats in a list that is 1.9, 1.2 and 1.7 µs instead of 7, 3.8 and 4.4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import countOf
 from typing import Any, Self
 
 import attrs
 
 from millpond.types.node import SCALAR_NODES, Node
 
-__all__ = ["quickened"]
+__all__ = ["quickened", "quickened_list"]
 
 _PLAIN = frozenset({int, float, bool, bytes, str})
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_FEW = 6
+"""Of fewer elements a list is packed as quickly one by one."""
 
 
 def quickened(node: Node, parts: Sequence[Node]) -> Node:
@@ -36,6 +39,37 @@ def quickened(node: Node, parts: Sequence[Node]) -> Node:
         return slow_unpack(packed) if value is None else value
 
     return attrs.evolve(node, pack=pack, unpack=unpack, holds=plain.holds)
+
+
+def quickened_list(node: Node, element: Node) -> Node:
+    """The node of a list, quicker where its elements are plain scalars."""
+    kind = element.python_type
+    if SCALAR_NODES.get(kind) is not element or kind not in _PLAIN:
+        return node
+    slow_pack, slow_unpack = node.pack, node.unpack
+    fit = _fit_of(kind)
+
+    def pack(value: Any) -> Any:
+        if type(value) is not list or len(value) < _FEW:
+            return slow_pack(value)
+        plain = countOf(map(type, value), kind) == len(value) and fit(value)
+        return value if plain else slow_pack(value)
+
+    def unpack(packed: Any) -> Any:
+        if type(packed) is list and countOf(map(type, packed), kind) == len(packed):
+            return packed.copy()  # what was packed may be the value itself
+        return slow_unpack(packed)
+
+    return attrs.evolve(node, pack=pack, unpack=unpack)
+
+
+def _fit_of(kind: type) -> Callable[[list[Any]], bool]:
+    """What tells, beside its elements' types, that a list is MessagePack's as it is."""
+    if kind is int:
+        return lambda numbers: bool(min(numbers) >= _LEAST and max(numbers) <= _GREATEST)
+    if kind is str:
+        return lambda texts: "".join(texts).isascii()
+    return lambda _: True
 
 
 @attrs.frozen
