@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_store import STORES, open_memory
+from millpond import errors
 
 NAMES = ["a", "b", "c"]
 STEPS = st.lists(
@@ -226,3 +227,20 @@ def test_an_iteration_of_a_buffered_map_survives_what_comes_between_its_steps(tm
         expected = {key: 1 for key in range(10) if key % 3 and key != 7} | {5: 2}
         expected.pop(first, None)
         assert sorted(rest) == sorted(expected.items())
+
+
+def test_reads_that_fail_take_room_once(tmp_path, monkeypatch):
+    """What cannot be read, however often it is asked for, does not fill the buffer."""
+    writes = []
+    with open_memory(tmp_path, settings={"buffer.max-entries": 100}) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", float))
+        backend.set_current_key("damaged")
+        state.update(1.0)
+        backend.flush()
+        store = STORES[-1]
+        store.rows["v"] = dict.fromkeys(store.rows["v"], b"short")
+        monkeypatch.setattr(store, "write", writes.append)
+        for _ in range(200):
+            with pytest.raises(errors.CorruptSnapshotError):
+                state.value()
+        assert not writes

@@ -45,9 +45,10 @@ class BufferedCellTable(BufferedTable, CellTable):
     less for all others), each time, for they may grow.
 
     Attributes:
-        values: what was read or written since the flush, by address; None where there is nothing.
-            There is no object an entry, which the garbage collector would go through: a tenth less
-            of an access by hand.
+        values: what was read or written since the flush, by address; None where there is nothing,
+            ``UNREAD`` where that has failed: all that is accounted for is here. There is no object
+            an entry, which the garbage collector would go through: a tenth less of an access by
+            hand.
         changed: the addresses that the bundle has changed. Both dictionaries stay the same objects.
     """
 
@@ -242,17 +243,19 @@ class BufferedCellTable(BufferedTable, CellTable):
         return address
 
     def _enter(self, address: bytes | None) -> None:
-        """Account for an entry that is about to come; raise where there is no current key."""
+        """Account for a new entry, unread as yet; raise where there is no current key."""
         if address is None:
             raise self._current.missing()
         buffer = self._buffer
         buffer.room -= self._cost  # nearly as make_room does: a call less
         if buffer.room < 0:
             buffer.flush()
+        self.values[address] = UNREAD
 
     def _read(self, address: bytes | None) -> Any:
-        """Read an entry that the buffer does not hold."""
-        self._enter(address)
+        """Read an entry that the buffer does not hold, or not its value."""
+        if address not in self.values:
+            self._enter(address)
         assert address is not None
         buffer = self._buffer
         buffer.reads += 1
