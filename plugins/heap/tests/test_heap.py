@@ -69,6 +69,19 @@ def test_emptied_namespaces_leave_nothing_behind():
         assert all(not group for group in backend.table_of("m")._groups.values())
 
 
+def test_emptied_namespaces_are_not_held():
+    """What a value table holds of the namespaces that it writes to goes with their last key."""
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        backend.set_current_key("k")
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("v", int), namespace=1)
+        for namespace in range(100):
+            state.set_current_namespace(namespace)
+            state.update(1)
+            state.clear()
+        state.clear()
+        assert not backend.table_of("v")._held_within
+
+
 def filled(backend, kind, deltas, storage):
     """A backend's snapshot after each round of changes; the number 0 clears."""
     handles = []

@@ -143,7 +143,11 @@ class HeapCellTable(HeapTable, CellTable):
     @override
     def remove(self, namespace: Any) -> None:
         current = self._current
-        self._held_within.get(namespace, _NOTHING).pop(current.key_group, None)
+        held = self._held_within.get(namespace)
+        if held is not None:
+            held.pop(current.key_group, None)
+            if not held:  # windows come and go, without a flush that lets go of them
+                del self._held_within[namespace]
         if self._discard(namespace) is None:
             return
         noted = self._noted_of(current.key_group, namespace)
