@@ -614,6 +614,14 @@ def test_a_duration_that_is_a_key_has_64_bits():
         key_codec_for(dt.timedelta).check(dt.timedelta.max)
 
 
+@pytest.mark.parametrize("key", [2**63, -(2**70), True])
+def test_a_refused_key_tells_of_no_other_error(key):
+    """Its traceback begins with the refusal, not with how that was found out."""
+    with pytest.raises(errors.StateTypeError) as told:
+        key_codec_for(int).placed(key, 128)
+    assert told.value.__context__ is None
+
+
 def test_enum_keys_are_names():
     """A member may get another value, and members may be added; one that is gone is told."""
     first = enum.Enum("Colour", {"RED": 1, "BLUE": 2})
