@@ -100,6 +100,46 @@ def test_a_named_tuple_comes_back_as_one(kind, parts):
             serializer.check(other)
 
 
+class Upper(Visit):
+    """One that makes its objects in a way of its own."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _make(cls, parts):
+        shop, amount, customer, again = parts
+        return tuple.__new__(cls, (shop, amount, customer.upper(), again))
+
+
+class Short(Visit):
+    """One that counts fewer parts than it has."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return 3
+
+
+class Hidden(Visit):
+    """One that shows other parts than it has."""
+
+    __slots__ = ()
+
+    def __getitem__(self, at):
+        return "hidden"
+
+
+def test_classes_that_are_no_plain_tuples_are_taken_part_by_part():
+    """What is kept is what would be read back, and a wrong number of parts is refused."""
+    parts = (1, 2.0, "c", True)
+    assert tuple(serializer_for(Upper).check(tuple.__new__(Upper, parts))) == (1, 2.0, "C", True)
+    with pytest.raises(StateTypeError, match="3 values for 4 columns"):
+        serializer_for(Short).check(Short(*parts))
+    hidden = serializer_for(Hidden)
+    stored = hidden.serialize(hidden.check(Hidden(*parts)))
+    assert stored == ENCODE(list(parts))
+
+
 @pytest.mark.parametrize("kind", PLAIN)
 @given(st.data())
 def test_a_list_is_checked_and_stored_as_its_elements_are(kind, data):

@@ -7,6 +7,7 @@ and to unpack it part by part takes 1.5, to pack it 0.5 instead of 0.9, to unpac
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from operator import countOf
 from typing import Any, Self
@@ -14,6 +15,7 @@ from typing import Any, Self
 import attrs
 
 from millpond.types.node import SCALAR_NODES, Node
+from millpond.types.rows import Row
 
 __all__ = ["quickened", "quickened_list"]
 
@@ -21,6 +23,8 @@ _PLAIN = frozenset({int, float, bool, bytes, str})
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _FEW = 6
 """Of fewer elements a list is packed as quickly one by one."""
+_NAMED: Any = namedtuple("_NAMED", ())  # noqa: PYI024 - for the code that makes each one
+_MAKES = (_NAMED._make.__code__, Row._make.__code__)
 
 
 def quickened(node: Node, parts: Sequence[Node]) -> Node:
@@ -72,6 +76,19 @@ def _fit_of(kind: type) -> Callable[[list[Any]], bool]:
     return lambda _: True
 
 
+def _is_as_given(kind: Any) -> bool:
+    """Whether objects of a class are their parts and no more, and are made and read as tuples are.
+
+    A class of the user's may count its parts, or make an object of them, in a way of its own.
+    """
+    if kind is tuple:
+        return True
+    reads = kind.__getitem__ is tuple.__getitem__ or issubclass(kind, Row)
+    as_tuple = reads and kind.__iter__ is tuple.__iter__ and kind.__len__ is tuple.__len__
+    makes = getattr(getattr(kind, "_make", None), "__code__", None)
+    return as_tuple and makes in _MAKES and not kind.__dictoffset__
+
+
 @attrs.frozen
 class _PlainTuple:
     """Tuples of one class whose parts have these types.
@@ -94,8 +111,7 @@ class _PlainTuple:
         """Those of a class with parts of some nodes; None where not all are plain scalars."""
         parts = tuple(node.python_type for node in nodes)
         scalars = all(SCALAR_NODES.get(node.python_type) is node for node in nodes)
-        # Objects with attributes of their own do not come back as they were.
-        if not scalars or not _PLAIN.issuperset(parts) or kind.__dictoffset__:
+        if not scalars or not _PLAIN.issuperset(parts) or not _is_as_given(kind):
             return None
         make = tuple if kind is tuple else kind._make
         texts = tuple(at for at, part in enumerate(parts) if part is str)
