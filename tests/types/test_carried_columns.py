@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from millpond.errors import OutputTypeError
 from millpond.spark.carriers.nested import carrier_for
 from millpond.spark.carriers.output_frames import OutputCodec
 from pyspark.sql.types import (
@@ -31,6 +32,18 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 AWKWARD = st.sampled_from(
     [1, True, 0, 1.5, 2**40, "a", "\ud800", b"a", np.int64(3), np.datetime64("2024-01-01"), pd.NaT]
 )
+
+
+class Unsure(dt.tzinfo):
+    """A zone whose offset is what it was told; None where it does not know."""
+
+    def __init__(self, offset):
+        self.offset = offset
+
+    def utcoffset(self, moment):
+        return self.offset
+
+
 MOMENTS = st.datetimes(timezones=st.none() | st.sampled_from([dt.UTC, ZoneInfo("Europe/Paris")]))
 VALUES = (
     st.none() | AWKWARD | MOMENTS | st.dates() | st.integers(-3, 2**32) | st.floats() | st.text()
@@ -92,3 +105,17 @@ def test_a_column_is_packed_as_each_value_by_itself(declared, nullable, values):
     each = outcome(lambda: codec._pack_each(0, values, rows, "u"))
     found = outcome(lambda: codec.columns(rows, "u")[0].to_pylist())
     assert repr(narrowed(declared, found)) == repr(narrowed(declared, each))
+
+
+NAIVE = dt.datetime(2024, 1, 1)
+
+
+@pytest.mark.parametrize("declared", [TimestampType(), TimestampNTZType()], ids=str)
+@pytest.mark.parametrize("offset", [None, dt.timedelta(days=2)])
+@pytest.mark.parametrize("before", [[], [NAIVE], [NAIVE, None]])
+def test_a_moment_in_a_zone_that_does_not_know_is_refused(declared, offset, before):
+    """It is no naive one, whatever else is in the column; the error names the column."""
+    codec = OutputCodec.of(StructType([StructField("c", declared)]))
+    rows = [(value,) for value in [*before, NAIVE.replace(tzinfo=Unsure(offset))]]
+    with pytest.raises(OutputTypeError, match="output column 'c'"):
+        codec.columns(rows, "u")

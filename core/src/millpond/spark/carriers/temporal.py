@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from itertools import repeat
+from operator import attrgetter, countOf
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NTZ_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 _MICROS = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
+_ZONE_OF = attrgetter("tzinfo")
 _UNITS = [86_400 * _MICROS, 3_600 * _MICROS, 60 * _MICROS, 1]
 """How many microseconds the fields of an interval have: day, hour, minute, second."""
 
@@ -122,9 +124,13 @@ class TimestampCarrier(Carrier):
         """By loops in C: a fifth of what a call each takes."""
         if not all_are(datetime, values):
             return None
+        epoch = self._epoch_of(values[0])
+        # A value may have a zone that does not know, from which the naive epoch can be taken, too.
+        if epoch is NAIVE_EPOCH and countOf(map(_ZONE_OF, values), None) != len(values):
+            return None
         try:
-            since = list(map(operator.sub, values, repeat(self._epoch_of(values[0]))))
-        except TypeError:  # some know their zone, and some do not
+            since = list(map(operator.sub, values, repeat(epoch)))
+        except (TypeError, ValueError, OverflowError):  # some know their zone, and some do not
             return None
         return list(map(operator.floordiv, since, repeat(_MICROSECOND)))
 
