@@ -49,6 +49,7 @@ RETURNS = {
     "deserialize": "pickled values",
     "decode": "users' keys",
     "decode_last": "users' keys",
+    "placed": "users' keys",
     "users_function": "a function of any arguments",
     "current_key": "users' keys",
     "keys": "users' keys",
