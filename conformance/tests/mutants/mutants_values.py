@@ -140,7 +140,7 @@ def inexact_ints(backend: Any) -> None:
 def works_when_closed(backend: Any) -> None:
     def close(original: Any) -> None:
         original()
-        backend.current._closed = False
+        backend.current.closed = False
 
     around(backend, "close", close)
 
@@ -271,6 +271,7 @@ def unsigned_keys(backend: Any) -> None:
     def select(original: Any, key: Any, group: int) -> None:
         original(abs(key) if type(key) is int else key, group)
 
+    backend.current.prepares = True
     around(backend.current, "select", select)
 
 
