@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import millpond as mp
 import msgspec
 import pytest
 from hypothesis import given
@@ -166,3 +167,26 @@ def test_halves_of_surrogate_pairs_are_refused(value):
         serializer_for(tuple[int, str]).check(value)
     with pytest.raises(StateTypeError):
         serializer_for(list[str]).check([*"abcdefg", value[1]])
+
+
+@pytest.mark.parametrize(
+    ("declared", "of_visit", "visit_of"),
+    [
+        (Tagged, lambda visit: visit, lambda value: value),
+        (tuple[Tagged, int], lambda visit: (visit, 1), lambda value: value[0]),
+        (dict[str, Tagged], lambda visit: {"k": visit}, lambda value: value["k"]),
+    ],
+    ids=["itself", "in a tuple", "in a dict"],
+)
+def test_attributes_that_are_set_on_what_was_read_are_not_kept(declared, of_visit, visit_of):
+    """A subclass of a named tuple takes any attribute, so each reader gets an object of its own."""
+    value = of_visit(Tagged(1, 2.0, "c", True))
+    with mp.open_keyed_backend("heap", key_type=str) as backend:
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("visits", declared))
+        backend.set_current_key("k")
+        state.update(value)
+        for _ in range(2):
+            read = state.value()
+            assert read == value
+            assert not hasattr(visit_of(read), "tag")
+            visit_of(read).tag = "set"

@@ -284,7 +284,8 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
             raise StateTypeError(declared.__name__, brief(plain))
         return kind._make([n.unpack(part) for n, part in zip(nodes, plain, strict=True)])
 
-    immutable = all(node.copy is None for node in nodes)
+    # A subclass without slots lets attributes be set, which are no part of the value.
+    immutable = all(node.copy is None for node in nodes) and not kind.__dictoffset__
     made = Node(
         {"namedtuple": {name: node.description for name, node in parts.items()}},
         kind,
