@@ -106,7 +106,7 @@ class Frame(SubtaskKeys):
             BulkCallError: it is none of the frame's keys.
         """
         codec = self.current.codec
-        checked = self.current.codec.check(_given(self.current, key))
+        checked = codec.check(_given(self.current, key))
         place = self._places.get(checked if codec.exact else codec.encode(checked))
         if place is None:
             reason = f"key {brief(key)} is none of this frame's keys: take them of context.keys"

@@ -60,8 +60,8 @@ class CurrentKey:
         self.key_or_none: Any = None
         self.key_group: int | None = None
         self.address: Any = None
-        own = type(self)
-        self.prepares = (own._choose, own.select) != (CurrentKey._choose, CurrentKey.select)  # noqa: SLF001 - its own
+        own, plain = type(self), CurrentKey
+        self.prepares = own._choose is not plain._choose or own.select is not plain.select  # noqa: SLF001 - its own
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, which knows of this class
         self._failure: BaseException | None = None

@@ -117,7 +117,7 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         if current.prepares or current.closed or key_group not in current.group_prefixes:
             current.select(checked, key_group)
             return
-        # What ``select`` does here: a call less, 0.04 of 0.22 µs.
+        # What ``select`` does here: a call less, 0.02 of 0.22 µs.
         current.key_or_none = current.address = checked
         current.key_group = key_group
 

@@ -24,9 +24,9 @@ from millpond.types.keys import (
     VoidKeyCodec,
     VoidNamespace,
 )
+from millpond.types.plain_keys import SCALAR_KEYS
 from millpond.types.row_types import as_declared
 from millpond.types.rows import row_type
-from millpond.types.scalar_keys import SCALAR_KEYS
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer
 

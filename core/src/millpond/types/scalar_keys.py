@@ -1,4 +1,4 @@
-"""Key codecs of the plain types."""
+"""Key codecs of numbers, texts, bytes and UUIDs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import operator
 import struct
 import uuid
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, repeat
 from typing import Any
@@ -16,24 +15,18 @@ from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
 from millpond.types.base import SerializerSnapshot
-from millpond.types.exact_values import (
-    datetime_from_micros,
-    micros_from_datetime,
-    micros_from_time,
-    micros_from_timedelta,
-    time_from_micros,
-    timedelta_from_micros,
-)
 from millpond.types.keys import HASH_SEED, KeyCodec, escape, unescape
 from millpond.types.scalars import SCALARS
 
 __all__ = [
-    "SCALAR_KEYS",
-    "DatetimeKeyCodec",
+    "BoolKeyCodec",
+    "BytesKeyCodec",
     "DecimalKeyCodec",
     "FloatKeyCodec",
+    "IntKeyCodec",
     "ScalarKeyCodec",
     "StrKeyCodec",
+    "UuidKeyCodec",
 ]
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
@@ -121,7 +114,7 @@ class IntKeyCodec(ScalarKeyCodec):
 
     @override
     def placed(self, key: Any, max_parallelism: int) -> tuple[Any, int]:
-        """Two calls less than the base's: 0.1 of 0.25 µs that choosing a key takes."""
+        """Two calls less than the base's: 0.12 µs instead of 0.18."""
         if type(key) is int:
             try:
                 digest = _xxh64(_LE64.pack(key), HASH_SEED)
@@ -300,92 +293,6 @@ class DecimalKeyCodec(ScalarKeyCodec):
         return _xxh64(unscaled.to_bytes(size, "big", signed=True), seed)
 
 
-class DatetimeKeyCodec(ScalarKeyCodec):
-    """``datetime`` as microseconds UTC; a naive key means UTC and comes back aware."""
-
-    python_type = datetime
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        return key.replace(tzinfo=UTC) if key.tzinfo is None else key
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U64.pack(micros_from_datetime(key) + _OFFSET)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return datetime_from_micros(_U64.unpack_from(data, start)[0] - _OFFSET), start + 8
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE64.pack(micros_from_datetime(key)), seed)
-
-
-class DateKeyCodec(ScalarKeyCodec):
-    """``date`` as its ordinal."""
-
-    python_type = date
-    _epoch = date(1970, 1, 1).toordinal()
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U32.pack(key.toordinal())
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return date.fromordinal(_U32.unpack_from(data, start)[0]), start + 4
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE32.pack(key.toordinal() - self._epoch), seed)
-
-
-class TimedeltaKeyCodec(ScalarKeyCodec):
-    """``timedelta`` as microseconds of 64 bits, as Spark's ``interval day to second``."""
-
-    python_type = timedelta
-
-    @override
-    def check(self, key: Any) -> Any:
-        key = self._check(key)
-        if not _LEAST <= micros_from_timedelta(key) <= _GREATEST:
-            reason = "a key has microseconds of 64 bits"
-            raise StateTypeError("timedelta", brief(key), reason=reason)
-        return key
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U64.pack(micros_from_timedelta(key) + _OFFSET)
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return timedelta_from_micros(_U64.unpack_from(data, start)[0] - _OFFSET), start + 8
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE64.pack(micros_from_timedelta(key)), seed)
-
-
-class TimeKeyCodec(ScalarKeyCodec):
-    """``time`` as microseconds since midnight."""
-
-    python_type = time
-
-    @override
-    def encode(self, key: Any) -> bytes:
-        return _U64.pack(micros_from_time(key))
-
-    @override
-    def decode(self, data: bytes, start: int) -> tuple[Any, int]:
-        return time_from_micros(_U64.unpack_from(data, start)[0]), start + 8
-
-    @override
-    def hash(self, key: Any, seed: int = HASH_SEED) -> int:
-        return _xxh64(_LE64.pack(micros_from_time(key)), seed)
-
-
 class UuidKeyCodec(ScalarKeyCodec):
     """``UUID`` as 16 bytes; hashed as its string, since Spark has no such type."""
 
@@ -402,21 +309,3 @@ class UuidKeyCodec(ScalarKeyCodec):
     @override
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         return _xxh64(str(key).encode(), seed)
-
-
-SCALAR_KEYS: dict[type, ScalarKeyCodec] = {
-    codec.python_type: codec
-    for codec in (
-        IntKeyCodec(),
-        BoolKeyCodec(),
-        FloatKeyCodec(),
-        StrKeyCodec(),
-        BytesKeyCodec(),
-        DecimalKeyCodec(),
-        DatetimeKeyCodec(),
-        DateKeyCodec(),
-        TimedeltaKeyCodec(),
-        TimeKeyCodec(),
-        UuidKeyCodec(),
-    )
-}

@@ -32,7 +32,7 @@ class HeapCellTable(HeapTable, CellTable):
 
     What is written to is held until the flush, by namespace and key group: that the group's
     dictionary is the table's own and no snapshot's, and where to note the change, then takes one
-    look (0.1 µs) in the place of three.
+    look in the place of three.
 
     ``changed`` has the keys by key group and namespace: so much cheaper than all in one. Beside a
     key stands how many elements were appended to its list, None where its value is a new one.

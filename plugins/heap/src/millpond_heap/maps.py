@@ -65,21 +65,13 @@ class HeapMapTable(HeapTable, MapTable):
 
     @override
     def get(self, namespace: Any, key: Any) -> Any:
-        # As ``_map`` does it, two calls less: 0.1 of 0.5 µs.
-        current = self._current
-        try:
-            by_key = self._groups[current.key_group].get(namespace)
-        except KeyError:
-            raise current.missing() from None
-        found = None if by_key is None else by_key.get(current.address)
-        return ABSENT if found is None else found.get(key, ABSENT)
+        return self._map(namespace).get(key, ABSENT)
 
     @override
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         current = self._current
         by_key = self._writable(namespace).setdefault(namespace, {})
-        if self.sharing is not None:
-            self._part_map(by_key, namespace)
+        self._part_map(by_key, namespace)
         try:
             by_key[current.address][key] = value
         except KeyError:

@@ -9,8 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.backend.bytestore.buffered_tables import BufferedTable
-from millpond.backend.bytestore.buffered_values import UNREAD
+from millpond.backend.bytestore.buffered_tables import UNREAD, BufferedTable
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.bytestore.list_pieces import ListPieces, cells_of
 from millpond.backend.bytestore.write_buffer import WriteBuffer

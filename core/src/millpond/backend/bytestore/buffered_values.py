@@ -6,16 +6,14 @@ from typing import Any
 
 from typing_extensions import override
 
+from millpond.backend.bytestore.buffered_tables import UNREAD
 from millpond.backend.bytestore.encoded_key import EncodedKey
 from millpond.backend.states.value_state import RawValueState
 from millpond.backend.tables import CellTable
 from millpond.state.descriptors import ValueStateDescriptor
 from millpond.types import KeyCodec
 
-__all__ = ["UNREAD", "BufferedValueState"]
-
-UNREAD: Any = object()
-"""The value of an entry that was not read from the store."""
+__all__ = ["BufferedValueState"]
 
 
 class BufferedValueState(RawValueState):

@@ -185,7 +185,7 @@ class OutputCodec:
 
 
 def _at_once_with_nulls(carrier: Carrier, values: Sequence[Any]) -> list[Any] | None:
-    """As ``at_once``, of values some of which are null: a third of what a call each takes."""
+    """As ``at_once``, of values some of which are null: at most two thirds of a call each."""
     there = [value for value in values if value is not None]
     if len(there) in (0, len(values)):
         return None

@@ -42,7 +42,8 @@ from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
 from millpond.types.keys import VoidKeyCodec
-from millpond.types.scalar_keys import DatetimeKeyCodec, DecimalKeyCodec, FloatKeyCodec
+from millpond.types.scalar_keys import DecimalKeyCodec, FloatKeyCodec
+from millpond.types.temporal_keys import DatetimeKeyCodec
 
 __all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
 
