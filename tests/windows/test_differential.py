@@ -3,12 +3,15 @@
 import copy
 import tempfile
 from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import bounds
 import millpond as mp
 import pytest
 from flink_windows import EVENT, PROCESSING
+from millpond.runtime.named_rows import as_row
 from window_defects import DEFECTS
 from window_programs import GROUPS, group_of, program
 
@@ -63,10 +66,21 @@ class Subject:
                     each.advance_processing_time if kind == "clock" else each.advance_watermark
                 )
                 advance(*rest)
+        return self.yielded()
+
+    def yielded(self):
         outputs = [list(each.output) for each in self.harnesses]
         for each in self.harnesses:
             each.output.clear()
         return outputs
+
+    def rows_at_once(self, rows):
+        """Process rows as a worker does, several to each subtask; what each has yielded."""
+        for index, each in enumerate(self.harnesses):
+            mine = [row for row in rows if self.subtask_of(row[0]) == index]
+            keyed = ((k, group_of(k), as_row({"k": k, "n": n}), t) for k, n, t in mine)
+            each._operator.process_all(keyed, each.output)
+        return self.yielded()
 
     def restore(self, form, parallelism):
         handles = []
@@ -106,17 +120,28 @@ def expected(reference, kind, *rest):
     return output
 
 
-def compare(made, folder):
+def played(made, subject, *, at_once):
+    """The steps, each with what both sides have yielded; of rows at once the last one."""
+    for kind, group in groupby(made.steps, key=itemgetter(0)):
+        steps = list(group)
+        if at_once and kind == "row":
+            wanted = [row for step in steps for row in expected(made.reference, *step)]
+            yield steps[-1], subject.rows_at_once([step[1:] for step in steps]), wanted
+            continue
+        for step in steps:
+            yield step, subject.step(*step), expected(made.reference, *step)
+
+
+def compare(made, folder, *, at_once):
     """Run both sides; AssertionError with the program where they part."""
     subject, reference = Subject(made, folder), made.reference
     with subject.opened:
-        for number, step in enumerate(made.steps):
+        for number, (step, found, wanted) in enumerate(played(made, subject, at_once=at_once)):
             about = f"{made.about}\nstep {number} of {made.steps}"
-            found, wanted = subject.step(*step), expected(reference, *step)
             for index, output in enumerate(found):
                 mine = [row for row in wanted if subject.subtask_of(row[0]) == index]
                 assert output == mine, about
-            if step[0] == "restore" or number == len(made.steps) - 1:
+            if step[0] == "restore" or step is made.steps[-1]:
                 assert subject.entries() == reference.entries(), about
                 for domain in (EVENT, PROCESSING):
                     left = {
@@ -131,7 +156,7 @@ def compare(made, folder):
 def run(seeds, backends):
     for seed in seeds:
         with bounds.within_bounds(f"seed {seed}"), tempfile.TemporaryDirectory() as folder:
-            compare(program(seed, backends), Path(folder))
+            compare(program(seed, backends), Path(folder), at_once=seed % 2)
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -235,3 +235,20 @@ def test_a_method_that_wraps_millponds_is_asked_for_each_row():
     rows = [{"k": "a", "n": n, "ms": 1} for n in (1, 2, 3)]
     found = mp.local.run(function, rows, key="k", event_time="ms")
     assert found == [("a", 1, 11, 1), ("a", 2, 12, 2), ("a", 3, 13, 3)]
+
+
+class Restless(windows.EventTimeTrigger):
+    """Sets the timer that has just fired anew."""
+
+    def on_event_time(self, time, window, ctx):
+        ctx.register_event_time_timer(time)
+        return super().on_event_time(time, window, ctx)
+
+
+def test_a_clean_up_that_a_trigger_sets_anew_goes_with_its_window():
+    """As in Flink; else the window's end would fire for ever."""
+    with harness(summed(windows.TumblingEventTimeWindows.of(10), Restless())) as opened:
+        opened.process({"k": "a", "n": 1}, 2)
+        opened.advance_watermark(30)
+        assert opened.output == [("a", 0, 10, 1)]
+        assert not any(opened._operator.timers.next_due())

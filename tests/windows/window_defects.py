@@ -3,8 +3,10 @@
 import millpond as mp
 from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
+from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.timer_service import TimerService
 from millpond.runtime.windows.assigners import _Session, _Sliding, _Tumbling
+from millpond.runtime.windows.held_accumulators import HeldAccumulators
 from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
 from millpond.runtime.windows.repeating_triggers import _NEXT
 from millpond.runtime.windows.same_windows import SameWindows
@@ -63,6 +65,10 @@ def begun_without_time(self, element, timestamp, window, ctx):
     if result is TriggerResult.CONTINUE:
         self._begin(timestamp, window.max_timestamp(), ctx)
     return result
+
+
+def forgotten(self):
+    self._accumulators = []
 
 
 def noted_anyway(self, key, timestamp, windows, namespaces):
@@ -163,6 +169,9 @@ DEFECTS = {
     ),
     "a row stays with its windows when they have fired": (SameWindows, "forget", nothing),
     "a row stays with windows that are due": (SameWindows, "note", noted_anyway),
+    "what a key's rows have added is lost": (HeldAccumulators, "store", forgotten),
+    "what a key's rows have added goes to the next key": (KeyedOperator, "_end_rows", nothing),
+    "a clean-up that was set again stays": (OperatorTriggerContext, "delete_timer", nothing),
     "a row behind the end of a tumbling window stays in it": (
         _Tumbling,
         "_moments_alike",

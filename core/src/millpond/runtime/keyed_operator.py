@@ -37,6 +37,7 @@ from millpond.runtime.functions import (
     RuntimeContext,
     SubtaskInfo,
 )
+from millpond.runtime.holds_rows import HoldsRows
 from millpond.runtime.metric_group import MetricGroup
 from millpond.runtime.results import Check, check_ran, checked_rows, rows_of, yields
 from millpond.runtime.timer_service import TimeDomain, TimerService
@@ -99,6 +100,7 @@ class KeyedOperator:
         self._is_restored = is_restored
         self._restored_checkpoint_id = restored_checkpoint_id
         self._function: Any = function
+        self._store_held = function.store_held if isinstance(function, HoldsRows) else None
         self._backend = backend
         self._info = info
         self._states = self._reachable(backend)
@@ -195,6 +197,16 @@ class KeyedOperator:
                 output.extend(rows_of(process, result))
         except BaseException as error:
             raise self._failure(method, error, row) from error
+        self._end_rows(method)
+
+    def _end_rows(self, method: str) -> None:
+        """Have the function hold nothing more of the current key's rows."""
+        if self._store_held is None:
+            return
+        try:
+            self._store_held()
+        except BaseException as error:
+            raise self._failure(method, error) from error
 
     def _select(self, key: Any) -> None:
         """Make a key that is not checked yet the current one."""
@@ -242,6 +254,7 @@ class KeyedOperator:
                 islice(rows, to_watch), self._watched(method, process), output, method
             )
         self._process_each(rows, process, output, method)
+        self._end_rows(method)
 
     def _process_each(
         self,
@@ -252,11 +265,13 @@ class KeyedOperator:
     ) -> None:
         context, current = self._context, self._backend.current
         select, exact, held = current.select, current.codec.exact, _NO_KEY
-        generates = yields(process)
+        generates, holds = yields(process), self._store_held is not None
         extend = output.extend
         for key, group, row, timestamp in rows:
             # The function may have chosen another key by ``at``, for the rest of its row.
             if key != held or current.key_or_none is not held:
+                if holds:
+                    self._end_rows(method)
                 select(key, group)
                 context.current_key = key
                 held = key if exact else _NO_KEY

@@ -232,6 +232,9 @@ def database_options(chosen: RocksDBOptions) -> Options:
     options.set_paranoid_checks(True)
     options.set_max_background_jobs(chosen.max_background_jobs)
     options.set_max_open_files(chosen.max_open_files)
+    # RocksDB would start 16 threads for the few files there are, in each micro-batch: to open a
+    # store of 8 files took 4.9 ms with them, 3.7 with two; one of 120 files 7.5, and 6.4.
+    options.set_max_file_opening_threads(2)
     if chosen.budget is not None:
         options.set_write_buffer_manager(chosen.budget.write_buffers)
     options.set_keep_log_file_num(1)

@@ -39,6 +39,7 @@ class OperatorTriggerContext(OnMergeContext):
         known: timers of the current key that are set for certain, of time windows, whose equality
             is that of their bytes. Row after row asks for the same ones: to look here takes
             0.1 µs, to set one again 0.7.
+        has_set: whether any timer was set since that was last made False.
     """
 
     _operator: HasWindows
@@ -47,6 +48,7 @@ class OperatorTriggerContext(OnMergeContext):
     window: TimeWindow = GLOBAL_WINDOW
     merged: list[TimeWindow] = attrs.field(factory=list)
     known: set[tuple[bool, int, TimeWindow]] = attrs.field(factory=set)
+    has_set: bool = False
     _key: Any = None
     _group: int = 0
 
@@ -83,6 +85,7 @@ class OperatorTriggerContext(OnMergeContext):
         if plain and timer in self.known:
             return
         self.come_back()
+        self.has_set = True
         domain = TimeDomain.EVENT_TIME if by_event else TimeDomain.PROCESSING_TIME
         self.timers.register(domain, time, self.window)
         if len(self.known) >= _MOST:

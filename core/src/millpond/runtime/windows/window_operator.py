@@ -15,9 +15,11 @@ from millpond.runtime.functions import (
     RuntimeContext,
     current_key_of,
 )
+from millpond.runtime.holds_rows import HoldsRows
 from millpond.runtime.results import call
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.runtime.windows.assigners import WindowAssigner
+from millpond.runtime.windows.held_accumulators import HeldAccumulators
 from millpond.runtime.windows.merging import (
     MergingWindowSet,
     NameOf,
@@ -28,7 +30,7 @@ from millpond.runtime.windows.operator_trigger_context import OperatorTriggerCon
 from millpond.runtime.windows.own_results import windows_of
 from millpond.runtime.windows.same_windows import SameWindows
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult, decision
-from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow
+from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow, window_of
 from millpond.runtime.windows.window_contents import WindowContents, WindowContext, users_own
 from millpond.runtime.windows.window_firing import WindowFiring
 from millpond.state import State, StateDescriptor
@@ -48,7 +50,7 @@ class LateRow:
     row: Any
 
 
-class WindowOperator(KeyedProcessFunction):
+class WindowOperator(KeyedProcessFunction, HoldsRows):
     """Assigns rows to windows, fires them, and drops them when they are over.
 
     Made by ``millpond.windows.window(…)`` or ``key_by(…).window(…)``. The rules are Flink's: a
@@ -95,6 +97,7 @@ class WindowOperator(KeyedProcessFunction):
         self._runtime = context
         self._assign = windows_of(self._assigner)
         self._state: Any = None
+        self._held: HeldAccumulators | None = None
         if self._assigner.window_type is TimeWindow:
             self._open_state((GLOBAL_WINDOW,))
         merging = merging_descriptor(self._assigner.window_type)
@@ -123,7 +126,8 @@ class WindowOperator(KeyedProcessFunction):
     def _open_state(self, assigned: Iterable[Any]) -> None:
         """Get the state under a first window: nobody knows one of a user's own type before."""
         for window in assigned:
-            self._state = self.namespaced(self._contents.descriptor, window)
+            state = self._state = self.namespaced(self._contents.descriptor, window)
+            self._held = HeldAccumulators(state) if HeldAccumulators.are_possible(state) else None
             return
 
     # ---------------------------------------------------------------- rows
@@ -133,10 +137,14 @@ class WindowOperator(KeyedProcessFunction):
         """Add a row to its windows; yields what those that fire give."""
         at = self._at
         if at is not None and (known := self._same.of(context.current_key, context.timestamp)):
+            if self._held is not None:
+                self._held.add(known, self._contents.select(row))
+                return None
             for namespace in known:
                 self._put(row, context.timestamp, namespace)
                 at.come_back()
             return None
+        self.store_held()
         at = self._context(context)
         timestamp = MIN_TIMESTAMP if context.timestamp is None else context.timestamp
         if self.is_event_time and context.timestamp is None:
@@ -157,6 +165,14 @@ class WindowOperator(KeyedProcessFunction):
         elif not late:
             self._note(timestamp, assigned, at)
         return output
+
+    @override
+    def store_held(self) -> None:
+        """Store what the last rows of the key have added to the same windows."""
+        if self._held:
+            assert self._at is not None
+            self._at.come_back()
+            self._held.store()
 
     def _note(self, timestamp: int, assigned: Any, at: OperatorTriggerContext) -> None:
         """Have the next rows of the key added to the same windows at once, if they belong there."""
@@ -292,7 +308,10 @@ class WindowOperator(KeyedProcessFunction):
         """Fire or drop the window that a timer was set for."""
         at = self._context(context)
         at.known.clear()  # the one that fires is not set any more
+        at.has_set = False
         window = context.namespace
+        if type(window) is TimeWindow:
+            window = window_of(*window)  # by the object it is found to have come before
         if self._state is None:
             self._open_state((window,))
         windows = None if self._merging is None else self._merged_windows()
@@ -310,7 +329,9 @@ class WindowOperator(KeyedProcessFunction):
             self._state.set_current_namespace(namespace)
             self._state.clear()
             self._firing.forget(context.current_key, namespace)
-            self._forget(window, at)
+            call(self._trigger.clear, window, at)
+            if at.has_set:  # else there is no further clean-up than the one that has just fired
+                at.delete_timer(self._domain, timestamp, window)
             call(self._contents.function.clear, self._window_context(at))
             at.come_back()
             if windows is not None:
@@ -361,9 +382,10 @@ class WindowOperator(KeyedProcessFunction):
         context: Context,
     ) -> Iterator[Any]:
         self._state.set_current_namespace(namespace)
-        if TriggerResult.FIRE in result:
+        # Neither is told by `in`, which takes 0.3 µs: a result here is one of the three.
+        if result is not TriggerResult.PURGE:
             yield from self._firing.rows(self._state, namespace, at, context.current_key)
-        if TriggerResult.PURGE in result:
+        if result is not TriggerResult.FIRE:
             self._state.clear()
             self._firing.forget(context.current_key, namespace)
 

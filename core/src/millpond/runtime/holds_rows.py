@@ -1,0 +1,15 @@
+"""Functions of Millpond's own that store at once what several rows of a key have added."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+__all__ = ["HoldsRows"]
+
+
+class HoldsRows(ABC):
+    """A function that holds what rows of the current key have added to its states."""
+
+    @abstractmethod
+    def store_held(self) -> None:
+        """Store it: what comes next is no further row of that key."""

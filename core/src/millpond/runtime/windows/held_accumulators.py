@@ -1,0 +1,59 @@
+"""What rows add to the same windows one after the other: read once, and stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from millpond.backend.states.appending_states import RawAggregatingState, RawReducingState
+
+__all__ = ["HeldAccumulators"]
+
+
+class HeldAccumulators:
+    """The accumulators of the windows that the last rows of a key went to.
+
+    To find and to store one costs as much as ten additions, so it is held until other windows, or
+    another key, or a timer come.
+
+    Args:
+        state: what windows keep, of which ``are_possible`` is true.
+    """
+
+    def __init__(self, state: RawReducingState | RawAggregatingState) -> None:
+        self._state = state
+        self._namespaces: Sequence[Any] = ()
+        self._accumulators: list[Any] = []
+
+    @staticmethod
+    def are_possible(state: Any) -> bool:
+        """Whether nobody sees the difference: what is held cannot change, and no call is missed.
+
+        What wraps a state, as metrics do, is to see each addition.
+        """
+        return type(state) in (RawReducingState, RawAggregatingState) and state.can_be_held
+
+    def add(self, namespaces: Sequence[Any], value: Any) -> None:
+        """Add a value to the windows under some namespaces, the same until ``store``."""
+        held = self._accumulators
+        if not held:
+            self._namespaces = namespaces
+            held.extend(map(self._read, namespaces))
+        added = self._state.added
+        for at, accumulator in enumerate(held):
+            held[at] = added(accumulator, value)
+
+    def _read(self, namespace: Any) -> Any:
+        self._state.set_current_namespace(namespace)
+        return self._state.get_internal()
+
+    def __bool__(self) -> bool:
+        return bool(self._accumulators)
+
+    def store(self) -> None:
+        """Store what is held, under the key to which it belongs."""
+        state, held = self._state, self._accumulators
+        self._accumulators = []
+        for namespace, accumulator in zip(self._namespaces, held, strict=True):
+            state.set_current_namespace(namespace)
+            state.update_internal(accumulator)
