@@ -29,8 +29,9 @@ import lmdb
 import millpond as mp
 import numpy as np
 from rocksdict import Options, Rdict, WriteOptions
+from turns import in_turns
 from typing_extensions import override
-from worker import in_turns, medians
+from worker import medians
 
 ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
 BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}

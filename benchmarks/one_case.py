@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+_FIRST = 4
+"""So many batches of a query that is started anew are not counted."""
+
 
 def customers(numbers: Any, key: str) -> pa.Array:
     """Customers by their numbers: as they are, or as text."""
@@ -25,19 +29,27 @@ def customers(numbers: Any, key: str) -> pa.Array:
 
 
 def write_batches(
-    folder: Path, grow: int, keys: int, rows: int, touched: int, count: int, key: str = "string"
+    folder: Path,
+    grow: int,
+    keys: int,
+    rows: int,
+    touched: int,
+    count: int,
+    key: str = "string",
+    first: int = 0,
 ) -> None:
     """Parquet files, a file a micro-batch: first those that grow the state, then the measured.
 
-    The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``.
+    The measured files have ``rows`` rows of ``touched`` distinct keys out of ``keys``. The files'
+    numbers begin with ``first``.
     """
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(7 + first)
     parts = [np.arange(start, min(start + 250_000, grow)) for start in range(0, grow, 250_000)]
     for _ in range(count):
         chosen = random.choice(keys, size=min(touched, keys), replace=False)
         extra = random.choice(chosen, size=max(rows - len(chosen), 0))
         parts.append(random.permutation(np.concatenate([chosen, extra])[:rows]))
-    for index, part in enumerate(parts):
+    for index, part in enumerate(parts, first):
         table = pa.table(
             {
                 "customer": customers(part, key),
@@ -87,31 +99,64 @@ def run_query(spark: SparkSession, case: str, key: str, root: Path) -> Streaming
     return query
 
 
-def last_figures(spark: SparkSession, case: str, root: Path) -> list[dict[str, object]]:
-    """What Millpond's subtasks say of their last batch."""
-    if not case.startswith(("millpond", "vectorized")):
-        return []
-    return [subtask.metrics for subtask in subtask_metrics(spark, str(root / "checkpoint"))]
+class Case:
+    """A case in this process, whose session stays: micro-batches as they are asked for."""
+
+    def __init__(self, options: argparse.Namespace, root: Path) -> None:
+        cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
+        self._options, self._root = options, root
+        self._written = 0
+        (root / "input").mkdir()
+        self._spark = session(options.case, root / "snapshots", options.conf)
+
+    def batches(self, count: int, warm_up: int, grow: int = 0) -> list[float]:
+        """Run so many micro-batches, after those that grow the state; the seconds of the last."""
+        given, folder = self._options, self._root / "input"
+        sizes = (grow, given.keys, given.rows, given.touched, count)
+        write_batches(folder, *sizes, given.key, self._written)
+        self._written = len(list(folder.iterdir()))
+        query = run_query(self._spark, given.case, given.key, self._root)
+        progress = [entry for entry in query.recentProgress if entry.numInputRows]
+        measured = progress[len(progress) - count + warm_up :]
+        return [entry.durationMs["triggerExecution"] / 1000 for entry in measured]
+
+    def figures(self) -> list[dict[str, object]]:
+        """What Millpond's subtasks say of their last batch."""
+        if not self._options.case.startswith(("millpond", "vectorized")):
+            return []
+        checkpoint = str(self._root / "checkpoint")
+        return [subtask.metrics for subtask in subtask_metrics(self._spark, checkpoint)]
+
+    def stop(self) -> None:
+        """Stop the session."""
+        self._spark.stop()
+
+
+def serve(options: argparse.Namespace, wire: Connection) -> None:
+    """Warm a case up; then tell the seconds of a few micro-batches each time they are asked for.
+
+    A query is started anew each time, so its first batches, which find workers without anything,
+    are not counted.
+    """
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        case = Case(options, Path(name))
+        case.batches(options.warm_up, options.warm_up)
+        print(f"  {options.case}, {options.key}, {options.rows:,} rows: warm", flush=True)
+        wire.send(None)
+        while wire.recv():
+            wire.send(case.batches(options.batches + _FIRST, _FIRST))
+        case.stop()
 
 
 def main() -> None:
     """Write the input, run the query, report the batches."""
     options = arguments()
-    cloudpickle.register_pickle_by_value(cases)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-        root = Path(name)
-        (root / "input").mkdir()
-        sizes = (options.grow, options.keys, options.rows, options.touched, options.batches)
-        write_batches(root / "input", *sizes, options.key)
-        spark = session(options.case, root / "snapshots", options.conf)
-        query = run_query(spark, options.case, options.key, root)
-        progress = [entry for entry in query.recentProgress if entry.numInputRows]
-        measured = progress[len(progress) - options.batches + options.warm_up :]
-        seconds = [entry.durationMs["triggerExecution"] / 1000 for entry in measured]
-        figures = last_figures(spark, options.case, root)
-        spark.stop()
-    report = {**vars(options), "seconds": seconds, "figures": figures}
-    tell(report)
+        case = Case(options, Path(name))
+        seconds = case.batches(options.batches, options.warm_up, options.grow)
+        figures = case.figures()
+        case.stop()
+    tell({**vars(options), "seconds": seconds, "figures": figures})
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import goals
 from breakdown import OWN
 from large import OF_KEYS, OF_ROWS
 from throughput import AGGREGATIONS, ratio
@@ -270,6 +271,13 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
         lambda found: [ttl_row(b, found["samples"][b], found["fresh"][b]) for b in BACKENDS],
     ),
     "lists": ("lists", lists),
+    "goals_throughput": ("throughput", goals.throughput),
+    "goals_small": ("small", goals.small),
+    "goals_worker": ("worker", goals.worker),
+    "goals_by_hand": ("by_hand", goals.by_hand),
+    "goals_windows": ("windows", goals.windows),
+    "goals_checkpoints": ("checkpoints", goals.checkpoints),
+    "goals_large": ("large", goals.large),
     "queries": ("queries", queries),
     "columns": ("columns", columns),
 }

@@ -1,8 +1,8 @@
 """Throughput side by side in one run, small batches too, and time a batch with growing state.
 
 Each case runs in a process of its own on local[2]. Prints three tables, writes throughput.json,
-small.json, growth.json and two plots. The pandas APIs of Spark get fewer rows, rows/s make them
-comparable, and one round.
+small.json, growth.json and two plots. Spark's Python APIs have one round, and its pandas ones get
+fewer rows, rows/s make them comparable.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from one_case import serve
 from own_process import run_in_own_process
 from rich.console import Console
 from rich.table import Table
+from turns import in_turns
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 HERE = Path(__file__).parent
-SLOW_ROWS = {"spark-tws-pandas": 20_000, "spark-aipws": 20_000}
+SLOW_ROWS = {"spark-tws-row": 100_000, "spark-tws-pandas": 20_000, "spark-aipws": 20_000}
+"""Spark's Python APIs, and how many rows each gets in a micro-batch."""
+
 AGGREGATIONS = ("spark-jvm-default", "spark-jvm-agg")
 """Spark's own: with its own choice of files, and in a session that ``configure`` has set up."""
 
-CASES = [
+TIMED = (
     "repartition",
     *AGGREGATIONS,
     "millpond-heap",
@@ -35,11 +43,8 @@ CASES = [
     "vectorized-heap",
     "vectorized-rocksdb",
     "vectorized-lmdb",
-    "spark-tws-row",
-    *SLOW_ROWS,
-]
-TIMED = [case for case in CASES if case not in (*SLOW_ROWS, "spark-tws-row")]
-"""The cases with numbers for keys; how slow Spark's Python APIs are, the text tells."""
+)
+"""The cases that take turns, with texts and with numbers for keys."""
 
 GROWN = [50_000, 500_000, 2_000_000]
 BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
@@ -61,40 +66,41 @@ def summed(report: dict[str, Any]) -> dict[str, Any]:
 def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
     """All cases with the same micro-batches; the slow ones with fewer rows of as many keys.
 
-    The cases take turns, round by round, so that a machine whose speed drifts treats them alike;
-    a case's figure is the median over the batches of all rounds. The first batches of a case are
-    not counted: the JVM compiles what all of them run, and takes minutes to have most of it.
+    Those of a kind of key stay, each in a process of its own, and take turns, round by round, so
+    that a machine whose speed drifts treats them alike; a case's figure is the median over the
+    batches of all rounds. Before that each has run for a minute, for so long the JVM compiles.
     """
-    reports: dict[tuple[str, str], dict[str, Any]] = {}
-    cases = [("string", case) for case in CASES] + [("bigint", case) for case in TIMED]
-    for number in range(rounds):
-        for key, case in cases:
-            if number and case in SLOW_ROWS:
-                continue
-            rows = SLOW_ROWS.get(case, 100_000)
-            few = case not in TIMED
-            report = run_case(
-                case,
-                key=key,
-                rows=rows,
-                touched=43_000 * rows // 100_000,
-                batches=6 if few else batches,
-                warm_up=2 if few else warm_up,
-            )
-            known = reports.setdefault((key, case), {**report, "seconds": []})
-            known["seconds"] += report["seconds"]
-            known["rounds"] = number + 1
-    return [summed(report) for report in reports.values()]
+    sizes = {"rows": 100_000, "touched": 43_000, "batches": batches, "warm_up": warm_up}
+    reports = [*living(TIMED, rounds, key="string", **sizes), *compare_slow()]
+    return [*reports, *living(TIMED, rounds, key="bigint", **sizes)]
+
+
+def compare_slow() -> list[dict[str, Any]]:
+    """Spark's Python APIs, one after the other."""
+    return [
+        run_case(case, rows=rows, touched=43_000 * rows // 100_000, batches=6, warm_up=2)
+        for case, rows in SLOW_ROWS.items()
+    ]
 
 
 def compare_small(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
     """Small micro-batches, in turns as the others."""
-    reports: dict[str, dict[str, Any]] = {}
-    for _ in range(rounds):
-        for case in (*AGGREGATIONS, *BACKENDS):
-            report = run_case(case, **SMALL, batches=batches, warm_up=warm_up)
-            reports.setdefault(case, {**report, "seconds": []})["seconds"] += report["seconds"]
-    return [summed(report) for report in reports.values()]
+    cases = (*AGGREGATIONS, *BACKENDS)
+    return living(cases, rounds, **SMALL, batches=batches, warm_up=warm_up)
+
+
+def living(cases: Sequence[str], rounds: int, **options: Any) -> list[dict[str, Any]]:
+    """The reports of cases that stay and take turns."""
+    defaults = {"key": "string", "keys": 100_000, "conf": ["spark.driver.memory=2g"]}
+    given = {case: {**defaults, **options, "case": case} for case in cases}
+    servers: dict[Any, Callable[[Connection], None]] = {
+        case: partial(serve, argparse.Namespace(**chosen)) for case, chosen in given.items()
+    }
+    found = in_turns(servers, rounds, 0)
+    return [
+        summed({**given[case], "seconds": list(chain.from_iterable(turns)), "rounds": rounds})
+        for case, turns in found.items()
+    ]
 
 
 def grow(batches: int, warm_up: int) -> list[dict[str, Any]]:
@@ -189,8 +195,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=52, help="with those that warm up")
-    parser.add_argument("--warm-up", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=12, help="that count, in a round")
+    parser.add_argument("--warm-up", type=int, default=200)
+    parser.add_argument("--grown-batches", type=int, default=12)
+    parser.add_argument("--grown-warm-up", type=int, default=40)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     CONSOLE.print("Side by side:")
@@ -203,7 +211,7 @@ def main() -> None:
     print_small(small)
     (options.output / "small.json").write_text(json.dumps(small, indent=1))
     CONSOLE.print("With state grown beforehand:")
-    grown = grow(options.batches, options.warm_up)
+    grown = grow(options.grown_batches + options.grown_warm_up, options.grown_warm_up)
     print_growth(grown)
     plot_growth(grown, options.output / "growth.png")
     (options.output / "growth.json").write_text(json.dumps(grown, indent=1))

@@ -24,10 +24,9 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -54,6 +53,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from turns import in_turns
 from typing_extensions import override
 
 ROWS, TOUCHED, KEYS = 100_000, 43_000, 100_000
@@ -251,40 +251,6 @@ def serve(case: tuple[str, str, str], wire: Connection) -> None:
 def measure(cases: list[tuple[str, str, str]], count: int, warm_up: int) -> dict[Any, Any]:
     """The samples of all cases, which take turns batch by batch."""
     return in_turns({case: partial(serve, case) for case in cases}, count, warm_up)
-
-
-def in_turns(
-    servers: dict[Any, Callable[[Connection], None]], count: int, warm_up: int
-) -> dict[Any, list[Any]]:
-    """Samples of servers, each in a process of its own, that answer in turns."""
-    context = get_context("spawn")
-    wires: dict[Any, Connection] = {}
-    processes = []
-    for name, server in servers.items():
-        here, there = context.Pipe()
-        process = context.Process(target=server, args=(there,), daemon=True)
-        process.start()
-        there.close()
-        here.recv()
-        wires[name] = here
-        processes.append(process)
-    samples: dict[Any, list[Any]] = {name: [] for name in servers}
-    for number in range(count + warm_up):
-        for name in rotated(list(servers), number):
-            wires[name].send(True)
-            answer = wires[name].recv()
-            if number >= warm_up:
-                samples[name].append(answer)
-    for wire, process in zip(wires.values(), processes, strict=True):
-        wire.send(False)
-        process.join()
-    return samples
-
-
-def rotated(names: list[Any], number: int) -> Iterator[Any]:
-    """The names, begun with another one each time."""
-    first = number % len(names)
-    yield from names[first:] + names[:first]
 
 
 def medians(samples: list[dict[str, float]]) -> dict[str, float]:

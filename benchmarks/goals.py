@@ -1,0 +1,125 @@
+"""What is wanted of the benchmarks' figures, beside what was measured: the page's last section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from windows import FLOOR
+
+__all__ = ["by_hand", "checkpoints", "large", "small", "throughput", "windows", "worker"]
+
+BACKENDS = ("heap", "rocksdb", "lmdb")
+
+
+@attrs.frozen
+class Goal:
+    """A figure of each backend that is to be no greater than what is wanted.
+
+    Attributes:
+        of: what it is the figure of.
+        wanted: at most so much; of one backend each where it is a mapping.
+        found: what was measured, by backend.
+        floor: what is left where nothing of ours runs; empty where that says nothing.
+    """
+
+    of: str
+    wanted: float | Mapping[str, float]
+    found: Mapping[str, float]
+    floor: str = ""
+
+    def line(self) -> str:
+        """A row of the table; what is not had is bold."""
+        limits = {
+            b: self.wanted if isinstance(self.wanted, float) else self.wanted[b] for b in self.found
+        }
+        cells = [self._cell(backend, limits) for backend in BACKENDS]
+        wanted = ", ".join(f"{limit:g}" for limit in dict.fromkeys(limits.values()))
+        return "| " + " | ".join((self.of, wanted, *cells, self.floor or "–")) + " |"
+
+    def _cell(self, backend: str, limits: Mapping[str, float]) -> str:
+        if backend not in self.found:
+            return "–"
+        figure = round(self.found[backend], 2)
+        return f"{figure:.2f}" if figure <= limits[backend] else f"**{figure:.2f}**"
+
+
+def _lines(goals: Iterable[Goal]) -> list[str]:
+    return [goal.line() for goal in goals]
+
+
+def throughput(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A running total's micro-batch, in times of Spark's aggregation."""
+    took = {(report["key"], report["case"]): report["median"] for report in reports}
+    goals = []
+    for kind, wanted in (("millpond", 0.9), ("vectorized", 0.65)):
+        for key in ("string", "bigint"):
+            for case, name in (("spark-jvm-default", "`default`"), ("spark-jvm-agg", "`agg`")):
+                spark = took[key, case]
+                found = {b: took[key, f"{kind}-{b}"] / spark for b in BACKENDS}
+                floor = f"{took[key, 'repartition'] / spark:.2f}"
+                how = "row by row" if kind == "millpond" else "vectorized"
+                goals.append(Goal(f"{how}, {key} keys, × {name}", wanted, found, floor))
+    return _lines(goals)
+
+
+def small(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The same with small micro-batches."""
+    took = {report["case"]: report["median"] for report in reports}
+    goals = []
+    for case, name in (("spark-jvm-default", "`default`"), ("spark-jvm-agg", "`agg`")):
+        found = {b: took[f"millpond-{b}"] / took[case] for b in BACKENDS}
+        goals.append(Goal(f"1,000 rows a micro-batch, × {name}", 0.9, found))
+    return _lines(goals)
+
+
+def worker(report: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Processor time a row in the worker."""
+    wanted = {"heap": 1.8, "rocksdb": 2.5, "lmdb": 2.0}
+    goals = []
+    for key in ("int", "str"):
+        limits = wanted if key == "int" else {b: limit * 1.25 for b, limit in wanted.items()}
+        rows = {b: report[f"{b}, {key}"]["total"] for b in BACKENDS}
+        frames = {b: report[f"{b}, {key}"]["vectorized"] for b in BACKENDS}
+        goals.append(Goal(f"µs a row in the worker, {key} keys", limits, rows))
+        goals.append(Goal(f"the same, vectorized, {key} keys", 0.7, frames))
+    return _lines(goals)
+
+
+def by_hand(report: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A value's read-modify-write, in times of the bare store's."""
+    found = {b: report[b]["value"] / report[b]["bare"] for b in BACKENDS}
+    wanted = {"heap": 5.0, "rocksdb": 1.5, "lmdb": 2.5}
+    return _lines([Goal("a value by hand, × the bare store", wanted, found)])
+
+
+def windows(report: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Queries of windows, in times of Spark's own."""
+    goals = []
+    for case, name in (("spark-default", "its own files"), ("spark", "configured")):
+        for kind, took in report.items():
+            found = {b: took[b] / took[case] for b in BACKENDS}
+            floor = f"{took[FLOOR] / took[case]:.2f}"
+            goals.append(Goal(f"{kind} windows, × Spark, {name}", 1.3, found, floor))
+    return _lines(goals)
+
+
+def checkpoints(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Restores beside the bare loop, rescales beside restores, a worker that catches up."""
+    loop = {r["backend"]: r["restore"] / r["bare loop"] for r in reports}
+    scaled = {r["backend"]: max(r["2 to 3"], r["3 to 2"]) / r["2 to 2"] for r in reports}
+    behind = {r["backend"]: r["catch_up_ms"] for r in reports}
+    return _lines(
+        [
+            Goal("a restore, × the bare loop", 1.11, loop),
+            Goal("a rescale, × a restore", 1.2, scaled),
+            Goal("catching up 20,000 keys, ms", 20.0, behind),
+        ]
+    )
+
+
+def large(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A micro-batch over ten million keys, in times of one over few."""
+    found = {b: each["many_s"] / each["few_s"] for b, each in report["keys"].items()}
+    return _lines([Goal("10,000,000 keys, × 50,000 keys", 1.2, found)])
