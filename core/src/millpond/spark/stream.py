@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import attrs
@@ -22,14 +22,16 @@ from millpond.runtime.windows import WindowAssigner, count_window, window
 from millpond.spark.bootstrapping import bootstrap_call, check_rows, write_operator
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.choosing import Choice, ColumnOrName, choose
+from millpond.spark.columns import column_named
 from millpond.spark.driver.plan import key_codec_of
 from millpond.spark.driver.planning import ProcessCall
 from millpond.spark.driver.timing import TimeMode
+from millpond.spark.narrowing import needed_columns
 from millpond.spark.operator_output import OperatorOutput
 from millpond.spark.processing import OutputMode, output_of
 from millpond.spark.second_input import SecondInput, check_keys
 from millpond.spark.session import spark_configuration
-from millpond.spark.short_forms import ShortForms
+from millpond.spark.short_forms import ProcessOptions, ShortForms
 from millpond.spark.text_rows import TextRows
 from millpond.spark.windowed import WindowedStream
 
@@ -97,11 +99,21 @@ class KeyedStream(ShortForms, KeyedRows):
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Divide each key's rows into windows; see ``millpond.windows``."""
-        return WindowedStream(self.process, self._df.columns, window(assigner))
+        return WindowedStream(self.process, self._df.columns, window(assigner), self._reading)
 
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
         """Divide each key's rows into windows of a number of rows; see ``millpond.windows``."""
-        return WindowedStream(self.process, self._df.columns, count_window(size, slide))
+        windowing = count_window(size, slide)
+        return WindowedStream(self.process, self._df.columns, windowing, self._reading)
+
+    def _reading(self, value: str, options: ProcessOptions) -> Callable[..., OperatorOutput]:
+        """``process`` for a function that reads no more than a column, the key and the time."""
+        needed = needed_columns(self._df, self._keys, value, options)
+        if needed is None:
+            return self.process
+        rows = self._df.select(*(column_named(self._df.columns[at]) for at in needed))
+        keys = [attrs.evolve(k, position=rows.columns.index(k.field.name)) for k in self._keys]
+        return attrs.evolve(self, df=rows, keys=tuple(keys)).process
 
     def connect(
         self,

@@ -26,6 +26,9 @@ T = TypeVar("T", default=Any)
 ACC = TypeVar("ACC", default=Any)
 OUT = TypeVar("OUT", default=Any)
 
+Reading = Callable[[str, ProcessOptions], Callable[..., OperatorOutput]]
+"""Of the one column that is read of the rows, and options: ``process`` over these, less others."""
+
 
 @attrs.frozen
 class WindowedStream:
@@ -38,6 +41,7 @@ class WindowedStream:
     _process: Callable[..., OperatorOutput]
     _columns: Sequence[str]
     _windowing: Windowing
+    _reading: Reading | None = None
     _late: OutputTag | None = None
 
     def trigger(self, trigger: Trigger) -> Self:
@@ -79,7 +83,7 @@ class WindowedStream:
         """Keep one value a window, reduced as rows come; see ``millpond.windows.Windowing``."""
         self._require_column(value, "reduce")
         function = self._windowing.reduce(reduce_function, value_type, value, window_function)
-        return self._run(function, output, uid, options)
+        return self._run(function, value, output, uid, options)
 
     def aggregate(
         self,
@@ -102,7 +106,7 @@ class WindowedStream:
             element_type=element_type,
             value=value,
         )
-        return self._run(function, output, uid, options)
+        return self._run(function, value, output, uid, options)
 
     def process(
         self,
@@ -117,7 +121,7 @@ class WindowedStream:
         """Keep all elements, for a function that sees the whole window."""
         self._require_column(value, "process")
         function = self._windowing.process(window_function, element_type, value)
-        return self._run(function, output, uid, options)
+        return self._run(function, value, output, uid, options)
 
     def _require_column(self, value: object, call: str) -> None:
         """Raise ConfigError where the value is named by what is not a column of the rows."""
@@ -127,11 +131,16 @@ class WindowedStream:
     def _run(
         self,
         function: WindowOperator,
+        value: object,
         output: str | StructType,
         uid: str,
         options: ProcessOptions,
     ) -> OperatorOutput:
-        made = self._process(function, output=output, uid=uid, **options)
+        process, windowing = self._process, self._windowing
+        # Columns that nobody reads neither cross to Python nor, often, leave their files.
+        if self._reading is not None and isinstance(value, str) and not windowing._look_at_rows:  # noqa: SLF001 - our own
+            process = self._reading(value, options)
+        made = process(function, output=output, uid=uid, **options)
         if self._late is None:
             return made
         return operator_output(lambda tags: made.with_side_outputs(*tags), (self._late,))

@@ -17,6 +17,7 @@ from millpond.runtime.side_outputs import OutputTag
 from millpond.runtime.windows.assigners import GlobalWindows, WindowAssigner
 from millpond.runtime.windows.evictors import CountEvictor, Evictor
 from millpond.runtime.windows.retracting import can_retract
+from millpond.runtime.windows.rows_read import look_at_rows
 from millpond.runtime.windows.trigger_base import Trigger
 from millpond.runtime.windows.triggers import CountTrigger, PurgingTrigger
 from millpond.runtime.windows.window import milliseconds
@@ -101,6 +102,11 @@ class Windowing:
         """
         check_type("make", make, Callable | OutputTag)
         return attrs.evolve(self, late=_Tagged(make) if isinstance(make, OutputTag) else make)
+
+    @property
+    def _look_at_rows(self) -> bool:
+        """Whether more of a row is read than the value that windows keep, and its time."""
+        return self._late is not None or look_at_rows(self._assigner, self._trigger)
 
     def reduce(
         self,

@@ -84,7 +84,12 @@ def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
 
 def is_watermarked(schema: StructType) -> bool:
     """Whether a column carries a watermark."""
-    return any(_WATERMARK in (field.metadata or {}) for field in schema)
+    return bool(watermarked_columns(schema))
+
+
+def watermarked_columns(schema: StructType) -> list[int]:
+    """The positions of the columns that carry a watermark, those of windows too."""
+    return [at for at, field in enumerate(schema) if _WATERMARK in (field.metadata or {})]
 
 
 def watermark_column(schema: StructType, call: str) -> int | None:
@@ -96,7 +101,7 @@ def watermark_column(schema: StructType, call: str) -> int | None:
     Raises:
         ConfigError: only such structs carry it.
     """
-    carrying = {at: each for at, each in enumerate(schema) if _WATERMARK in (each.metadata or {})}
+    carrying = {at: schema[at] for at in watermarked_columns(schema)}
     moments = (at for at, each in carrying.items() if isinstance(each.dataType, _MOMENTS))
     found = next(moments, None)
     if found is None and carrying:

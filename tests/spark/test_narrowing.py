@@ -1,0 +1,109 @@
+"""Windows on Spark read no more columns than they need."""
+
+from operator import add
+
+import pytest
+from millpond import errors, windows
+from millpond.spark import key_by
+from millpond.spark.narrowing import needed_columns
+from pyspark.sql import functions as F
+
+pytestmark = pytest.mark.spark
+
+MINUTE = 60_000
+SUMS = "k string, start bigint, end bigint, n bigint"
+MINUTES = windows.TumblingEventTimeWindows.of(MINUTE)
+
+
+def rows_of(numbers):
+    """Rows with columns that no window needs, one of a type that cannot come to Python."""
+    made = numbers.selectExpr(
+        "array('a', 'b')[id % 2] k",
+        "concat('row ', id) text",
+        "timestamp_seconds(id * 10) t",
+        "make_interval(0, 0, 0, cast(id as int)) lasting",
+        "id n",
+        "named_struct('x', id) s",
+        "timestamp_seconds(id) other",
+    )
+    return made.withWatermark("other", "1 minute")
+
+
+@pytest.fixture
+def rows(spark):
+    return rows_of(spark.range(20))
+
+
+class ByText(windows.EventTimeTrigger):
+    """A user's own: it looks at the rows."""
+
+    def on_element(self, element, timestamp, window, ctx):
+        assert element.text.startswith("row ")
+        return super().on_element(element, timestamp, window, ctx)
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "needed"),
+    [
+        (["k"], dict, ["k", "n", "other"]),
+        (["K"], lambda: {"event_time": "T"}, ["k", "t", "n", "other"]),
+        (["k", "text"], lambda: {"order_by": ["n", "t"]}, ["k", "text", "t", "n", "other"]),
+        (["k"], lambda: {"order_by": "s"}, ["k", "n", "s", "other"]),
+        (["s.x"], dict, None),
+        (["k"], lambda: {"order_by": [-F.col("n")]}, None),
+        (["k"], lambda: {"event_time": F.col("t") + F.expr("interval 1 minute")}, None),
+    ],
+)
+def test_the_columns_that_are_needed(spark, keys, options, needed):
+    """Key, value, times and order, as they are named; all where something is computed of them.
+
+    Spark drops a watermark but in a stream.
+    """
+    rows = rows_of(spark.readStream.format("rate").load().withColumnRenamed("value", "id"))
+    found = needed_columns(rows, key_by(rows, *keys)._keys, "n", options())
+    assert (None if found is None else [rows.columns[at] for at in found]) == needed
+
+
+@pytest.mark.parametrize("wrong", [{"event_time": "tt"}, {"order_by": ["tt"]}])
+def test_wrong_columns_are_told_among_all(rows, wrong):
+    """A misspelt name is looked for among all columns, those that would be left out too."""
+    windowed = key_by(rows, "k").window(MINUTES)
+    with pytest.raises(errors.ConfigError, match="there are: k, text, t, lasting, n, s, other"):
+        windowed.reduce(add, int, "n", output=SUMS, uid="w", **wrong)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
+    """The sums are those of the rows, though a column among them could not be carried."""
+    job_conf(state_backend="heap")
+    windowed = key_by(rows, "k").window(MINUTES)
+    given = {"event_time": "t", "order_by": "t", "execution_mode": mode}
+    found = windowed.reduce(add, int, "n", output=SUMS, uid="w", **given)
+    assert sorted(map(tuple, found.collect())) == [
+        (key, MINUTE * at, MINUTE * (at + 1), sum(range(6 * at + odd, min(6 * at + 6, 20), 2)))
+        for odd, key in enumerate("ab")
+        for at in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda windowed: windowed.trigger(ByText()),
+        lambda windowed: windowed.trigger(windows.PurgingTrigger.of(ByText())),
+        lambda windowed: windowed.side_output_late_data(),
+    ],
+)
+def test_what_looks_at_rows_gets_whole_ones(rows, changed):
+    """A user's trigger and late rows need all columns, so one that cannot come is refused."""
+    windowed = changed(key_by(rows, "k").window(MINUTES))
+    with pytest.raises(errors.UnsupportedColumnError, match="lasting"):
+        windowed.reduce(add, int, "n", output=SUMS, uid="w", event_time="t")
+
+
+def test_a_users_trigger_sees_whole_rows(rows, job_conf):
+    """With all columns that can come."""
+    job_conf(state_backend="heap")
+    windowed = key_by(rows.drop("lasting"), "k").window(MINUTES).trigger(ByText())
+    found = windowed.reduce(add, int, "n", output=SUMS, uid="w", event_time="t")
+    assert found.count() == 8
