@@ -8,7 +8,14 @@ __all__ = ["HoldsRows"]
 
 
 class HoldsRows(ABC):
-    """A function that holds what rows of the current key have added to its states."""
+    """A function that holds what rows of the current key have added to its states.
+
+    Attributes:
+        may_hold: whether whoever calls it also has it store what it holds. A function of the
+            user's around it would not.
+    """
+
+    may_hold: bool = False
 
     @abstractmethod
     def store_held(self) -> None:

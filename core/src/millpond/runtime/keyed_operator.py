@@ -100,7 +100,10 @@ class KeyedOperator:
         self._is_restored = is_restored
         self._restored_checkpoint_id = restored_checkpoint_id
         self._function: Any = function
-        self._store_held = function.store_held if isinstance(function, HoldsRows) else None
+        self._store_held: Callable[[], None] | None = None
+        if isinstance(function, HoldsRows):
+            function.may_hold = True
+            self._store_held = function.store_held
         self._backend = backend
         self._info = info
         self._states = self._reachable(backend)
@@ -197,7 +200,8 @@ class KeyedOperator:
                 output.extend(rows_of(process, result))
         except BaseException as error:
             raise self._failure(method, error, row) from error
-        self._end_rows(method)
+        finally:
+            self._end_rows(method)
 
     def _end_rows(self, method: str) -> None:
         """Have the function hold nothing more of the current key's rows."""
@@ -248,13 +252,15 @@ class KeyedOperator:
         """
         process = getattr(self._function, method)
         to_watch = self._to_watch[method]
-        if to_watch:
-            rows = iter(rows)
-            self._process_each(
-                islice(rows, to_watch), self._watched(method, process), output, method
-            )
-        self._process_each(rows, process, output, method)
-        self._end_rows(method)
+        try:
+            if to_watch:
+                rows = iter(rows)
+                self._process_each(
+                    islice(rows, to_watch), self._watched(method, process), output, method
+                )
+            self._process_each(rows, process, output, method)
+        finally:  # what rows have added before one that fails stays
+            self._end_rows(method)
 
     def _process_each(
         self,

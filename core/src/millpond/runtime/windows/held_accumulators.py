@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from millpond.backend.states.appending_states import RawAggregatingState, RawReducingState
@@ -33,15 +33,18 @@ class HeldAccumulators:
         """
         return type(state) in (RawReducingState, RawAggregatingState) and state.can_be_held
 
-    def add(self, namespaces: Sequence[Any], value: Any) -> None:
-        """Add a value to the windows under some namespaces, the same until ``store``."""
+    def add(self, namespaces: Sequence[Any], select: Callable[[Any], Any], row: Any) -> None:
+        """Add a row's value to the windows under some namespaces, the same until ``store``.
+
+        It is selected for each window: one that is gone through once serves one window alone.
+        """
         held = self._accumulators
         if not held:
-            self._namespaces = namespaces
-            held.extend(map(self._read, namespaces))
+            held = list(map(self._read, namespaces))
+            self._namespaces, self._accumulators = namespaces, held
         added = self._state.added
         for at, accumulator in enumerate(held):
-            held[at] = added(accumulator, value)
+            held[at] = added(accumulator, select(row))
 
     def _read(self, namespace: Any) -> Any:
         self._state.set_current_namespace(namespace)

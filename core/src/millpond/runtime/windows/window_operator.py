@@ -127,7 +127,8 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         """Get the state under a first window: nobody knows one of a user's own type before."""
         for window in assigned:
             state = self._state = self.namespaced(self._contents.descriptor, window)
-            self._held = HeldAccumulators(state) if HeldAccumulators.are_possible(state) else None
+            possible = self.may_hold and HeldAccumulators.are_possible(state)
+            self._held = HeldAccumulators(state) if possible else None
             return
 
     # ---------------------------------------------------------------- rows
@@ -138,7 +139,7 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         at = self._at
         if at is not None and (known := self._same.of(context.current_key, context.timestamp)):
             if self._held is not None:
-                self._held.add(known, self._contents.select(row))
+                self._held.add(known, self._contents.select, row)
                 return None
             for namespace in known:
                 self._put(row, context.timestamp, namespace)
@@ -332,6 +333,7 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
             call(self._trigger.clear, window, at)
             if at.has_set:  # else there is no further clean-up than the one that has just fired
                 at.delete_timer(self._domain, timestamp, window)
+            at.come_back()
             call(self._contents.function.clear, self._window_context(at))
             at.come_back()
             if windows is not None:
