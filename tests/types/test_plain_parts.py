@@ -190,3 +190,23 @@ def test_attributes_that_are_set_on_what_was_read_are_not_kept(declared, of_visi
             assert read == value
             assert not hasattr(visit_of(read), "tag")
             visit_of(read).tag = "set"
+
+
+def test_attributes_that_are_set_on_keys_that_were_read_are_not_kept():
+    """Keys, namespaces and map keys of such a class, too, are objects of each reader's own."""
+    visit = Tagged(1, 2.0, "c", True)
+    with mp.open_keyed_backend("heap", key_type=Tagged) as backend:
+        backend.set_current_key(visit)
+        total = mp.ValueStateDescriptor("total", int)
+        backend.get_partitioned_state(total, visit, Tagged).update(1)
+        shops = backend.get_partitioned_state(mp.MapStateDescriptor("shops", Tagged, int))
+        shops.put(visit, 1)
+        for _ in range(2):
+            ((key, namespace),) = backend.keys_and_namespaces("total")
+            (kept,) = backend.keys("shops")
+            (map_key,) = shops.keys()
+            for read in (key, namespace, kept, map_key):
+                assert read == visit
+                assert type(read) is Tagged
+                assert not hasattr(read, "tag")
+                read.tag = "set"

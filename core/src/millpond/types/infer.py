@@ -196,7 +196,9 @@ def _composite_codec(declared: object, find: FindSerializer, depth: int) -> Tupl
         if not names:
             raise ConfigError(str(declared), "a key tuple must have fields", place="key type")
         parts = [_part_codec(kind, find, depth) for kind in fields.values()]
-        exact = declared.__eq__ is tuple.__eq__
+        # Of a class without slots, objects take attributes, which are no part of a key: so none is
+        # kept that has been handed out.
+        exact = declared.__eq__ is tuple.__eq__ and not declared.__dictoffset__
         defaults: Any = getattr(declared, "_field_defaults", {})
         return TupleKeyCodec(parts, declared, names=names, exact=exact, defaults=defaults)
     if is_struct(declared):
