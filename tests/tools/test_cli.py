@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from millpond.cli.loading import load_function
@@ -38,6 +39,18 @@ def test_backends_as_a_table(tmp_path):
         commands, ["backends", "--config", str(tmp_path / "millpond.toml")], env={"COLUMNS": "200"}
     )
     assert "blocked by plugins.block = lmdb" in " ".join(result.output.split())
+
+
+@pytest.mark.skipif(not hasattr(click, "NoSuchCommand"), reason="this Click guesses no commands")
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("new-backnd", "new-backend"), ("conformnce", "conformance"), ("savepont", "savepoint")],
+)
+def test_a_misspelt_command_is_told_with_the_one_that_is_meant(given, meant):
+    """Commands of other distributions, such as the kit's, are among those that may be meant."""
+    result = CliRunner().invoke(commands, [given, "x"])
+    assert result.exit_code == 2
+    assert f"'{meant}'" in result.stderr.partition("Did you mean")[2]
 
 
 def millpond(*arguments):
