@@ -1,9 +1,10 @@
 """Windows on Spark read no more columns than they need."""
 
+from datetime import UTC, datetime
 from operator import add
 
 import pytest
-from millpond import errors, windows
+from millpond import OutputTag, errors, windows
 from millpond.spark import key_by
 from millpond.spark.narrowing import needed_columns
 from pyspark.sql import functions as F
@@ -107,3 +108,34 @@ def test_a_users_trigger_sees_whole_rows(rows, job_conf):
     windowed = key_by(rows.drop("lasting"), "k").window(MINUTES).trigger(ByText())
     found = windowed.reduce(add, int, "n", output=SUMS, uid="w", event_time="t")
     assert found.count() == 8
+
+
+def test_joined_streams_keep_all_columns(spark):
+    """Spark's state of a join holds what is read later: it must not depend on the windows."""
+    rows = rows_of(spark.readStream.format("rate").load().withColumnRenamed("value", "id"))
+    names = spark.createDataFrame([("a", "Anna")], "k string, name string")
+    other = rows.selectExpr("k", "t t2").withWatermark("t2", "1 minute")
+    for joined, all_stay in ((rows.join(names, "k"), False), (rows.join(other, "k"), True)):
+        found = needed_columns(joined, key_by(joined, "k")._keys, "n", {})
+        assert (found is None) == all_stay
+
+
+UNTYPED = OutputTag("untyped")
+
+
+class BySide(windows.ProcessWindowFunction):
+    """Gives the numbers to a side output that names no columns."""
+
+    def process(self, key, context, elements):
+        yield UNTYPED, (key, "", elements[0], datetime(1970, 1, 1, tzinfo=UTC))
+
+
+def test_a_side_output_without_columns_has_all_of_the_rows(spark, job_conf):
+    """Also those that the windows do not read."""
+    job_conf(state_backend="heap")
+    rows = rows_of(spark.range(20)).select("k", "text", "n", "t")
+    windowed = key_by(rows, "k").window(MINUTES)
+    made = windowed.process(BySide(), int, "n", output="k string", uid="w", event_time="t")
+    found = made.side_output(UNTYPED)
+    assert found.columns == ["k", "text", "n", "t"]
+    assert sorted(row.n for row in found.collect()) == [0, 1, 6, 7, 12, 13, 18, 19]

@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame
 
 from millpond.spark.choosing import Choice, order_choices, time_choice
 from millpond.spark.columns import told_apart
+from millpond.spark.driver.several_operators import keeps_columns
 from millpond.spark.driver.timing import watermarked_columns
+from millpond.spark.session import is_connect
 from millpond.spark.short_forms import ProcessOptions
 
 __all__ = ["needed_columns"]
@@ -19,7 +21,8 @@ def needed_columns(
 ) -> list[int] | None:
     """The positions of the columns that are needed, in their order; None where all are to stay.
 
-    All stay where something is computed of columns, for Spark alone knows of which.
+    All stay where something is computed of columns, for Spark alone knows of which. So do those of
+    streams that Spark has joined: its state holds what is read later, and may not change.
 
     Args:
         df: the rows.
@@ -39,4 +42,15 @@ def needed_columns(
         if choice.position is None:
             return None
         needed.add(choice.position)
-    return sorted(needed) if told_apart(df.columns) else None
+    if not told_apart(df.columns) or _has_kept_columns(df):
+        return None
+    return sorted(needed)
+
+
+def _has_kept_columns(df: DataFrame) -> bool:
+    """Whether columns are in the state of Spark's own operators; Spark Connect does not tell."""
+    if not df.isStreaming:
+        return False
+    if is_connect(df.sparkSession):
+        return True
+    return keeps_columns(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - it says so in no other way

@@ -58,7 +58,8 @@ def output_of(
         schema = output_schema(call.output)
         sides = None
         if tags:
-            sides = SideRows.of(schema, tags, call.df.schema, in_lists=rows.isStreaming)
+            columns = call.side_columns or call.df.schema
+            sides = SideRows.of(schema, tags, columns, in_lists=rows.isStreaming)
         with config.placed():
             made = attrs.evolve(plan, sides=sides)
             if not rows.isStreaming:

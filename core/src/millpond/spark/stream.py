@@ -79,6 +79,7 @@ class KeyedStream(ShortForms, KeyedRows):
     _null_keys: NullKeys
     _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
     _second: tuple[KeyedStream, SecondInput] | None = None
+    _side_columns: StructType | None = None
 
     @property
     @override
@@ -113,7 +114,8 @@ class KeyedStream(ShortForms, KeyedRows):
             return self.process
         rows = self._df.select(*(column_named(self._df.columns[at]) for at in needed))
         keys = [attrs.evolve(k, position=rows.columns.index(k.field.name)) for k in self._keys]
-        return attrs.evolve(self, df=rows, keys=tuple(keys)).process
+        narrow = attrs.evolve(self, df=rows, keys=tuple(keys), side_columns=self._df.schema)
+        return narrow.process
 
     def connect(
         self,
@@ -225,6 +227,7 @@ class KeyedStream(ShortForms, KeyedRows):
             event_time=event_time,
             order_by=order_by,
             time_mode=time_mode,
+            side_columns=self._side_columns,
         )
         other, _ = self._broadcast or (None, None)
         if self._second is not None:

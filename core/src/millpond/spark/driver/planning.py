@@ -58,6 +58,7 @@ class ProcessCall:
         keys: the columns of the key; none of rows without keys.
         broadcast: the codec of the broadcast rows that were connected, or None.
         second: the codec of the second keyed input that was connected, or None.
+        side_columns: those of a side output whose tag names none; by default the rows'.
     """
 
     df: DataFrame
@@ -70,6 +71,7 @@ class ProcessCall:
     event_time: ColumnOrName | None
     order_by: ColumnOrName | Sequence[ColumnOrName]
     time_mode: TimeMode | None
+    side_columns: StructType | None = None
 
     def plan(self, config: Config) -> tuple[OperatorPlan, Extension]:
         """The plan under a configuration, and the columns that it needs behind the rows' own.

@@ -25,6 +25,7 @@ from millpond.errors import SeveralOperatorsError, UnsupportedQueryError
 from millpond.spark.driver.settings import all_settings
 
 __all__ = [
+    "keeps_columns",
     "operator_names",
     "require_supported",
     "several_operators",
@@ -112,6 +113,18 @@ def operator_names(plan: Any) -> list[str]:
     if plan.nodeName() != _NODE_NAME:
         return [name for child in _children(plan) for name in operator_names(child)]
     return [str(plan.functionExpr().name()), *operator_names(plan.child())]
+
+
+def keeps_columns(plan: Any) -> bool:
+    """Whether Spark keeps columns of a plan's streams in state: a query's go on as they began.
+
+    It keeps those alone that are read later, and its state cannot change.
+    """
+    if not plan.isStreaming():
+        return False
+    children = _children(plan)
+    joins = plan.nodeName() == "Join" and all(child.isStreaming() for child in children)
+    return joins or plan.nodeName() == "Aggregate" or any(map(keeps_columns, children))
 
 
 @contextmanager
