@@ -73,6 +73,13 @@ def test_wrong_columns_are_told_among_all(rows, wrong):
         windowed.reduce(add, int, "n", output=SUMS, uid="w", **wrong)
 
 
+def test_what_is_wrong_is_told_in_the_order_of_process(rows):
+    """Of several wrong arguments the same one is told as where nothing is narrowed."""
+    windowed = key_by(rows, "k").window(MINUTES)
+    with pytest.raises(errors.ConfigError, match="uid"):
+        windowed.reduce(add, int, "n", output=SUMS, uid="", event_time="tt")
+
+
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_columns_that_nobody_reads_stay_away(rows, job_conf, mode):
     """The sums are those of the rows, though a column among them could not be carried."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from millpond.errors import MillpondError
 from millpond.spark.choosing import Choice, order_choices, time_choice
 from millpond.spark.columns import told_apart
 from millpond.spark.driver.several_operators import keeps_columns
@@ -29,14 +30,14 @@ def needed_columns(
         keys: the columns of the key.
         value: the name of the one column that the function reads.
         options: of the ``process`` call, which name further ones.
-
-    Raises:
-        ConfigError: there is no such column, as ``process`` would tell.
     """
     event_time, order_by = options.get("event_time"), options.get("order_by", ())
-    named = [*keys, *order_choices(df, order_by, "process")]
-    if event_time is not None:
-        named.append(time_choice(df, event_time, "process"))
+    try:
+        named = [*keys, *order_choices(df, order_by, "process")]
+        if event_time is not None:
+            named.append(time_choice(df, event_time, "process"))
+    except MillpondError:
+        return None  # process tells it, after what it finds wrong before
     needed = {df.columns.index(value), *watermarked_columns(df.schema)}
     for choice in named:
         if choice.position is None:
