@@ -65,7 +65,7 @@ def test_the_columns_that_are_needed(spark, keys, options, needed):
     assert (None if found is None else [rows.columns[at] for at in found]) == needed
 
 
-@pytest.mark.parametrize("wrong", [{"event_time": "tt"}, {"order_by": ["tt"]}])
+@pytest.mark.parametrize("wrong", [{"event_time": "tt"}, {"event_time": "t", "order_by": ["tt"]}])
 def test_wrong_columns_are_told_among_all(rows, wrong):
     """A misspelt name is looked for among all columns, those that would be left out too."""
     windowed = key_by(rows, "k").window(MINUTES)
