@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from windows import FLOOR
 
-__all__ = ["by_hand", "checkpoints", "large", "small", "throughput", "windows", "worker"]
+__all__ = ["by_hand", "checkpoints", "small", "throughput", "windows", "worker"]
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
 
@@ -117,9 +117,3 @@ def checkpoints(reports: Sequence[Mapping[str, Any]]) -> list[str]:
             Goal("catching up 20,000 keys, ms", 20.0, behind),
         ]
     )
-
-
-def large(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A micro-batch over ten million keys, in times of one over few."""
-    found = {b: each["many_s"] / each["few_s"] for b, each in report["keys"].items()}
-    return _lines([Goal("10,000,000 keys, × 50,000 keys", 1.2, found)])

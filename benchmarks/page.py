@@ -277,7 +277,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "goals_by_hand": ("by_hand", goals.by_hand),
     "goals_windows": ("windows", goals.windows),
     "goals_checkpoints": ("checkpoints", goals.checkpoints),
-    "goals_large": ("large", goals.large),
     "queries": ("queries", queries),
     "columns": ("columns", columns),
 }
