@@ -251,7 +251,7 @@ def columns(report: dict[str, dict[str, float]]) -> list[str]:
 
 TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "comparison": ("throughput", comparison),
-    "rounds": ("throughput", lambda found: [str(max(each["rounds"] for each in found))]),
+    "rounds": ("throughput", lambda found: [str(max(each.get("rounds", 1) for each in found))]),
     "small": ("small", small),
     "growth": ("growth", growth),
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
