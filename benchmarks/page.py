@@ -20,13 +20,13 @@ from typing import Any
 
 import goals
 from breakdown import OWN
+from goals import BACKENDS
 from large import OF_KEYS, OF_ROWS
 from throughput import AGGREGATIONS, ratio
 from windows import FLOOR
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-BACKENDS = ("heap", "rocksdb", "lmdb")
 WORKER_PARTS = (
     "total",
     "decode",
