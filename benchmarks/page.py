@@ -210,16 +210,18 @@ def by_hand_steps(report: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-def windows(report: dict[str, dict[str, float]]) -> list[str]:
+def windows(report: dict[str, dict[str, Any]]) -> list[str]:
     """Seconds of whole queries, and how many times Spark's."""
     spark = ("spark-default", "spark")
     lines = []
     for kind, each in report.items():
+        took = {case: found["median"] for case, found in each.items()}
+        told = {case: f"{took[case]:.2f} ± {spread(each[case]):.2f}" for case in each}
         ours = (
-            f"{each[b]:.1f} (" + ", ".join(f"×{each[b] / each[case]:.2f}" for case in spark) + ")"
+            f"{told[b]} (" + ", ".join(f"×{took[b] / took[case]:.2f}" for case in spark) + ")"
             for b in BACKENDS
         )
-        lines.append(line(kind, (*(f"{each[case]:.1f}" for case in (*spark, FLOOR)), *ours)))
+        lines.append(line(kind, (*(told[case] for case in (*spark, FLOOR)), *ours)))
     return lines
 
 

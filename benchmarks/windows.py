@@ -1,6 +1,7 @@
 """Windows beside Spark's own aggregation on the retail data: equal results, time side by side.
 
-Usage: windows.py FOLDER [--days 20] [--rounds 4] [--output out/bench]   (FOLDER: the CSV files)
+Usage: windows.py FOLDER [--days 20] [--warm-up 8] [--rounds 6] [--output out/bench]
+(FOLDER: the CSV files)
 """
 
 from __future__ import annotations
@@ -123,12 +124,13 @@ def run(spark: SparkSession, case: str, kind: str, source: Path, days: int) -> t
         return seconds, sorted(map(tuple, spark.read.parquet(str(root / "out")).collect()))
 
 
-def plot(medians: dict[str, dict[str, float]], path: Path) -> None:
+def plot(report: dict[str, dict[str, Any]], path: Path) -> None:
     """Seconds of each kind of window by case."""
     figure, axis = plt.subplots(figsize=(8, 3.4))
     for at, case in enumerate(CASES):
         positions = [number + at * 0.14 for number in range(len(KINDS))]
-        axis.bar(positions, [medians[kind][case] for kind in KINDS], 0.14, label=case)
+        medians = [report[kind][case]["median"] for kind in KINDS]
+        axis.bar(positions, medians, 0.14, label=case)
     axis.set_xticks([number + 0.35 for number in range(len(KINDS))], list(KINDS))
     axis.set_ylabel("seconds of the query")
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=len(CASES))
@@ -141,7 +143,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--days", type=int, default=20, help="files a micro-batch")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--warm-up", type=int, default=8, help="rounds that do not count")
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
@@ -161,22 +164,24 @@ def main() -> None:
     spark = builder.getOrCreate()
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     seconds: dict[str, dict[str, list[float]]] = {k: {c: [] for c in CASES} for k in KINDS}
-    for turn in range(given.rounds + 1):
+    for turn in range(-given.warm_up, given.rounds):
         for kind in KINDS:
             results = {}
             for case in CASES:
                 took, results[case] = run(spark, case, kind, given.folder, given.days)
-                if turn:
+                if turn >= 0:
                     seconds[kind][case].append(took)
             results.pop(FLOOR)
             assert all(found == results["spark"] for found in results.values()), kind
-            if not turn:
-                print(f"{kind}: {len(results['spark'])} windows, equal in all cases", flush=True)
-    medians = {k: {c: statistics.median(s) for c, s in each.items()} for k, each in seconds.items()}
-    for kind, each in medians.items():
-        print(kind, {case: round(value, 1) for case, value in each.items()}, flush=True)
-    (given.output / "windows.json").write_text(json.dumps(medians))
-    plot(medians, given.output / "windows.png")
+            print(f"round {turn}, {kind}: {len(results['spark'])} windows, all equal", flush=True)
+    report: dict[str, dict[str, Any]] = {
+        kind: {c: {"median": statistics.median(s), "seconds": s} for c, s in each.items()}
+        for kind, each in seconds.items()
+    }
+    for kind, found in report.items():
+        print(kind, {case: round(each["median"], 1) for case, each in found.items()}, flush=True)
+    (given.output / "windows.json").write_text(json.dumps(report))
+    plot(report, given.output / "windows.png")
     spark.stop()
 
 
