@@ -10,7 +10,8 @@ from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.runtime import Output, SubtaskInfo, operator_of
 from millpond.runtime.named_rows import as_row
-from millpond.spark.driver.layout import Layout, committed_handles
+from millpond.spark.driver.committed_handles import committed_handles
+from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.worker.committed_state import committed_state
 

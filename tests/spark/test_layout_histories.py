@@ -13,8 +13,9 @@ import pytest
 from millpond import errors
 from millpond.checkpoint import KeyedStateHandle
 from millpond.operator_id import OperatorId
-from millpond.spark.driver import layout as layouts
+from millpond.spark.driver import find_layout
 from millpond.spark.driver.declared import DeclaredOperator
+from millpond.spark.driver.layout import write_layout
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.rescaling import divided
 from millpond.spark.driver.settle_layouts import Start
@@ -65,7 +66,7 @@ class History:
         parallelism = self.random.randint(1, 3)
         mine = list(self.pointers.values())
         layout = divided(self.storage, QUERY, mine, parallelism, self.batch)
-        layouts.write_layout(self.storage, QUERY, layout)
+        write_layout(self.storage, QUERY, layout)
 
     def micro_batch(self, patch):
         """Some subtasks run, each in some worker; all count, or none."""
@@ -76,7 +77,7 @@ class History:
             if self.random.random() < 0.7:
                 worker = self.random.choice(self.workers)
                 patch.setattr(module, "_settled", worker.settled)
-                patch.setattr(layouts, "_of_runs", worker.of_runs)
+                patch.setattr(find_layout, "_of_runs", worker.of_runs)
                 pointers[index] = self.task(index, batch, truth)
         if self.random.random() < 0.8:
             self.batch, self.pointers, self.truth = batch, pointers, truth

@@ -7,15 +7,10 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
+from millpond.spark.driver.committed_handles import committed_handles
 from millpond.spark.driver.declared import DeclaredOperator
-from millpond.spark.driver.layout import (
-    Layout,
-    committed_handles,
-    current_layout,
-    last_counting,
-    layout_of_run,
-    write_layout,
-)
+from millpond.spark.driver.find_layout import current_layout, last_counting, layout_of_run
+from millpond.spark.driver.layout import Layout, write_layout
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.rescaling import divided
 from millpond.spark.driver.settle_layouts import Start

@@ -6,13 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import KeyedStateHandle, KeyGroupRange, errors, key_group_range
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.layout import (
-    Layout,
-    committed_handles,
-    current_layout,
-    read_layout,
-    write_layout,
-)
+from millpond.spark.driver.committed_handles import committed_handles
+from millpond.spark.driver.find_layout import current_layout
+from millpond.spark.driver.layout import Layout, read_layout, write_layout
 from millpond.spark.driver.pointer import Pointer
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for

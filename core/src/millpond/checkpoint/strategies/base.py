@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import ClassVar, TypeVar
 
@@ -22,11 +21,11 @@ from millpond.checkpoint.handles import (
     PORTABLE,
     KeyedStateHandle,
     OperatorStateHandle,
-    RetiredFile,
     SnapshotFile,
 )
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
 from millpond.checkpoint.paths import BUNDLE_ENDING, new_snapshot_path, snapshot_folder
+from millpond.checkpoint.retired_files import with_retired, without_outdated
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -35,18 +34,8 @@ __all__ = ["BlankHandle", "SnapshotResult", "SnapshotStrategy", "note_taken", "t
 
 T = TypeVar("T")
 
-_LOG = logging.getLogger("millpond.checkpoint")
-
 _OVERTAKEN = 100
 """So many overtaken snapshots are known, should they be aborted: most are never heard of again."""
-_UNDELETABLE = 20
-"""So many files that cannot be deleted are tried again, and stay in the handle's list, at most."""
-
-
-_LEFT = (
-    "%s: %d more files cannot be deleted, and are not tried again: give the right to delete there, "
-    "and let `millpond checkpoint gc` delete them"
-)
 
 
 @attrs.frozen
@@ -168,7 +157,7 @@ class SnapshotStrategy(ABC):
             del self._overtaken[number]
         self._running = later
         if result.handle is not None:
-            self.confirmed = self._with_retired(result.handle, self._last)
+            self.confirmed = with_retired(result.handle, self._last)
             self._replaced = None
             self._count_from(checkpoint_id)
             self._drop_outdated()
@@ -286,7 +275,7 @@ class SnapshotStrategy(ABC):
         )
         if before is not None and unchanged:
             return attrs.evolve(made, metadata=before.metadata, retired=before.retired)
-        return bundle.finish(self._with_retired(bundle.carrying_on(made), blank.last))
+        return bundle.finish(with_retired(bundle.carrying_on(made), blank.last))
 
     def _written_operator_state(
         self, bundle: Bundle, blank: BlankHandle, before: KeyedStateHandle | None
@@ -306,20 +295,6 @@ class SnapshotStrategy(ABC):
             largest = max(frozen, key=lambda state: state.size)
             raise attrs.evolve(error, state=largest.meta.name) from None
 
-    def _with_retired(
-        self, made: KeyedStateHandle, before: KeyedStateHandle | None
-    ) -> KeyedStateHandle:
-        """``made``, whose list of retired files has what ``before`` has beyond its files."""
-        if before is None or before.storage != made.storage:
-            return made
-        used = made.paths | {made.metadata, ""}
-        retired = {file.path: file for file in (*made.retired, *before.retired)}
-        for path in sorted(before.paths | {before.metadata}):
-            retired.setdefault(path, RetiredFile(path, made.checkpoint_id))
-        return attrs.evolve(
-            made, retired=tuple(file for path, file in retired.items() if path not in used)
-        )
-
     def _drop_outdated(self) -> None:
         """Delete what no snapshot within the retained number needs any more."""
         if self.confirmed is not None:
@@ -329,40 +304,9 @@ class SnapshotStrategy(ABC):
     def _delete_retired(self, limit: int) -> None:
         """Delete files that the snapshot with this number, and all after it, do without.
 
-        The list comes from a file, so only what lies in our own folder, and is not in use, goes.
-        What a running snapshot builds on stays in the list until a later call; so do the last few
-        files that cannot be deleted.
+        What a running snapshot builds on stays in the list until a later call.
         """
-        before = self.confirmed
-        if before is None or before.storage is None:
-            return
-        needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
-        outdated = {f.path: f.checkpoint_id for f in before.retired if f.checkpoint_id <= limit}
-        gone = outdated.keys() - needed
-        in_use = before.needed_paths | {before.metadata}
-        storage = before.storage
-        failed = [path for path in sorted(gone - in_use) if not self._is_gone(storage, path)]
-        kept = self._tried_again(failed, outdated)
-        if gone:
-            self.confirmed = attrs.evolve(
-                before,
-                retired=tuple(file for file in before.retired if file.path not in gone - kept),
-                history=tuple(file for file in before.history if file.path not in gone),
-            )
-
-    def _is_gone(self, storage: CheckpointStorage, path: str) -> bool:
-        """Delete a file that was retired; False where it has to be tried again."""
-        if path.rpartition("/")[0] == self._folder():
-            return storage.delete_if_possible(path)
-        _LOG.warning("%s: not deleted, for it is in another subtask's folder", path)
-        return True
-
-    def _tried_again(self, failed: list[str], retired: Mapping[str, int]) -> set[str]:
-        """Those files that stay in the list, for they cannot be deleted now: the newest ones.
-
-        Where nothing can be deleted, the list would grow, and with it what each batch tries.
-        """
-        by_age = sorted(failed, key=lambda path: (retired[path], path))
-        if len(failed) > _UNDELETABLE:
-            _LOG.warning(_LEFT, self._folder(), len(failed) - _UNDELETABLE)
-        return set(by_age[-_UNDELETABLE:])
+        if self.confirmed is not None:
+            needed = frozenset[str]().union(*(each.needed for each in self._running.values()))
+            folder = self._folder()
+            self.confirmed = without_outdated(self.confirmed, limit, needed, folder)

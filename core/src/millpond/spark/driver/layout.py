@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -24,14 +23,13 @@ from millpond.checkpoint import (
 from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.checkpoint.operator_state_parts import operator_state_parts
 from millpond.checkpoint.operator_state_snapshot import redistributed
-from millpond.checkpoint.paths import layout_folder, layout_path, parse_layout_path
+from millpond.checkpoint.paths import layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed, write_sealed
 from millpond.config import SPARK_SOURCE, RestoreConfig
 from millpond.errors import (
     ConfigError,
     CorruptSnapshotError,
     MaxParallelismError,
-    MillpondError,
     RestoreError,
     StorageAccessError,
 )
@@ -52,21 +50,7 @@ from millpond.untrusted import (
     parse_json,
 )
 
-__all__ = [
-    "Layout",
-    "committed_handles",
-    "current_layout",
-    "last_counting",
-    "layout_of_run",
-    "layouts_by_uid",
-    "read_layout",
-    "uids_of",
-    "write_layout",
-]
-
-_RUNS_KEPT = 64
-_of_runs: dict[tuple[str, OperatorId, str], Layout] = {}
-"""The layouts that tasks of this process have asked for."""
+__all__ = ["Layout", "read_layout", "unusable", "write_layout"]
 
 
 @attrs.frozen
@@ -237,69 +221,6 @@ def _settled_after(body: dict[str, Any]) -> int | None:
     return next((exact_int(each, int) for each in noted if each is not None), None)
 
 
-def _layouts_below(storage: CheckpointStorage, folder: str) -> list[tuple[OperatorId, int]]:
-    """The operator and the number of each layout that lies in a folder; ConfigError without one."""
-    try:
-        paths = storage.list(folder)
-    except (StorageAccessError, CorruptSnapshotError) as error:
-        raise unusable(storage, error) from error
-    return [found for path in paths if (found := parse_layout_path(path))]
-
-
-def current_layout(storage: CheckpointStorage, operator: OperatorId) -> Layout | None:
-    """The layout in force; None before an operator's first run.
-
-    Raises:
-        ConfigError: the storage cannot be listed.
-        CorruptSnapshotError: the layout is damaged.
-    """
-    numbers = [number for _, number in _layouts_below(storage, layout_folder(operator))]
-    return read_layout(storage, operator, max(numbers)) if numbers else None
-
-
-def last_counting(
-    storage: CheckpointStorage, operator: OperatorId, current: Layout, now: int
-) -> Layout | None:
-    """The layout whose pointers count; None where the operator's state was dropped.
-
-    State counts as dropped only once a batch has been committed without the operator. What
-    ``rescale`` has written counts once a batch has begun under it.
-
-    Args:
-        storage: where the layouts lie.
-        operator: whose they are.
-        current: the one in force.
-        now: the last committed batch, -1 before the first.
-    """
-    while current.dropped_after is not None or not current.begun:
-        if current.dropped_after not in (None, now):
-            return None
-        current = read_layout(storage, operator, current.number - 1)
-    return current
-
-
-def layouts_by_uid(storage: CheckpointStorage, uid: str) -> list[Layout]:
-    """The layouts in force of all queries that have kept state of this uid in a storage.
-
-    Damaged ones are skipped, for they may be other queries'; the start reads its own.
-
-    Raises:
-        ConfigError: the storage cannot be listed.
-    """
-    layouts = _layouts_below(storage, "")
-    found = []
-    for operator in sorted({operator for operator, _ in layouts if operator.uid == uid}):
-        with suppress(MillpondError):
-            found.append(current_layout(storage, operator))
-    return [layout for layout in found if layout is not None]
-
-
-def uids_of(storage: CheckpointStorage, query: str) -> set[str]:
-    """The operators that have a layout in a query."""
-    layouts = _layouts_below(storage, query)
-    return {operator.uid for operator, _ in layouts if operator.query == query}
-
-
 def unusable(
     storage: CheckpointStorage, error: StorageAccessError | CorruptSnapshotError
 ) -> ConfigError:
@@ -307,66 +228,3 @@ def unusable(
     cure = getattr(error, "cure", "Name a directory that the driver and all workers can write to")
     reason = f"{public_uri(storage.uri)} cannot be used: {error.reason}. {cure}"
     return ConfigError(f"{SPARK_PREFIX}checkpoint.dir", reason, SPARK_SOURCE)
-
-
-def layout_of_run(storage: CheckpointStorage, operator: OperatorId, run: str) -> Layout:
-    """The layout of a run of a query; the worker asks once a run, for it cannot change in one.
-
-    Raises:
-        RestoreError: the driver's file is not where this worker looks.
-        ConfigError: this worker cannot look there.
-    """
-    key = (storage.uri, operator, run)
-    layout = _of_runs.get(key) or current_layout(storage, operator)
-    if layout is None:
-        cause = (
-            f"what the driver has settled for run {run} is not in {public_uri(storage.uri)}: "
-            "name a directory that the driver and all workers share; if it was moved or deleted "
-            "while the query ran, bring it back and start the query again"
-        )
-        raise RestoreError(f"operator {operator.uid!r}", (cause,))
-    if len(_of_runs) >= _RUNS_KEPT:
-        _of_runs.clear()
-    _of_runs[key] = layout
-    return layout
-
-
-def committed_handles(
-    pointers: Sequence[Pointer], layout: Layout, storage: CheckpointStorage
-) -> list[KeyedStateHandle]:
-    """What is committed of an operator, by the pointers of one of its batches.
-
-    These are the layout's own pointers, and for subtasks that have not run under it yet, their
-    parts of its sources.
-
-    Raises:
-        RestoreError: a subtask has not run since the operator was started from a savepoint, a
-            pointer is of another division, or the query was not stopped for ``rescale``.
-    """
-    own = {p.key_group_range: p for p in pointers if p.layout == layout.number}
-    divided = {layout.key_groups(index) for index in range(layout.parallelism)}
-    if foreign := sorted(str(groups) for groups in own.keys() - divided):
-        cause = f"layout {layout.number} does not divide the key groups into {foreign[0]}"
-        raise RestoreError("what the subtasks have left", (cause,))
-    if any(layout.was_overtaken(pointer) for pointer in pointers):
-        after = layout.settled_after
-        cause = (
-            f"the query was not stopped when its state was divided anew after batch {after}, and "
-            f"has gone on in part: start anew from a savepoint with batch_id={after}"
-        )
-        raise RestoreError("what the subtasks have left", (cause,))
-    handles: list[KeyedStateHandle] = []
-    shares = layout.shares() if divided - own.keys() else []
-    for index in range(layout.parallelism):
-        groups = layout.key_groups(index)
-        if groups not in own:
-            if layout.savepoint:
-                cause = (
-                    f"subtask {index} has had no row since the start from {layout.savepoint}: "
-                    f"run the query as it was until each of the {layout.parallelism} has had one"
-                )
-                raise RestoreError("what the subtasks have left", (cause,))
-            handles += layout.sources_of(index, shares)
-        elif own[groups].handle:
-            handles.append(KeyedStateHandle.from_json(own[groups].handle, storage))
-    return handles

@@ -17,7 +17,8 @@ from millpond.config import Config
 from millpond.errors import MillpondError
 from millpond.keygroups import default_max_parallelism
 from millpond.plugins import PluginRegistry, get_registry
-from millpond.spark.driver.layout import Layout, layouts_by_uid
+from millpond.spark.driver.find_layout import layouts_by_uid
+from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 
 __all__ = ["Past"]

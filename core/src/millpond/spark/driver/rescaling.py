@@ -13,14 +13,9 @@ from millpond.errors import ConfigError, RestoreError
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.spark.driver.layout import (
-    Layout,
-    committed_handles,
-    current_layout,
-    last_counting,
-    uids_of,
-    write_layout,
-)
+from millpond.spark.driver.committed_handles import committed_handles
+from millpond.spark.driver.find_layout import current_layout, last_counting, uids_of
+from millpond.spark.driver.layout import Layout, write_layout
 from millpond.spark.driver.layout_times import is_fresh, require_its_past
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers

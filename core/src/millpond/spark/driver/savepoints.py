@@ -19,7 +19,9 @@ from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, Sto
 from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
 from millpond.plugins import get_registry
-from millpond.spark.driver.layout import committed_handles, current_layout, read_layout
+from millpond.spark.driver.committed_handles import committed_handles
+from millpond.spark.driver.find_layout import current_layout
+from millpond.spark.driver.layout import read_layout
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
 from millpond.spark.metrics.batch_metrics import check_query, id_of_query, read_pointers
 from millpond.spark.metrics.state_place import encoded_uri

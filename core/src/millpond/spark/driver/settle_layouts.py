@@ -26,20 +26,15 @@ from millpond.errors import (
     UnclaimedStateError,
 )
 from millpond.operator_id import OperatorId
+from millpond.spark.driver.committed_handles import committed_handles
 from millpond.spark.driver.declared import (
     DeclaredOperator,
     first_layout,
     layout_of_retained,
     plain_layout,
 )
-from millpond.spark.driver.layout import (
-    Layout,
-    committed_handles,
-    current_layout,
-    last_counting,
-    uids_of,
-    write_layout,
-)
+from millpond.spark.driver.find_layout import current_layout, last_counting, uids_of
+from millpond.spark.driver.layout import Layout, write_layout
 from millpond.spark.driver.layout_times import (
     begins_otherwise,
     has_other_keys,

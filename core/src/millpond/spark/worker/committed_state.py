@@ -15,7 +15,8 @@ from millpond.config import RestoreConfig
 from millpond.errors import RestoreError, UnsettledStartError
 from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo
-from millpond.spark.driver.layout import Layout, layout_of_run
+from millpond.spark.driver.find_layout import layout_of_run
+from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.worker.layout_in_force import rescale_command

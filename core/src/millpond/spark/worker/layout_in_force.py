@@ -15,13 +15,8 @@ from millpond.checkpoint import CheckpointStorage
 from millpond.errors import RestoreError, UnclaimedStateError, UnsettledStartError
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.declared import DeclaredOperator, first_layout
-from millpond.spark.driver.layout import (
-    Layout,
-    current_layout,
-    layout_of_run,
-    uids_of,
-    write_layout,
-)
+from millpond.spark.driver.find_layout import current_layout, layout_of_run, uids_of
+from millpond.spark.driver.layout import Layout, write_layout
 from millpond.spark.driver.layout_times import (
     begins_otherwise,
     has_other_keys,
