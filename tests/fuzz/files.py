@@ -13,6 +13,7 @@ from millpond.checkpoint.inspection.inspector import open_stored
 from millpond.checkpoint.operator_state_snapshot import read_operator_state
 from millpond.checkpoint.sealed_metadata import seal_metadata, write_sealed
 from millpond.checkpoint.segments import pack, unpack
+from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
 from millpond.spark.driver.layout import Layout, read_layout, write_layout
@@ -320,8 +321,9 @@ class Layouts(Snapshots):
         size = self.path.stat().st_size
         try:
             layout = read_layout(self.storage, OperatorId("q", "op"), 1)
+            shares = layout.shares(RestoreConfig())
             for index in range(min(layout.parallelism, 4)):
-                layout.sources_of(index)
+                layout.sources_of(index, shares)
             read_catalog(self.storage)
         finally:
             self.path.write_bytes(self.original)

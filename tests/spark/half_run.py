@@ -71,9 +71,9 @@ class HalfRun:
         """What each subtask would begin with, and nobody counts."""
         return [self._subtask(index, process=False) for index in range(self.layout.parallelism)]
 
-    def handles(self):
+    def handles(self, limits=RestoreConfig()):
         """What is committed."""
-        return committed_handles(list(self.pointers.values()), self.layout, self.storage)
+        return committed_handles(list(self.pointers.values()), self.layout, self.storage, limits)
 
     def rescale(self, parallelism):
         """The next start has so many subtasks."""

@@ -8,11 +8,13 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from half_run import KEYS, QUERY, HalfRun, Keeping
+from millpond import errors
 from millpond.backend.operator_state import FrozenState
 from millpond.checkpoint.inspection.inspector import operator_of_parts
 from millpond.checkpoint.operator_state_snapshot import holds, read_partitions
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.cli.main import commands
+from millpond.config import RestoreConfig
 from millpond.plugins import get_registry
 from millpond.spark import create_savepoint, key_by
 from operator_plans import plan_of
@@ -145,6 +147,14 @@ def test_rescales_one_after_the_other(query):
     query.run(0, 1, 2)
     query.rescale(2)
     assert held(query.look())[2] == {("7-0", "7-1", "7-2")}
+
+
+def test_the_driver_reads_no_larger_file_than_is_allowed(query):
+    """What `restore.max-file-bytes` forbids is refused where the driver divides raw keyed state."""
+    query.rescale(3)
+    assert query.handles()
+    with pytest.raises(errors.CorruptSnapshotError, match="restore.max-file-bytes"):
+        query.handles(RestoreConfig(max_file_bytes=10))
 
 
 def test_the_same_parallelism_keeps_lists_where_they_are(query):

@@ -12,6 +12,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.checkpoint import KeyedStateHandle
+from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.spark.driver import find_layout
 from millpond.spark.driver.declared import DeclaredOperator
@@ -65,7 +66,7 @@ class History:
         """Divide the state anew, whether the query is stopped or not."""
         parallelism = self.random.randint(1, 3)
         mine = list(self.pointers.values())
-        layout = divided(self.storage, QUERY, mine, parallelism, self.batch)
+        layout = divided(self.storage, QUERY, mine, parallelism, self.batch, RestoreConfig())
         write_layout(self.storage, QUERY, layout)
 
     def micro_batch(self, patch):

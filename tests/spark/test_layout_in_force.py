@@ -6,6 +6,7 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.committed_handles import committed_handles
 from millpond.spark.driver.declared import DeclaredOperator
@@ -23,6 +24,7 @@ from pyspark.sql.types import DecimalType, StructType
 from streaming import Running
 
 TEXT = SerializerSnapshot("str")
+LIMITS = RestoreConfig()
 FIRST = Layout(0, 2, 128, roster=("running",), timed=True)
 COMMAND = "millpond rescale CHECKPOINT_LOCATION --snapshots file:"
 
@@ -103,7 +105,7 @@ def test_what_was_left_out_does_not_come_back(tmp_path, storage, operator):
 def test_a_division_names_the_directory_that_has_nothing(tmp_path, storage, operator):
     """``rescale`` with another directory than the query's says which it looked in, and the cure."""
     with pytest.raises(errors.RestoreError) as caught:
-        divided(storage, operator, [pointer(0, 5)], 3, 5)
+        divided(storage, operator, [pointer(0, 5)], 3, 5, LIMITS)
     said = str(caught.value)
     assert f"operator 'running': nothing of it is in {tmp_path.as_uri()}: name the" in said
     assert said.endswith("had it, with --snapshots or snapshots=")
@@ -177,9 +179,9 @@ def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
         with pytest.raises(errors.RestoreError, match="ends with batch 3, but.* after batch 4"):
             start(tmp_path, operator, 4, parallelism=3)
     with pytest.raises(errors.RestoreError, match=r"restore = CHECKPOINT_LOCATION@3$"):
-        divided(storage, operator, [], 2, 3)
+        divided(storage, operator, [], 2, 3, LIMITS)
     with pytest.raises(errors.RestoreError, match="has no committed batch.* or begin a new one$"):
-        divided(storage, operator, [], 2, -1)
+        divided(storage, operator, [], 2, -1, LIMITS)
 
 
 def test_an_earlier_layout_says_when_it_was_prepared(tmp_path, storage, operator):
@@ -300,10 +302,10 @@ def test_an_operator_without_state_gets_other_keys_by_rescale(tmp_path, storage,
     begin(cents, 0, "first")
     with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
         begin(finer, 6, "no command")
-    write_layout(storage, operator, divided(storage, operator, [], 2, 5))
+    write_layout(storage, operator, divided(storage, operator, [], 2, 5, LIMITS))
     assert begin(finer, 6, "prepared") == {"scale": 4}
     assert begin(finer, 6, "another task's") == {"scale": 4}
-    write_layout(storage, operator, divided(storage, operator, [pointer(2, 7)], 2, 6))
+    write_layout(storage, operator, divided(storage, operator, [pointer(2, 7)], 2, 6, LIMITS))
     with pytest.raises(errors.StateMigrationError, match="cast the column to what"):
         begin(cents, 7, "with state")
 
@@ -345,7 +347,7 @@ def test_pointers_of_another_division_are_refused(tmp_path, storage):
     with pytest.raises(errors.RestoreError, match="not of"):
         committed_state(plan(tmp_path), FIRST, 0, found)
     with pytest.raises(errors.RestoreError, match="does not divide the key groups"):
-        committed_handles([found], FIRST, storage)
+        committed_handles([found], FIRST, storage, LIMITS)
 
 
 def test_a_run_is_settled_once(tmp_path, operator, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import KeyedStateHandle, KeyGroupRange, errors, key_group_range
+from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.committed_handles import committed_handles
 from millpond.spark.driver.find_layout import current_layout
@@ -14,6 +15,7 @@ from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 
 KEY = key_codec_for(str).snapshot()
+LIMITS = RestoreConfig()
 
 
 def handle(groups, number=1, storage=None):
@@ -35,7 +37,7 @@ def test_every_key_group_is_restored_once(before, after):
     found = {}
     for index in range(after):
         groups = layout.key_groups(index)
-        for part in layout.sources_of(index):
+        for part in layout.sources_of(index, layout.shares(LIMITS)):
             for group in part.key_group_range:
                 assert group in groups
                 assert found.setdefault(group, part.version) is part.version
@@ -43,7 +45,9 @@ def test_every_key_group_is_restored_once(before, after):
                 (owner,) = (each for each in layout.sources if group in each.key_group_range)
                 assert part.version == owner.version
     assert sorted(found) == list(range(128))
-    total = sum(len(p.key_group_range) for i in range(after) for p in layout.sources_of(i))
+    shares = layout.shares(LIMITS)
+    parts = (part for index in range(after) for part in layout.sources_of(index, shares))
+    total = sum(len(part.key_group_range) for part in parts)
     assert total == 128
 
 
@@ -81,7 +85,7 @@ def test_a_pointer_counts_under_its_own_layout_only():
     layout = Layout(1, 2, 128, tuple(attrs.evolve(h, storage=storage) for h in left_by(4)))
     first, second = layout.key_groups(0), layout.key_groups(1)
     pointers = [pointer(first, 1, 5, storage), pointer(second, 0, 4, storage)]
-    found = committed_handles(pointers, layout, storage)
+    found = committed_handles(pointers, layout, storage, LIMITS)
     assert [(each.checkpoint_id, each.key_group_range) for each in found] == [
         (5, first),
         (1, KeyGroupRange(64, 95)),

@@ -26,7 +26,7 @@ __all__ = ["frozen_operator_states", "operator_state_parts"]
 
 
 def operator_state_parts(
-    handles: Iterable[KeyedStateHandle], limits: RestoreConfig | None = None
+    handles: Iterable[KeyedStateHandle], limits: RestoreConfig
 ) -> list[list[OperatorStateHandle]]:
     """The operator state of each subtask, in the order of their key groups.
 
@@ -36,7 +36,7 @@ def operator_state_parts(
     Args:
         handles: what the subtasks have left, in any order: of each its snapshot, or the parts of
             others' that are its own by now.
-        limits: how large a file may be; None for any size.
+        limits: how large a file may be.
 
     Returns:
         A list for each subtask, empty where it has no operator state.
@@ -78,7 +78,7 @@ def _subtasks(handles: Sequence[KeyedStateHandle]) -> list[KeyedStateHandle]:
 
 
 def _owned(
-    part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig | None
+    part: OperatorStateHandle, groups: KeyGroupRange, limits: RestoreConfig
 ) -> OperatorStateHandle:
     """A part without the raw keyed state of other subtasks, which has been given to all."""
 

@@ -199,7 +199,8 @@ def committed_handles(
         try:
             storage = source(snapshots).storage
             with about(checkpoint), _belonging(snapshots, checkpoint):
-                return query_handles(spark, spark_path(checkpoint), storage, batch)
+                place = spark_path(checkpoint)
+                return query_handles(spark, place, storage, batch, tool_limits())
         finally:
             spark.stop()
 

@@ -13,6 +13,7 @@ from millpond.cli.places import (
     source,
     spark_path,
 )
+from millpond.cli.plugins import tool_limits
 from millpond.cli.progress import working
 from millpond.cli.spark import local_session, spark_words
 from millpond.keygroups import MAX_KEY_GROUPS
@@ -45,7 +46,8 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
         spark = local_session()
         try:
             with about(checkpoint):
-                layouts = rescale_operators(spark, spark_path(checkpoint), parallelism, storage)
+                place = spark_path(checkpoint)
+                layouts = rescale_operators(spark, place, parallelism, storage, tool_limits())
         finally:
             spark.stop()
     rows = [

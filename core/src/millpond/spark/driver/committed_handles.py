@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle
+from millpond.config import RestoreConfig
 from millpond.errors import RestoreError
 from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.pointer import Pointer
@@ -13,14 +14,24 @@ __all__ = ["committed_handles"]
 
 
 def committed_handles(
-    pointers: Sequence[Pointer], layout: Layout, storage: CheckpointStorage
+    pointers: Sequence[Pointer],
+    layout: Layout,
+    storage: CheckpointStorage,
+    limits: RestoreConfig,
 ) -> list[KeyedStateHandle]:
     """What is committed of an operator, by the pointers of one of its batches.
 
     These are the layout's own pointers, and for subtasks that have not run under it yet, their
     parts of its sources.
 
+    Args:
+        pointers: the batch's of the operator.
+        layout: the one that counts.
+        storage: where the snapshots are.
+        limits: how large a file with raw keyed state may be.
+
     Raises:
+        CorruptSnapshotError: such a file cannot be read, or is beyond the limits.
         RestoreError: a subtask has not run since the operator was started from a savepoint, a
             pointer is of another division, or the query was not stopped for ``rescale``.
     """
@@ -37,7 +48,7 @@ def committed_handles(
         )
         raise RestoreError("what the subtasks have left", (cause,))
     handles: list[KeyedStateHandle] = []
-    shares = layout.shares() if divided - own.keys() else []
+    shares = layout.shares(limits) if divided - own.keys() else []
     for index in range(layout.parallelism):
         groups = layout.key_groups(index)
         if groups not in own:

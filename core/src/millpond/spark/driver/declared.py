@@ -9,6 +9,7 @@ import attrs
 
 from millpond.checkpoint import CheckpointStorage, KeyedStateHandle, SavepointHandle
 from millpond.checkpoint.savepoint import SavedOperator, read_savepoint
+from millpond.config import RestoreConfig
 from millpond.errors import (
     CorruptSnapshotError,
     MaxParallelismError,
@@ -41,6 +42,7 @@ class DeclaredOperator:
         timed: whether Spark keeps a timeout beside each pointer.
         made_at: the user's line at which the operator was made.
         key: the type of its keys.
+        limits: how large what is read of snapshots may be.
     """
 
     uid: str
@@ -55,6 +57,7 @@ class DeclaredOperator:
     timed: bool
     made_at: Place | None
     key: SerializerSnapshot
+    limits: RestoreConfig
 
     @classmethod
     def of(cls, plan: OperatorPlan) -> Self:
@@ -72,6 +75,7 @@ class DeclaredOperator:
             timed=plan.timed,
             made_at=plan.made_at,
             key=plan.key_codec().snapshot(),
+            limits=plan.config.restore,
         )
 
 

@@ -93,27 +93,28 @@ class Layout:
         """The key groups of a subtask."""
         return key_group_range(self.max_parallelism, self.parallelism, index)
 
-    def shares(self, limits: RestoreConfig | None = None) -> list[list[OperatorStateHandle]]:
+    def shares(self, limits: RestoreConfig) -> list[list[OperatorStateHandle]]:
         """What each subtask gets of the sources' operator state.
 
         Raises:
-            CorruptSnapshotError: a file with raw keyed state cannot be read.
+            CorruptSnapshotError: a file with raw keyed state cannot be read, or is beyond the
+                limits.
         """
         return redistributed(operator_state_parts(self.sources, limits), self.parallelism)
 
     def sources_of(
-        self, index: int, shares: Sequence[Sequence[OperatorStateHandle]] | None = None
+        self, index: int, shares: Sequence[Sequence[OperatorStateHandle]]
     ) -> list[KeyedStateHandle]:
         """The sources' parts that belong to a subtask now, a last one for its operator state.
 
         Args:
             index: the subtask.
-            shares: what ``shares`` gives, for who asks for several subtasks.
+            shares: what ``shares`` gives.
         """
         groups = self.key_groups(index)
         parts = [source.intersection(groups) for source in self.sources]
         found = [part for part in parts if part is not None]
-        share = tuple((self.shares() if shares is None else shares)[index])
+        share = tuple(shares[index])
         if share:
             bare = self.sources[0].without_files()
             found.append(attrs.evolve(bare, key_group_range=groups, operator_state=share))

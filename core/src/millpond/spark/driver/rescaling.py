@@ -9,6 +9,7 @@ from millpond.arguments import check_type
 from millpond.checkpoint import CheckpointStorage
 from millpond.checkpoint.adoption import joined_states
 from millpond.checkpoint.inspection.spark_checkpoint import last_batch_or_none
+from millpond.config import RestoreConfig
 from millpond.errors import ConfigError, RestoreError
 from millpond.keygroups import check_parallelism
 from millpond.operator_id import OperatorId
@@ -54,13 +55,17 @@ def rescale(
         reason = "name the query's snapshots here, or as spark.millpond.checkpoint.dir"
         raise ConfigError("snapshots", reason, "rescale(...)")
     storage = get_registry(config.plugins).storage(directory, config)
-    rescale_operators(spark, checkpoint, parallelism, storage)
+    rescale_operators(spark, checkpoint, parallelism, storage, config.restore)
 
 
 def rescale_operators(
-    spark: SparkSession, checkpoint: str, parallelism: int, storage: CheckpointStorage
+    spark: SparkSession,
+    checkpoint: str,
+    parallelism: int,
+    storage: CheckpointStorage,
+    limits: RestoreConfig,
 ) -> dict[str, Layout]:
-    """Do what ``rescale`` says; returns the new layouts by uid."""
+    """Do what ``rescale`` says, within limits of what is read; returns the new layouts by uid."""
     query = id_of_query(spark, checkpoint)
     config = spark_configuration(spark, checkpoint)
     place = get_registry(config.plugins).savepoint(encoded_uri(spark, checkpoint), config).storage
@@ -71,7 +76,7 @@ def rescale_operators(
     for uid in sorted(uids_of(storage, query) | {each.operator_uid for each in pointers}):
         operator = OperatorId(query, uid)
         mine = [each for each in pointers if each.operator_uid == uid]
-        layout = divided(storage, operator, mine, parallelism, at)
+        layout = divided(storage, operator, mine, parallelism, at, limits)
         if layout is not None:
             found[uid] = layout
     if not found:
@@ -91,6 +96,7 @@ def divided(
     pointers: list[Pointer],
     parallelism: int,
     now: int,
+    limits: RestoreConfig,
 ) -> Layout | None:
     """The layout that follows an operator's; None where its state was dropped."""
     current = current_layout(storage, operator)
@@ -116,7 +122,7 @@ def divided(
     )
     if is_fresh(last, now):
         return following
-    sources = tuple(committed_handles(pointers, last, storage))
+    sources = tuple(committed_handles(pointers, last, storage, limits))
     joined_states(f"operator {operator.uid!r}", sources)
     key = last.key if pointers or sources else None  # without state, of whatever the start has
     return attrs.evolve(following, sources=sources, savepoint="", restore=None, key=key)

@@ -15,6 +15,7 @@ from millpond.checkpoint import (
 from millpond.checkpoint.inspection.spark_checkpoint import check_committed, last_batch
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.savepoint.locate import lies_within
+from millpond.config import RestoreConfig
 from millpond.errors import ConfigError, CorruptSnapshotError, RestoreError, StorageAccessError
 from millpond.operator_id import OperatorId
 from millpond.origins import SPARK_PREFIX
@@ -32,7 +33,11 @@ __all__ = ["create_savepoint", "query_handles", "retained_handles"]
 
 
 def query_handles(
-    spark: SparkSession, checkpoint: str, snapshots: CheckpointStorage, batch_id: int | None = None
+    spark: SparkSession,
+    checkpoint: str,
+    snapshots: CheckpointStorage,
+    batch_id: int | None,
+    limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
     """The committed snapshots of a query's operators, by uid.
 
@@ -40,7 +45,8 @@ def query_handles(
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         snapshots: what ``spark.millpond.checkpoint.dir`` names.
-        batch_id: a retained batch; the last committed one by default.
+        batch_id: a retained batch; None for the last committed one.
+        limits: how large what is read may be.
 
     Raises:
         StorageAccessError: the snapshots are those of other queries.
@@ -66,12 +72,15 @@ def query_handles(
             continue
         mine = [pointer for pointer in pointers if pointer.operator_uid == uid]
         layout = read_layout(snapshots, operator, max(pointer.layout for pointer in mine))
-        handles[uid] = committed_handles(mine, layout, snapshots)
+        handles[uid] = committed_handles(mine, layout, snapshots, limits)
     return handles
 
 
 def retained_handles(
-    spark: SparkSession, retained: RetainedCheckpoint, snapshots: CheckpointStorage
+    spark: SparkSession,
+    retained: RetainedCheckpoint,
+    snapshots: CheckpointStorage,
+    limits: RestoreConfig,
 ) -> dict[str, list[KeyedStateHandle]]:
     """The snapshots of a query's operators that a new query starts from, by uid.
 
@@ -79,13 +88,14 @@ def retained_handles(
         spark: a session.
         retained: the query and the batch.
         snapshots: what ``checkpoint.dir`` names, which must be the directory of both queries.
+        limits: how large what is read may be.
 
     Raises:
         RestoreError: Spark does not have the batch, or the snapshots are not in the directory.
     """
     what = f"the checkpoint {retained} of {SPARK_PREFIX}checkpoint.restore"
     try:
-        return query_handles(spark, retained.location, snapshots, retained.batch_id)
+        return query_handles(spark, retained.location, snapshots, retained.batch_id, limits)
     except ConfigError as error:
         cause = f"batch {retained.batch_id} is not to be had: {error.reason}"
         raise RestoreError(what, (cause,)) from error
@@ -132,7 +142,7 @@ def create_savepoint(
     registry = get_registry(config.plugins)
     handle = registry.savepoint(target, config)
     storage = registry.storage(directory, config)
-    handles = query_handles(spark, checkpoint, storage, batch_id)
+    handles = query_handles(spark, checkpoint, storage, batch_id, config.restore)
     place = registry.savepoint(encoded_uri(spark, checkpoint), config).storage
     for name, read in ((checkpoint, place), (directory, storage)):
         if lies_within(handle.storage, read):

@@ -228,7 +228,7 @@ class Start:
         if self._has_state(declared.uid, last):
             require_its_keys(last, declared.uid, declared.key)
         mine = [pointer for pointer in self._pointers if pointer.operator_uid == declared.uid]
-        sources = committed_handles(mine, last, declared.storage)
+        sources = committed_handles(mine, last, declared.storage, declared.limits)
         if declared.parallelism != last.parallelism:
             joined_states(f"operator {declared.uid!r}", sources)
         return attrs.evolve(self._following(declared, current), sources=tuple(sources))
@@ -236,7 +236,7 @@ class Start:
     def _first_layout(self, declared: DeclaredOperator, number: int) -> Layout:
         if declared.retained is None:
             return first_layout(declared, number, self.roster)
-        handles = retained_handles(self.spark, declared.retained, declared.storage)
+        handles = retained_handles(self.spark, declared.retained, declared.storage, declared.limits)
         return layout_of_retained(declared, number, self.roster, handles)
 
     def _following(self, declared: DeclaredOperator, current: Layout) -> Layout:
