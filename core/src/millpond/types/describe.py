@@ -11,13 +11,7 @@ import attrs
 
 from millpond.errors import ConfigError, brief
 from millpond.types.base import FindSerializer, no_serializer
-from millpond.types.classes import (
-    ClassError,
-    enum_node,
-    flag_node,
-    named_tuple_node,
-    struct_node,
-)
+from millpond.types.classes import ClassError, named_tuple_node, struct_node
 from millpond.types.containers import (
     UnionError,
     dict_node,
@@ -26,6 +20,7 @@ from millpond.types.containers import (
     tuple_node,
     union_node,
 )
+from millpond.types.enums import enum_node, flag_node
 from millpond.types.node import NONE_NODE, SCALAR_NODES, Node, custom_node
 from millpond.types.renames import exchanged_names
 

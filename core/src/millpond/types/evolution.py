@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any, get_args, get_type_hints
 
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
-from millpond.types.classes import stored_members
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
+from millpond.types.enums import stored_members
 from millpond.types.exact_values import exact_float
 from millpond.types.node import (
     custom_bytes,
