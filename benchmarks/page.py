@@ -300,7 +300,7 @@ def written(words: str, folder: Path) -> str | None:
     tables = {name: TABLES[name][1](json.loads(file.read_text())) for name, file in files.items()}
     text = words.format(**{name: "\n".join(lines) for name, lines in tables.items()})
     days = {datetime.fromtimestamp(file.stat().st_mtime, UTC).date() for file in files.values()}
-    return text + "".join(f"\nMeasured on {day}.\n" for day in days)
+    return text + "".join(f"\nMeasured on {day}.\n" for day in sorted(days))
 
 
 def main(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Windows beside Spark's own aggregation on the retail data: equal results, time side by side.
 
-Usage: windows.py FOLDER [--days 20] [--warm-up 8] [--rounds 6] [--output out/bench]
+Usage: windows.py FOLDER [--days 20] [--warm-up 6] [--rounds 6] [--output out/bench]
 (FOLDER: the CSV files)
 """
 
@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--days", type=int, default=20, help="files a micro-batch")
-    parser.add_argument("--warm-up", type=int, default=8, help="rounds that do not count")
+    parser.add_argument("--warm-up", type=int, default=6, help="rounds that do not count")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
