@@ -44,6 +44,21 @@ def played(function):
         operator.advance_processing_time(20)
 
 
+class Timeless(windows.WindowAssigner):
+    """Does not say which time its windows go by."""
+
+    def assign_windows(self, element, timestamp):
+        return [windows.TimeWindow(0, 10)]
+
+
+@pytest.mark.parametrize("assigner", [Timeless(), type("Odd", (Timeless,), {"is_event_time": 1})()])
+def test_an_assigner_says_which_time_it_goes_by(assigner):
+    """Without it nobody knows when its windows are over; the error names the attribute and class."""
+    name = type(assigner).__name__
+    with pytest.raises(errors.ConfigError, match=f"^{name}: is_event_time: set it"):
+        windows.window(assigner)
+
+
 @pytest.mark.parametrize(("assigner", "part"), [(Shifts(), "ann"), (Tens(), 0)])
 def test_an_assigner_may_yield_its_windows(assigner, part):
     """No window is lost, neither of the first row after an opening nor of a later one."""

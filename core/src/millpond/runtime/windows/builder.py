@@ -201,12 +201,19 @@ def _aggregate(function: AggregateFunction, values: Sequence[Any]) -> Any:
 
 
 def window(assigner: WindowAssigner) -> Windowing:
-    """Windows over keyed rows; ConfigError where the argument is not a window assigner."""
+    """Windows over keyed rows.
+
+    Raises:
+        ConfigError: the argument is not a window assigner, or does not say which time it goes by.
+    """
     if not isinstance(assigner, WindowAssigner):
         reason = (
             f"{brief(assigner)} is not a window assigner, such as TumblingEventTimeWindows.of(…)"
         )
         raise ConfigError("assigner", reason, "window(...)")
+    if type(getattr(assigner, "is_event_time", None)) is not bool:
+        reason = "set it to True where windows go by event time, to False for processing time"
+        raise ConfigError("is_event_time", reason, type(assigner).__name__)
     return Windowing(assigner, assigner.default_trigger())
 
 
