@@ -35,9 +35,10 @@ def test_every_key_group_is_restored_once(before, after):
     """From the snapshot of the subtask that had it, into the subtask that owns it now."""
     layout = Layout(1, after, 128, left_by(before))
     found = {}
+    shares = layout.shares(LIMITS)
     for index in range(after):
         groups = layout.key_groups(index)
-        for part in layout.sources_of(index, layout.shares(LIMITS)):
+        for part in layout.sources_of(index, shares):
             for group in part.key_group_range:
                 assert group in groups
                 assert found.setdefault(group, part.version) is part.version
@@ -45,7 +46,6 @@ def test_every_key_group_is_restored_once(before, after):
                 (owner,) = (each for each in layout.sources if group in each.key_group_range)
                 assert part.version == owner.version
     assert sorted(found) == list(range(128))
-    shares = layout.shares(LIMITS)
     parts = (part for index in range(after) for part in layout.sources_of(index, shares))
     total = sum(len(part.key_group_range) for part in parts)
     assert total == 128
