@@ -303,6 +303,14 @@ def keys_by_equality(backend: Any) -> None:
     on_tables(backend, change)
 
 
+@mutant("the results of a user's serializer are stored unchecked", "V30")
+def unchecked_bytes(backend: Any) -> None:
+    def change(table: Any) -> None:
+        table._serializer = getattr(table._serializer, "_given", table._serializer)
+
+    on_tables(backend, change)
+
+
 @mutant("a merge takes three filled sides at the most", "G4")
 def merges_take_three(backend: Any) -> None:
     def change(state: Any, raw: Any) -> None:

@@ -116,3 +116,83 @@ def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
             found["x"].append(3)
             found["y"] = [4]
             assert read(state) == START, (call, name)
+
+
+class Letters(mp.TypeSerializer[str]):
+    """A user's serializer whose bytes are of another type than ``bytes``."""
+
+    def __init__(self, give: Any) -> None:
+        self.give = give
+
+    @override
+    def check(self, value):
+        """Any string."""
+        return value
+
+    @override
+    def serialize(self, value):
+        """The string in UTF-8, as the chosen type."""
+        return self.give(value.encode())
+
+    @override
+    def deserialize(self, data):
+        """The string again."""
+        return data.decode()
+
+    @override
+    def snapshot(self):
+        """One format, whatever type the bytes have."""
+        return mp.SerializerSnapshot("letters")
+
+
+def _lettered(open_backend: BackendOpener, give: Any, **options: Any) -> tuple[Any, list[Any]]:
+    """A backend whose key, namespaces, map keys and values all use such a serializer."""
+    letters = Letters(give)
+    backend = open_backend(key_type=letters, **options)
+    backend.set_current_key("key")
+    descriptors = (
+        mp.ValueStateDescriptor("value", letters),
+        mp.ListStateDescriptor("list", letters),
+        mp.MapStateDescriptor("map", letters, letters),
+        mp.ReducingStateDescriptor("joined", lambda a, b: a + b, letters),
+    )
+    return backend, [
+        backend.get_partitioned_state(each, namespace="space", namespace_type=letters)
+        for each in descriptors
+    ]
+
+
+def _store(backend: Any, state: Any, storage: Any) -> None:
+    """Bring a value into a snapshot; a backend may serialize at any of these calls."""
+    state.update("a")
+    backend.flush()
+    backend.snapshot(1, storage).result()
+
+
+@pytest.mark.clause("V30")
+@pytest.mark.parametrize("give", [bytearray, memoryview, bytes.decode, list, lambda _: None])
+def test_results_of_serializers(open_backend: BackendOpener, storage, give: Any):
+    """What a user's serializer returns as a bytearray or a memoryview is stored as bytes.
+
+    Any other result raises SerializerResultError, which names the serializer and the state.
+    """
+    if give not in (bytearray, memoryview):
+        backend = open_backend()
+        backend.set_current_key("key")
+        state = backend.get_partitioned_state(mp.ValueStateDescriptor("lettered", Letters(give)))
+        with pytest.raises(mp.errors.SerializerResultError, match=r"lettered.*Letters\.serialize"):
+            _store(backend, state, storage)
+        return
+    backend, (value, items, entries, joined) = _lettered(open_backend, give)
+    value.update("a")
+    items.add_all(["b", "c"])
+    entries.put_all({"d": "e", "f": "g"})
+    joined.add("h")
+    backend.flush()
+    joined.add("i")
+    handles = [backend.snapshot(1, storage).result().handle]
+    handles.append(backend.savepoint(2, storage).result().handle)
+    for handle in handles:
+        _, (value, items, entries, joined) = _lettered(open_backend, give, restore=[handle])
+        assert (value.value(), items.get(), joined.get()) == ("a", ["b", "c"], "hi")
+        assert dict(entries.items()) == {"d": "e", "f": "g"}

@@ -17,6 +17,7 @@ __all__ = [
     "NoCurrentKeyError",
     "NullKeyError",
     "NullValueError",
+    "SerializerResultError",
     "StateConflictError",
     "StateMigrationError",
     "StateNameError",
@@ -67,6 +68,33 @@ class StateTypeError(MillpondError, TypeError):
         where = f"{self.place}: " if self.place else ""
         why = f" ({self.reason})" if self.reason else ""
         return f"{where}expected {self.expected}, got {self.value}{why}. Nothing was changed."
+
+
+@attrs.define(eq=False, slots=False)
+class SerializerResultError(MillpondError, TypeError):
+    """A serializer of a user or a plugin returned a result that cannot be stored.
+
+    Attributes:
+        serializer: the name of its class.
+        method: the method that returned it.
+        expected: the expected result.
+        found: the result.
+        place: the state; empty if it is a key, or unknown.
+    """
+
+    serializer: str
+    method: str
+    expected: str
+    found: str
+    place: str = ""
+
+    @override
+    def sentence(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return (
+            f"{where}{self.serializer}.{self.method} returned {self.found}; expected "
+            f"{self.expected}. Correct the serializer."
+        )
 
 
 @attrs.define(eq=False, slots=False)

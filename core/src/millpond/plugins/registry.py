@@ -44,6 +44,7 @@ from millpond.plugins.resolution import Resolution, import_target
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer
+from millpond.types.custom import CustomSerializer
 
 _LOG = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ class PluginRegistry:
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
         """The serializer that a plugin provides for a type; None if no plugin does."""
         made = self._serializers.get(declared)
-        return None if made is None else made()
+        return None if made is None else CustomSerializer.wrapping(made())
 
     @cached_property
     def _serializers(self) -> dict[type, Callable[[], TypeSerializer[Any]]]:

@@ -23,6 +23,8 @@ from millpond.types import (
     custom_codec,
     custom_serializer,
 )
+from millpond.types.custom import CustomSerializer
+from millpond.types.scalars import ScalarSerializer
 
 __all__ = ["StateDescriptor", "described", "required", "resolved_type", "same_declaration"]
 
@@ -160,10 +162,13 @@ class StateDescriptor(Generic[S_co]):
         return bound
 
     def _bound(self, declared: Any, permission: PicklePermission) -> Any:
+        place = f"state {self.name!r}"
         try:
-            return declared.bound(permission)
+            bound = declared.bound(permission)
         except ConfigError as error:
-            raise ConfigError(error.key, error.reason, place=f"state {self.name!r}") from None
+            raise ConfigError(error.key, error.reason, place=place) from None
+        own = isinstance(bound, (KeyCodec, ScalarSerializer))
+        return bound if own else CustomSerializer(bound, place)
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """The serializer of the value, element, map value or accumulator.

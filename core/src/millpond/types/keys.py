@@ -17,6 +17,7 @@ from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
+from millpond.types.custom import CustomSerializer
 
 __all__ = [
     "HASH_SEED",
@@ -291,7 +292,7 @@ class SerializedKeyCodec(KeyCodec):
     exact = False
 
     def __init__(self, serializer: TypeSerializer[Any]) -> None:
-        self.serializer = serializer
+        self.serializer = CustomSerializer.wrapping(serializer)
 
     @override
     def check(self, key: Any) -> Any:

@@ -1,0 +1,144 @@
+"""Serializers from outside of Millpond: their results are checked before anything is stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+import attrs
+from typing_extensions import override
+
+from millpond.errors import SerializerResultError, brief
+from millpond.types.base import (
+    Compatibility,
+    PicklePermission,
+    SerializerSnapshot,
+    TypeSerializer,
+)
+from millpond.untrusted import parse_json
+
+__all__ = ["CustomSerializer"]
+
+
+class CustomSerializer(TypeSerializer[Any]):
+    """A user's or a plugin's serializer as Millpond calls it.
+
+    A backend may hold the bytes for long, hash them, or hand them to a library in C. So bytes that
+    can still change are copied, and anything else is refused with the serializer's name.
+
+    Args:
+        given: the serializer.
+        place: the state, for errors; empty if unknown.
+    """
+
+    def __init__(self, given: TypeSerializer[Any], place: str = "") -> None:
+        self._given = given
+        self._place = place
+        self._serialize, self._deserialize = given.serialize, given.deserialize
+        self._check = given.check
+        self.immutable = given.immutable
+        self.trusted_type = given.trusted_type
+        self.sized = given.sized
+        self.type_name = given.type_name
+
+    @classmethod
+    def wrapping(cls, given: TypeSerializer[Any]) -> Self:
+        """Wrap a serializer, unless it is wrapped already."""
+        return given if isinstance(given, cls) else cls(given)
+
+    @override
+    def check(self, value: Any) -> Any:
+        return self._check(value)
+
+    @override
+    def serialize(self, value: Any) -> bytes:
+        try:
+            data = self._serialize(value)
+        except SerializerResultError as error:  # of a part of the type
+            error.place = error.place or self._place
+            raise
+        return data if type(data) is bytes else self._bytes("serialize", data)
+
+    @override
+    def serialize_many(self, values: list[Any]) -> list[bytes]:
+        try:
+            rows = list(self._given.serialize_many(values))
+        except SerializerResultError as error:
+            error.place = error.place or self._place
+            raise
+        self._check_count("serialize_many", rows, values)
+        if set(map(type, rows)) <= {bytes}:
+            return rows
+        return [self._bytes("serialize", data) for data in rows]
+
+    @override
+    def deserialize(self, data: bytes) -> Any:
+        return self._deserialize(data)
+
+    @override
+    def deserialize_many(self, rows: list[bytes]) -> list[Any]:
+        values = list(self._given.deserialize_many(rows))
+        self._check_count("deserialize_many", values, rows)
+        return values
+
+    @override
+    def copy(self, value: Any) -> Any:
+        if type(self._given).copy is TypeSerializer.copy:  # it would see unchecked bytes
+            return super().copy(value)
+        return self._given.copy(value)
+
+    @override
+    def weight(self, value: Any) -> int:
+        return self._given.weight(value)
+
+    @override
+    def snapshot(self) -> SerializerSnapshot:
+        described = self._given.snapshot()
+        if not _survives(described):
+            expected = "a SerializerSnapshot that comes back from JSON as it is"
+            raise self._error("snapshot", expected, described)
+        return described
+
+    @override
+    def compatibility(self, old: SerializerSnapshot) -> Compatibility:
+        verdict = self._given.compatibility(old)
+        if not isinstance(verdict, Compatibility):
+            raise self._error("compatibility", "a Compatibility", verdict)
+        migrate = verdict.migrate
+        if migrate is None:
+            return verdict
+        return attrs.evolve(
+            verdict, migrate=lambda data: self._bytes("compatibility's migrate", migrate(data))
+        )
+
+    @override
+    def bound(self, permission: PicklePermission) -> CustomSerializer:
+        return CustomSerializer(self._given.bound(permission), self._place)
+
+    def _bytes(self, method: str, data: Any) -> bytes:
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return bytes(data)
+        raise self._error(method, "bytes", data)
+
+    def _check_count(self, method: str, made: list[Any], given: list[Any]) -> None:
+        if len(made) != len(given):
+            found = f"{len(made):,} results"
+            raise self._error(method, f"a list of {len(given):,} results", found, shown=found)
+
+    def _error(
+        self, method: str, expected: str, found: Any, shown: str = ""
+    ) -> SerializerResultError:
+        name = type(self._given).__name__
+        return SerializerResultError(name, method, expected, shown or brief(found), self._place)
+
+
+def _survives(described: Any) -> bool:
+    """Return whether a description is the same after a checkpoint has stored it as JSON."""
+    if not isinstance(described, SerializerSnapshot):
+        return False
+    if type(described.id) is not str or type(described.version) is not int:
+        return False
+    try:
+        return bool(parse_json(json.dumps(described.payload)) == described.payload)
+    except (TypeError, ValueError, RecursionError):
+        return False

@@ -1,0 +1,130 @@
+"""Results of serializers from outside of Millpond: checked at once, alike on every backend."""
+
+from fractions import Fraction
+from typing import Any
+
+import millpond as mp
+import pytest
+from millpond.errors import SerializerResultError, StateMigrationError
+from millpond.types import key_codec_for, serializer_for
+from millpond.types.custom import CustomSerializer
+
+BACKENDS = ("heap", "rocksdb", "lmdb")
+
+
+class Given(mp.TypeSerializer):
+    """A serializer whose methods return whatever a test wants."""
+
+    def __init__(self, **results: Any) -> None:
+        self.results = results
+
+    def _result(self, name: str, value: Any) -> Any:
+        return self.results[name](value) if name in self.results else value
+
+    def check(self, value):
+        return value
+
+    def serialize(self, value):
+        return self._result("serialize", str(value).encode())
+
+    def serialize_many(self, values):
+        return self._result("serialize_many", super().serialize_many(values))
+
+    def deserialize(self, data):
+        return Fraction(data.decode())
+
+    def deserialize_many(self, rows):
+        return self._result("deserialize_many", super().deserialize_many(rows))
+
+    def snapshot(self):
+        return self._result("snapshot", mp.SerializerSnapshot("given"))
+
+    def compatibility(self, old):
+        return self._result("compatibility", super().compatibility(old))
+
+
+def opened(name: str, tmp_path, **options: Any):
+    return mp.open_keyed_backend(name, key_type=str, directory=tmp_path / name, **options)
+
+
+def stored(name: str, tmp_path, serializer: Given) -> Any:
+    """The handle of a snapshot with one value."""
+    with opened(name, tmp_path) as backend:
+        backend.set_current_key("k")
+        descriptor = mp.ValueStateDescriptor("share", serializer)
+        backend.get_partitioned_state(descriptor).update(Fraction(1, 3))
+        backend.flush()
+        return backend.snapshot(1, mp.checkpoint_storage("memory:results")).result().handle
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        ("serialize", lambda _: "text"),
+        ("serialize", lambda _: None),
+        ("serialize_many", lambda _: []),
+        ("snapshot", lambda _: None),
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", payload=("a", "tuple"))),
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", payload={1: "a"})),
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", payload={"a"})),
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", payload=float("nan"))),
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", payload="\ud800")),
+        ("snapshot", lambda _: mp.SerializerSnapshot(b"given")),  # type: ignore[arg-type]
+        ("snapshot", lambda _: mp.SerializerSnapshot("given", "1")),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_result_names_serializer_and_state(name, method, result, tmp_path):
+    """The error comes from the request of the state, a flush or a snapshot, and can be read."""
+    if method == "serialize_many" and name == "heap":
+        pytest.skip("it serializes one by one")
+    with pytest.raises(SerializerResultError) as caught:
+        stored(name, tmp_path, Given(**{method: result}))
+    assert caught.value.place == "state 'share'"
+    assert f"Given.{method} returned" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_migrated_bytes_are_checked(name, tmp_path):
+    """What ``migrate`` returns becomes bytes, too, or is refused."""
+    handle = stored(name, tmp_path, Given())
+    for migrate, fails in ((bytearray, False), (bytes.decode, True)):
+        verdict = mp.Compatibility(mp.Outcome.AFTER_MIGRATION, migrate)
+        changed = Given(
+            snapshot=lambda _: mp.SerializerSnapshot("given", 2),
+            compatibility=lambda _, verdict=verdict: verdict,
+        )
+        with opened(name, tmp_path / str(fails), restore=[handle]) as backend:
+            backend.set_current_key("k")
+            descriptor = mp.ValueStateDescriptor("share", changed)
+            if fails:
+                with pytest.raises(StateMigrationError, match="migrate returned str"):
+                    backend.get_partitioned_state(descriptor)
+            else:
+                assert backend.get_partitioned_state(descriptor).value() == Fraction(1, 3)
+
+
+def find(_: type) -> Any:
+    return CustomSerializer.wrapping(Given(serialize=bytearray))
+
+
+@pytest.mark.parametrize("kind", [list[Fraction], dict[str, Fraction], Fraction | None])
+def test_parts_of_other_types_are_bytes_too(kind):
+    """Inside a container, a plugin's bytearray is stored as bytes are."""
+    held: Any = {list[Fraction]: [Fraction(1, 3)], dict[str, Fraction]: {"a": Fraction(1, 3)}}.get(
+        kind, Fraction(1, 3)
+    )
+    serializer = serializer_for(kind, find)
+    plain = serializer_for(kind, lambda _: Given())
+    assert serializer.serialize(held) == plain.serialize(held)
+
+
+def test_keys_are_bytes_too():
+    """A key's bytes can be hashed, whatever type the serializer gave them."""
+    codec = key_codec_for(Given(serialize=bytearray))
+    assert type(codec.encode(Fraction(1, 3))) is bytes
+    assert codec.placed(Fraction(1, 3), 128)[1] == key_codec_for(Given()).key_group(
+        Fraction(1, 3), 128
+    )
+    with pytest.raises(SerializerResultError, match=r"Given\.serialize returned str"):
+        key_codec_for(Given(serialize=bytes.decode)).encode(Fraction(1, 3))
