@@ -159,24 +159,25 @@ class ContinuousProcessingTime(Trigger):
         self.interval = interval
 
     def on_element(self, row, timestamp, context):
-        now, end = context.timers.now, context.window.max_timestamp()
+        now = context.timers.now
         if not self.values(context):
-            start = now - remainder(now, self.interval)
-            self.register_next(start, end if now <= end else MAX, context)
+            self.register_next(now - remainder(now, self.interval), context)
         return CONTINUE
 
-    def register_next(self, time, end, context):
-        following = min(time + self.interval, end)
+    def register_next(self, time, context):
+        following = min(time + self.interval, context.window.max_timestamp())
         self.keep(context, following)
         context.register(PROCESSING, following)
 
     def on_time(self, domain, time, context):
-        if domain != PROCESSING or min(self.values(context), default=None) != time:
+        if domain != PROCESSING:
+            return CONTINUE
+        if time == context.window.max_timestamp():
+            return FIRE
+        if min(self.values(context), default=None) != time:
             return CONTINUE
         self.forget(context)
-        # Flink waits for the end again once it has come, which is due at once.
-        end = context.window.max_timestamp()
-        self.register_next(time, end if time < end else MAX, context)
+        self.register_next(time, context)
         return FIRE
 
     def on_merge(self, parts, context):

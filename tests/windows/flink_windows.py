@@ -3,8 +3,8 @@
 It follows the Java sources name by name (``WindowOperator``, ``MergingWindowSet``, ``TimeWindow``,
 ``InternalTimerServiceImpl`` over a ``SystemProcessingTimeService``) and shares no code with
 Millpond. Where Flink leaves an order open, it takes the one it is given: timers of the same time
-by ``rank``. In four points it mends Flink, see ``MergingWindowSet.add_window``,
-``WindowOperator.delete``, and both continuous triggers in ``flink_triggers``.
+by ``rank``. In three points it mends Flink, see ``MergingWindowSet.add_window``,
+``WindowOperator.delete``, and ``ContinuousEventTime`` in ``flink_triggers``.
 """
 
 from typing import NamedTuple

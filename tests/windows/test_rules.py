@@ -78,6 +78,69 @@ def test_a_dynamic_gap_of_a_part_of_a_millisecond_is_refused():
         operator.process({"k": "a", "n": 1}, 5)
 
 
+LEAST, MOST = mp.MIN_TIMESTAMP, mp.MAX_TIMESTAMP
+
+
+class Ahead(windows.WindowAssigner):
+    """Gives a time window that begins at the row and ends a hundred ms later."""
+
+    is_event_time = True
+
+    def assign_windows(self, element, timestamp):
+        return [windows.TimeWindow(timestamp, timestamp + 100)]
+
+
+HUNDREDS = {
+    "tumbling": windows.TumblingEventTimeWindows.of(100),
+    "by local time": windows.TumblingEventTimeWindows.of(100, time_zone="UTC"),
+    "sliding": windows.SlidingEventTimeWindows.of(100, 30),
+    "session": windows.EventTimeSessionWindows.with_gap(100),
+    "dynamic": windows.EventTimeSessionWindows.with_dynamic_gap(lambda row: 100),
+    "own": Ahead(),
+    "by the clock": windows.TumblingProcessingTimeWindows.of(100),
+}
+
+
+@pytest.mark.parametrize("name", HUNDREDS)
+def test_windows_outside_of_64_bits_are_refused_by_time_and_window(name):
+    """Near both ends of time a row is in its windows, or an error names its time and a window."""
+    assigner = HUNDREDS[name]
+    for time in [*range(LEAST, LEAST + 250, 7), *range(MOST - 250, MOST + 1, 7), MOST]:
+        assigned = assigner.assign_windows(None, time)
+        fits = all(start >= LEAST and end <= MOST for start, end in assigned)
+        clock = 0 if assigner.is_event_time else time
+        with mp.testing.KeyedOperatorHarness(summed(assigner), key="k", clock_ms=clock) as opened:
+            if fits:
+                opened.process({"k": "a", "n": 1}, time)
+                continue
+            reason = rf"WindowRangeError: The window from -?\d+ to -?\d+ ms, of a row at {time} ms"
+            with pytest.raises(errors.UserFunctionError, match=reason):
+                opened.process({"k": "a", "n": 1}, time)
+
+
+def test_a_window_up_to_the_last_moment_is_over_before_it():
+    """Only the window of GlobalWindows holds the last moment itself."""
+    assert windows.TimeWindow(0, MOST).max_timestamp() == MOST - 1
+    (everything,) = windows.GlobalWindows.create().assign_windows(None, 0)
+    assert everything.max_timestamp() == MOST
+    function = summed(windows.TumblingEventTimeWindows.of(MOST))
+    with harness(function) as opened:
+        opened.process({"k": "a", "n": 1}, 5)
+        opened.advance_watermark(MOST - 1)
+        assert opened.output == [("a", 0, MOST, 1)]
+
+
+@pytest.mark.parametrize("assigner", [HUNDREDS["tumbling"], HUNDREDS["session"]])
+def test_windows_with_the_greatest_lateness_are_kept(assigner):
+    """Late rows join and fire them, and sessions merge, where Flink's sum overflows."""
+    windowing = windows.window(assigner).allowed_lateness(MOST)
+    with harness(windowing.reduce(operator.add, int, "n")) as opened:
+        for time in (5, 90):
+            opened.process({"k": "a", "n": 1}, time)
+            opened.advance_watermark(10**6)
+        assert [row[-1] for row in opened.output] == [1, 2]
+
+
 def test_rows_without_event_time_are_refused():
     """A row that has none cannot be in an event-time window; the error says so."""
     function = summed(windows.TumblingEventTimeWindows.of(10))

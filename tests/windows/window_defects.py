@@ -67,6 +67,12 @@ def begun_without_time(self, element, timestamp, window, ctx):
     return result
 
 
+def goes_on_past_the_end(self, element, timestamp, window, ctx):
+    now, end = ctx.get_current_processing_time(), window.max_timestamp()
+    self._begin(now, end if now <= end else mp.MAX_TIMESTAMP, ctx)
+    return TriggerResult.CONTINUE
+
+
 def forgotten(self):
     self._accumulators = []
 
@@ -120,12 +126,10 @@ DEFECTS = {
         "_following",
         lambda self, time, end, ctx: min(time + self.interval, end),
     ),
-    "the clock stops at the end of a window of event time": (
+    "the clock goes on past the end of a window of event time": (
         windows.ContinuousProcessingTimeTrigger,
-        "_following",
-        lambda self, time, end, ctx: (
-            min(time + self.interval, end) if time < end else mp.MAX_TIMESTAMP
-        ),
+        "on_element",
+        goes_on_past_the_end,
     ),
     "a difference of NaN fires": (windows.DeltaTrigger, "on_element", fires_by_nan),
     "a difference of NaN evicts": (

@@ -18,6 +18,7 @@ from millpond.errors.functions import (
     UnsupportedColumnError,
     UnsupportedQueryError,
     UserFunctionError,
+    WindowRangeError,
     WindowStateError,
 )
 from millpond.errors.plugins import (
@@ -122,6 +123,7 @@ __all__ = [
     "UnsupportedColumnError",
     "UnsupportedQueryError",
     "UserFunctionError",
+    "WindowRangeError",
     "WindowStateError",
     "brief",
     "printable",

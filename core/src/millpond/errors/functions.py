@@ -17,6 +17,7 @@ __all__ = [
     "UnsupportedColumnError",
     "UnsupportedQueryError",
     "UserFunctionError",
+    "WindowRangeError",
     "WindowStateError",
 ]
 
@@ -192,6 +193,28 @@ class UnsupportedColumnError(MillpondError, TypeError):
     @override
     def sentence(self) -> str:
         return f"Column {self.column!r} of type {self.spark_type}: {self.reason}. Cast or drop it."
+
+
+@attrs.define(eq=False, slots=False)
+class WindowRangeError(MillpondError, ValueError):
+    """A row's window begins or ends outside of the range of 64-bit times.
+
+    Attributes:
+        time: the row's time in ms.
+        start: the window's first time.
+        end: the first time after the window.
+    """
+
+    time: int
+    start: int
+    end: int
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"The window from {self.start} to {self.end} ms, of a row at {self.time} ms, exceeds "
+            "the range of 64-bit times. Correct the row's time, or filter such rows."
+        )
 
 
 @attrs.define(eq=False, slots=False)

@@ -82,6 +82,8 @@ class Windowing:
     def allowed_lateness(self, lateness: timedelta | int) -> Self:
         """Keep windows for this long after their end; late rows then fire them again.
 
+        With ``2**63 - 1`` windows are kept for good, also merging ones, which make Flink fail.
+
         Raises:
             ConfigError: it is negative, or not a length of time.
         """

@@ -76,7 +76,7 @@ class _Continuous(Trigger):
             self._wait_for(min((begun if now >= 0 else -begun) + self.interval, end), ctx)
 
     def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
-        """What to wait for once the window has fired at a time before its end."""
+        """Return the next time to fire, after the window has fired at a time before its end."""
         return min(time + self.interval, end)
 
     def _wait_for(self, time: int, ctx: TriggerContext) -> None:
@@ -84,11 +84,14 @@ class _Continuous(Trigger):
         self._register(time, ctx)
 
     def _fire_if_due(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        end = window.max_timestamp()
+        if time == end:
+            return TriggerResult.FIRE
         following = ctx.get_partitioned_state(_NEXT)
         if following.get() != time:
             return TriggerResult.CONTINUE
         following.clear()
-        self._wait_for(self._following(time, window.max_timestamp(), ctx), ctx)
+        self._wait_for(self._following(time, end, ctx), ctx)
         return TriggerResult.FIRE
 
     @override
@@ -133,8 +136,6 @@ class ContinuousEventTimeTrigger(_Continuous):
 
     @override
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        if time == window.max_timestamp():
-            return TriggerResult.FIRE
         return self._fire_if_due(time, window, ctx)
 
     @override
@@ -151,21 +152,16 @@ class ContinuousEventTimeTrigger(_Continuous):
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires each time the clock has moved by an interval, and when it has passed the window's end.
 
-    A window of event time that is open longer than that goes on firing each interval.
+    The firing at the end is the last one, also of an event-time window that is open longer. If the
+    clock has passed the end before the first row, the window fires once, after that row.
     """
 
     @override
     def on_element(
         self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        now, end = ctx.get_current_processing_time(), window.max_timestamp()
-        self._begin(now, end if now <= end else MAX_TIMESTAMP, ctx)
+        self._begin(ctx.get_current_processing_time(), window.max_timestamp(), ctx)
         return TriggerResult.CONTINUE
-
-    @override
-    def _following(self, time: int, end: int, ctx: TriggerContext) -> int:
-        # Flink waits for the end again, which is due at once, and fires for ever.
-        return super()._following(time, end if time < end else MAX_TIMESTAMP, ctx)
 
     @override
     def on_processing_time(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millpond.arguments import INT64, check_type, check_within
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, WindowRangeError, brief
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-__all__ = ["GLOBAL_WINDOW", "TimeWindow", "milliseconds", "window_of"]
+__all__ = ["GLOBAL_WINDOW", "TimeWindow", "check_range", "milliseconds", "window_of"]
 
 
 class TimeWindow(NamedTuple):
@@ -20,8 +21,8 @@ class TimeWindow(NamedTuple):
     end: int
 
     def max_timestamp(self) -> int:
-        """The last time that belongs to the window; MAX_TIMESTAMP of one without an end."""
-        return self.end - 1 if self.end < MAX_TIMESTAMP else MAX_TIMESTAMP
+        """Return the last time of the window; MAX_TIMESTAMP for the window of ``GlobalWindows``."""
+        return MAX_TIMESTAMP if self == GLOBAL_WINDOW else self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether both have a time in common, or touch."""
@@ -46,6 +47,15 @@ def window_of(start: int, end: int) -> TimeWindow:
 
 GLOBAL_WINDOW = window_of(MIN_TIMESTAMP, MAX_TIMESTAMP)
 """The one window of ``GlobalWindows``."""
+
+
+def check_range(windows: Iterable[Any], time: int) -> None:
+    """Raise WindowRangeError if a time window of a row exceeds the range of 64-bit times."""
+    for window in windows:
+        if not isinstance(window, TimeWindow):
+            return
+        if window.start < MIN_TIMESTAMP or window.end > MAX_TIMESTAMP:
+            raise WindowRangeError(time, *window)
 
 
 def milliseconds(value: timedelta | int, what: str) -> int:

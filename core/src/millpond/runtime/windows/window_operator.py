@@ -30,7 +30,7 @@ from millpond.runtime.windows.operator_trigger_context import OperatorTriggerCon
 from millpond.runtime.windows.own_results import windows_of
 from millpond.runtime.windows.same_windows import SameWindows
 from millpond.runtime.windows.trigger_base import Trigger, TriggerResult, decision
-from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow, window_of
+from millpond.runtime.windows.window import GLOBAL_WINDOW, TimeWindow, check_range, window_of
 from millpond.runtime.windows.window_contents import WindowContents, users_own
 from millpond.runtime.windows.window_contexts import WindowContexts
 from millpond.runtime.windows.window_firing import WindowFiring
@@ -154,6 +154,7 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
             raise NullValueError("the event time of a row", "a window")
         moment = timestamp if self.is_event_time else at.get_current_processing_time()
         assigned = self._assign(row, moment)
+        check_range(assigned, moment)
         if self._state is None:
             self._open_state(assigned)
         if self._merging is not None:
