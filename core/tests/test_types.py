@@ -221,7 +221,7 @@ def test_what_would_come_back_as_one_is_refused(kind, value):
         (list[Order], [Order("1", [])], r"\(number: expected int, got str '1'\)"),
         ("k string, s struct<a: int>", ("a", ("b",)), r"\(s\.a: expected int, got str 'b'\)"),
         ("k string, n int", ("a",), "expected a row of k, n, got tuple .* 1 values for 2 columns"),
-        ("k string, n int", {"k": "a"}, r"expected a row of k, n, got dict {'k': 'a'}\. "),
+        ("k string, n int", {"k": "a"}, r"got dict {'k': 'a'} \(missing: n\)\. "),
     ],
 )
 def test_a_wrong_part_is_told_with_its_field(kind, value, told):

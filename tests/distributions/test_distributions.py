@@ -99,6 +99,11 @@ def test_the_core_alone_explains_what_is_missing(wheels, tmp_path):
     run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
     python = str(environment / "bin" / "python")
     install = [UV, "pip", "install", "--quiet", "--python", python, "--find-links", str(wheels)]
+    run(*install, "millpond")
+    command = [str(environment / "bin" / "millpond"), "--help"]
+    bare = subprocess.run(command, capture_output=True, text=True, check=False, env=CLEAN)
+    assert bare.returncode == 1
+    assert bare.stderr == "millpond: the command needs click: pip install 'millpond[cli]'\n"
     run(*install, "millpond[cli]")
     done = subprocess.run(
         [python, "-c", JOB.replace("NAME", "rocksdb")],

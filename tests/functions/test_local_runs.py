@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
+from millpond.backend import timer_queue
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 
@@ -154,3 +155,131 @@ def test_other_event_times_are_refused(argument, time, said):
     with pytest.raises((errors.ArgumentTypeError, errors.ArgumentValueError)) as caught:
         mp.local.run(function, rows, key="k", **{argument: "ms"}, **given)
     assert f"{argument}: {said}" in str(caught.value)
+
+
+class Keyed(mp.KeyedProcessFunction):
+    """Yields the key of a row, and counts the key's rows."""
+
+    def open(self, context):
+        self.count = context.get_state(mp.ValueStateDescriptor("count", int, default=0))
+
+    def process_element(self, row, context):
+        self.count.update(self.count.value() + 1)
+        yield context.current_key, self.count.value()
+
+
+TWO = [{"a": "x", "b c": 1}, {"a": "x", "b c": 2}, {"a": "x", "b c": 1}]
+TWO_COUNTED = [(("x", 1), 1), (("x", 2), 1), (("x", 1), 2)]
+
+
+@BACKENDS
+@pytest.mark.parametrize("key_type", [None, tuple[str, int], "a string, `b c` bigint"])
+def test_several_fields_make_a_key(key_type, backend):
+    """The current key is a row of them, as with several columns of ``key_by``."""
+    output = mp.local.run(Keyed(), TWO, key=["a", "b c"], key_type=key_type, backend=backend)
+    assert output == TWO_COUNTED
+    assert {(key.a, key["b c"]) for key, _ in output} == {("x", 1), ("x", 2)}
+
+
+@pytest.mark.parametrize("key_type", [tuple[str, int], "a string, `b c` bigint"])
+def test_several_fields_make_a_key_of_a_harness_and_of_a_new_savepoint(key_type, tmp_path):
+    """What a savepoint holds under such a key, a run with the same fields finds."""
+    key = ["a", "b c"]
+    with mp.testing.KeyedOperatorHarness(Keyed(), key=key, key_type=key_type) as harness:
+        for row in TWO:
+            harness.process(row)
+        assert harness.output == TWO_COUNTED
+    count = mp.ValueStateDescriptor("count", int)
+    writer = mp.SavepointWriter.new_savepoint(max_parallelism=128)
+    rows = [{**row, "count": 10} for row in TWO[:2]]
+    writer.with_operator("counts", rows, count, key=key, key_type=key_type)
+    writer.write(tmp_path / "savepoint")
+    later = mp.local.run(Keyed(), TWO, key=key, restore=tmp_path / "savepoint", uid="counts")
+    assert [found for _, found in later] == [11, 11, 12]
+
+
+@pytest.mark.parametrize("key", [["a"], "a"])
+def test_one_field_in_a_list_is_that_field(key):
+    """A list of one name makes the same keys as the name."""
+    assert mp.local.run(Keyed(), TWO[:1], key=key) == [("x", 1)]
+
+
+@pytest.mark.parametrize(
+    ("key", "key_type", "expected"),
+    [
+        ([], None, "at least one field"),
+        (["a", "a"], None, "each once"),
+        (["a", 1], None, "expected str, got int 1"),
+        (["a", "b c"], str, "a tuple of the types of a, b c"),
+        (["a", "b c"], tuple[str], "a tuple of the types of a, b c"),
+        (["a", "z"], None, "has no field str 'z'"),
+    ],
+)
+def test_fields_that_cannot_be_a_key_are_refused(key, key_type, expected):
+    """No field, one twice, one that the rows lack, and a type that does not fit the fields."""
+    with pytest.raises(errors.MillpondError, match=expected):
+        mp.local.run(Keyed(), TWO, key=key, key_type=key_type)
+
+
+class Endless(mp.KeyedProcessFunction):
+    """Sets, in each timer, another one a distance after it."""
+
+    def __init__(self, domain, distance):
+        self.domain, self.distance = domain, distance
+
+    def process_element(self, row, context):
+        context.timer_service().register(self.domain, 10)
+
+    def on_timer(self, timestamp, context):
+        context.timer_service().register(self.domain, timestamp + self.distance)
+
+
+@BACKENDS
+@pytest.mark.parametrize("domain", mp.TimeDomain)
+@pytest.mark.parametrize("distance", [0, -1, 1000])
+def test_timers_that_set_each_other_without_end_are_refused(distance, domain, backend, monkeypatch):
+    """The run ends with the key and the cure, instead of going on for ever."""
+    monkeypatch.setattr(timer_queue, "_LONGEST_CHAIN", 100)
+    clock = mp.ManualClock(mp.MAX_TIMESTAMP)
+    with pytest.raises(errors.UserFunctionError, match="100 timers in a row") as caught:
+        mp.local.run(Endless(domain, distance), [{"k": "a"}], key="k", clock=clock, backend=backend)
+    assert caught.value.key == "'a'"
+    assert "set a timer only for a time after" in caught.value.reason
+
+
+def test_a_long_chain_of_timers_ends(monkeypatch):
+    """As many timers as a chain may have all fire, of each key."""
+    monkeypatch.setattr(timer_queue, "_LONGEST_CHAIN", 100)
+    with mp.testing.KeyedOperatorHarness(Endless(mp.TimeDomain.EVENT_TIME, 1), key="k") as harness:
+        for key in "abc":
+            harness.process({"k": key})
+        harness.advance_watermark(109)
+        assert harness._operator.timers_fired == 300
+
+
+class Later(mp.KeyedProcessFunction):
+    """Yields a time after the row's event time."""
+
+    def process_element(self, row, context):
+        yield context.event_time + 1
+
+
+class LaterRule(mp.KeyedBroadcastProcessFunction):
+    """The same with rules."""
+
+    def process_element(self, row, context):
+        yield context.event_time + 1
+
+    def process_broadcast_element(self, row, context):
+        yield context.event_time + 2
+
+
+def test_an_event_time_is_a_number_or_an_error():
+    """``event_time`` is the row's timestamp; a row without one ends the run with the cure."""
+    rows = [{"k": "a", "at": 5}]
+    assert mp.local.run(Later(), rows, key="k", event_time="at") == [6]
+    timed = {"key": "k", "event_time": "at", "broadcast_event_time": "at"}
+    assert mp.local.run(LaterRule(), rows, broadcast=rows, **timed) == [7, 6]
+    for function, more in ((Later(), {}), (LaterRule(), {"broadcast": rows})):
+        with pytest.raises(errors.UserFunctionError, match=r"NoEventTimeError.*withWatermark"):
+            mp.local.run(function, rows, key="k", **more)

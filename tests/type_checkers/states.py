@@ -312,6 +312,8 @@ class Priced(mp.KeyedProcessFunction[str, Order, tuple[str, float]]):
 
     def process_element(self, row: Order, context: mp.Context[str]) -> Iterable[tuple[str, float]]:
         assert_type(context.current_key, str)
+        assert_type(context.event_time + 1, int)
+        context.timestamp + 1  # E: operator reportOptionalOperand
         return [(context.current_key, row.price)]
 
     # E: override reportIncompatibleMethodOverride

@@ -21,7 +21,6 @@ ARGUMENTS = {
     "rows": "users' rows",
     "broadcast": "users' rows",
     "second": "users' rows",
-    "second_key": "users' keys, or a function of users' rows",
     "second_event_time": "a function of users' rows",
     "element": "users' rows",
     "event_time": "a function of users' rows",

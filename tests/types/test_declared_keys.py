@@ -179,3 +179,32 @@ def test_what_is_no_row_of_the_declared_columns_is_no_key(tmp_path, backend):
                 opened.get_partitioned_state(counts, each, DDL)
             with pytest.raises(errors.StateTypeError, match="a row of customer, day, got"):
                 state.get(each)
+
+
+NEAR_MISSES = {
+    "one more": (row_type(["customer", "day", "extra"])("ann", 1, 2), "not a column: extra"),
+    "one more of Spark's": (Row(customer="ann", day=1, extra=2), "not a column: extra"),
+    "one more of a dict": ({"customer": "ann", "day": 1, "extra": 2}, "not a column: extra"),
+    "another name": (row_type(["customer", "date"])("ann", 1), "missing: day; not a column: date"),
+    "another order": (row_type(["day", "customer"])(1, "ann"), "in another order"),
+    "a dict": ({"customer": "ann", "day": 1}, "give a tuple of their values, or a row"),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_row_that_is_nearly_one_of_the_columns_is_refused_by_name(name):
+    """As a key, a value, an element and a map's key, the error names the columns that differ."""
+    given, expected = NEAR_MISSES[name]
+    with mp.open_keyed_backend("heap", key_type=DDL) as backend:
+        backend.set_current_key(("ann", 1))
+        value = backend.get_partitioned_state(mp.ValueStateDescriptor("value", DDL))
+        several = backend.get_partitioned_state(mp.ListStateDescriptor("list", DDL))
+        mapped = backend.get_partitioned_state(mp.MapStateDescriptor("map", DDL, int))
+        for take in (
+            value.update,
+            several.add,
+            lambda row: mapped.put(row, 1),
+            backend.set_current_key,
+        ):
+            with pytest.raises(errors.StateTypeError, match=expected):
+                take(given)

@@ -1,9 +1,16 @@
 """Fields that have changed their names take what was stored under the old one, or are refused."""
 
+import dataclasses
+import subprocess
+import sys
+from contextlib import nullcontext
+from typing import NamedTuple
+
 import attrs
 import millpond as mp
 import pytest
 from millpond import errors
+from pyspark import cloudpickle
 
 
 @attrs.define
@@ -86,3 +93,80 @@ def test_a_name_may_be_used_again_later():
         },
     )
     assert attrs.astuple(read_as(again, Stored(1, 2))) == (1, 2, 0)
+
+
+KINDS = {
+    "attrs": lambda fields: attrs.make_class(
+        "Sent", {name: attrs.field(type=int) for name in fields}, frozen=True
+    ),
+    "dataclass": lambda fields: dataclasses.make_dataclass(
+        "Sent", [(name, int) for name in fields], frozen=True
+    ),
+    "named tuple": lambda fields: NamedTuple("Sent", [(name, int) for name in fields]),
+}
+
+IN_A_WORKER = """
+import pickle, sys
+import millpond as mp
+from millpond.errors import StateMigrationError
+
+old, new, is_key = pickle.load(sys.stdin.buffer)
+storage, handle, restore = mp.checkpoint_storage("memory:sent"), None, []
+for kind in (old, new):
+    try:
+        with mp.open_keyed_backend("heap", key_type=kind if is_key else str, restore=restore) as backend:
+            backend.set_current_key(old(1, 2) if kind is old and is_key else "k")
+            value = mp.ValueStateDescriptor("v", int if is_key else kind)
+            state = backend.get_partitioned_state(value)
+            state.update(1 if is_key else old(1, 2))
+            restore = [backend.snapshot(1, storage).result().handle]
+    except StateMigrationError as error:
+        print(f"{error.field}: {error.reason}")
+"""
+
+
+@pytest.mark.parametrize("is_key", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_class_that_spark_sends_has_the_fields_that_it_has_here(kind, is_key):
+    """In a worker a field without a default is missing, not built with a default of its copy."""
+    old = KINDS[kind](["a", "b"])
+    new = KINDS[kind](["a", "b", "c"] if is_key else ["a", "c"])
+    old.__module__ = new.__module__ = "__main__"
+    sent = subprocess.run(
+        [sys.executable, "-c", IN_A_WORKER],
+        input=cloudpickle.dumps((old, new, is_key)),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    expected = "part 3 of it is new and has no default" if is_key else "c: the field is new and has"
+    assert expected in sent.stdout.decode()
+
+
+@attrs.define
+class Demanding:
+    """Its field has a default that its own constructor does not use."""
+
+    c: int = 0
+
+    def __init__(self, c):
+        self.c = c
+
+
+@pytest.mark.parametrize("declared", [Demanding, Demanding | None, Demanding | int])
+def test_a_default_that_the_constructor_does_not_use_is_none(declared):
+    """The field is refused by name, instead of with the constructor's own words."""
+    storage, handle = mp.checkpoint_storage("memory:demanding"), []
+    stored = {Demanding: Stored, Demanding | None: Stored | None}.get(declared, Stored | int)
+    for kind, refusal in (
+        (stored, nullcontext()),
+        (declared, pytest.raises(errors.StateMigrationError)),
+    ):
+        with mp.open_keyed_backend("heap", key_type=str, restore=handle) as backend:
+            backend.set_current_key("k")
+            with refusal as caught:
+                backend.get_partitioned_state(mp.ValueStateDescriptor("v", kind)).update(
+                    Stored(1, 2)
+                )
+                handle = [backend.snapshot(1, storage).result().handle]
+    assert caught.value.field == "c"
+    assert "the field is new and has no default" in caught.value.reason

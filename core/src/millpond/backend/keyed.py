@@ -202,12 +202,13 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
     def keys(self, state_name: str, namespace: Any = VOID_NAMESPACE) -> Iterator[Any]:
         """The keys that hold something in a state and namespace, each once; in no order.
 
+        Keys whose entries have expired are among them until the entries are cleaned up.
         A namespace of another type than the state's holds nothing, whatever Python calls equal.
         """
         return self.enumeration.keys(state_name, namespace)
 
     def keys_and_namespaces(self, state_name: str) -> Iterator[tuple[Any, Any]]:
-        """All pairs of key and namespace that hold something in a state, each once.
+        """All pairs of key and namespace that hold something in a state, each once; as ``keys``.
 
         In a state that is restored and not requested yet, namespaces of attrs classes are tuples.
         """
@@ -225,7 +226,10 @@ class KeyedStateBackend(Closeable, TableSource, EntrySource, PortableRows):
         self.enumeration.apply(function, state, descriptor.name, namespace)
 
     def num_state_entries(self) -> int:
-        """How many entries are stored: one per state, key and namespace; map entries singly."""
+        """How many entries are stored: one per state, key and namespace; map entries singly.
+
+        Expired entries count until they are cleaned up.
+        """
         return self.enumeration.count()
 
     def add_change_listener(self, listener: ChangeListener) -> None:

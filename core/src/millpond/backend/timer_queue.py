@@ -19,7 +19,7 @@ from millpond.backend.changes import Change
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.prepared_namespaces import PreparedNamespaces
-from millpond.errors import StateTypeError, brief
+from millpond.errors import EndlessTimersError, StateTypeError, brief
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
@@ -38,6 +38,9 @@ __all__ = [
 
 TIMESTAMP_BYTES = 8
 _OFFSET = 1 << 63
+_LONGEST_CHAIN = 1_000_000
+"""At most this many due timers in a row may each be set by the one before: ticks of a minute
+reach over two years."""
 _WORTH_COMPACTING = 64
 """A heap in memory of so many rows or fewer is left as it is."""
 
@@ -109,18 +112,25 @@ class _Round:
     Args:
         due: timestamps and rows.
         limit: up to where timers that are set meanwhile take part; None where none does.
+
+    Attributes:
+        alive: by row, how many timers in a row have led to it, each set by the one before.
+        chain: the same number for the timer that fires now.
     """
 
     def __init__(self, due: list[tuple[int, bytes]], limit: int | None) -> None:
         self._limit = limit
         self.firing = due
-        self.alive = {row for _, row in due}
+        self.alive = {row: 0 for _, row in due}
+        self.chain = 0
         heapq.heapify(due)
 
     def add(self, timestamp: int, row: bytes) -> None:
         """A timer is set."""
         if self._limit is not None and timestamp <= self._limit and row not in self.alive:
-            self.alive.add(row)
+            if self.chain >= _LONGEST_CHAIN:
+                raise EndlessTimersError(timestamp, _LONGEST_CHAIN)
+            self.alive[row] = self.chain + 1
             heapq.heappush(self.firing, (timestamp, row))
 
 
@@ -149,7 +159,7 @@ class TimerQueue:
         row = self._row(timestamp, namespace)
         self._rows.discard(row)
         if self._round is not None:
-            self._round.alive.discard(row)
+            self._round.alive.pop(row, None)
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
         if type(timestamp) is not int:
@@ -201,7 +211,7 @@ class TimerQueue:
             while mine.firing and self._round is mine:
                 when, row = heapq.heappop(mine.firing)
                 if row in mine.alive:
-                    mine.alive.discard(row)
+                    mine.chain = mine.alive.pop(row)
                     self._rows.discard(row)
                     yield self._timer(when, row)
         finally:

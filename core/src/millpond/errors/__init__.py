@@ -9,8 +9,10 @@ from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable, said, shown
 from millpond.errors.config import ConfigError
 from millpond.errors.functions import (
+    EndlessTimersError,
     FunctionResultError,
     HarnessNotOpenError,
+    NoEventTimeError,
     NoKeysError,
     OutputTypeError,
     SeveralOperatorsError,
@@ -81,6 +83,7 @@ __all__ = [
     "CorruptSnapshotError",
     "DirectoryInUseError",
     "DirectoryNotEmptyError",
+    "EndlessTimersError",
     "FunctionResultError",
     "HarnessNotOpenError",
     "IncompleteCheckpointError",
@@ -90,6 +93,7 @@ __all__ = [
     "MaxParallelismError",
     "MillpondError",
     "NoCurrentKeyError",
+    "NoEventTimeError",
     "NoKeysError",
     "NotInSavepointError",
     "NullKeyError",

@@ -8,8 +8,10 @@ from typing_extensions import override
 from millpond.errors.base import MillpondError
 
 __all__ = [
+    "EndlessTimersError",
     "FunctionResultError",
     "HarnessNotOpenError",
+    "NoEventTimeError",
     "NoKeysError",
     "OutputTypeError",
     "SeveralOperatorsError",
@@ -85,6 +87,40 @@ class FunctionResultError(MillpondError, TypeError):
         return (
             f"it returned {self.value} where rows are expected: yield each row, or return a list "
             f"of rows, from {self.method}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class EndlessTimersError(MillpondError):
+    """Timers that are already due set further ones without end.
+
+    Attributes:
+        timestamp: the time in ms of the timer that was set last.
+        limit: the number of timers after which they count as endless.
+    """
+
+    timestamp: int
+    limit: int
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"{self.limit:,} timers in a row were each set by the timer before for a time that had "
+            f"been reached, the last one for {self.timestamp}: in on_timer, set a timer "
+            "only for a time after context.timer_service().current_watermark() or "
+            "current_processing_time(), and none once the watermark is mp.MAX_TIMESTAMP."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class NoEventTimeError(MillpondError):
+    """A function asked for the event time of a row that has none."""
+
+    @override
+    def sentence(self) -> str:
+        return (
+            "The row has no event time: no column of event time is named (event_time= of process, "
+            "or withWatermark before key_by), or that column is null in this row."
         )
 
 

@@ -26,6 +26,7 @@ from millpond.runtime.functions import Context, KeyedProcessFunction, RuntimeCon
 from millpond.runtime.keyed_operator import KeyedOperator
 from millpond.runtime.named_rows import as_row, selector
 from millpond.runtime.opening import open_batch_backend, open_operator_backend
+from millpond.runtime.row_keys import KeyOfRow, key_reader, key_type_of
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
 
@@ -233,7 +234,7 @@ class LocalRows(KeyedRows):
     """Rows in this process, all of them in memory while they are sorted by key."""
 
     rows: Iterable[Any]
-    select: Callable[[Any], Any]
+    key: KeyOfRow
     key_type: DeclaredKeyType[Any] | None
 
     @override
@@ -246,8 +247,9 @@ class LocalRows(KeyedRows):
 
     @override
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
-        rows = [(self.select(row), row) for row in map(as_row, self.rows)]
-        kind = self.key_type
+        select = key_reader(self.key, "key")
+        rows = [(select(row), row) for row in map(as_row, self.rows)]
+        kind = key_type_of(self.key, self.key_type, job.config)
         if kind is None:
             if not rows:
                 raise ArgumentTypeError("key_type", "the type of the keys, as no row tells", "None")

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
-from millpond.runtime.functions import KeyedProcessFunction
+from millpond.runtime.functions import KeyedProcessFunction, required_event_time
 from millpond.runtime.timer_service import TimerService
 from millpond.state import MapStateDescriptor, State, StateDescriptor
 
@@ -38,6 +38,11 @@ class BroadcastContext:
     _operator_state: OperatorStateBackend
     _timers: TimerService
     timestamp: int | None
+
+    @property
+    def event_time(self) -> int:
+        """The ``timestamp`` in ms; NoEventTimeError if the row has none."""
+        return required_event_time(self.timestamp)
 
     def current_watermark(self) -> int:
         """The watermark in ms."""
@@ -74,4 +79,4 @@ class KeyedBroadcastProcessFunction(
     def process_broadcast_element(
         self, row: BROADCAST, context: BroadcastContext
     ) -> Iterable[OUT] | None:
-        """Handle a broadcast row; what is yielded comes out once for every subtask."""
+        """Handle a broadcast row; each row that it yields comes out once per subtask."""

@@ -13,6 +13,7 @@ from millpond.arguments import check_type
 from millpond.backend.current_key import CurrentKey
 from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
+from millpond.errors import NoEventTimeError
 from millpond.runtime.metric_group import MetricGroup
 from millpond.runtime.timer_service import TimeDomain, TimerService
 from millpond.state import (
@@ -43,6 +44,7 @@ __all__ = [
     "RuntimeContext",
     "SubtaskInfo",
     "current_key_of",
+    "required_event_time",
 ]
 
 
@@ -186,6 +188,13 @@ def current_key_of(context: RuntimeContext) -> CurrentKey:
     return context._backend.current  # noqa: SLF001 - this module's own class
 
 
+def required_event_time(timestamp: int | None) -> int:
+    """Return a timestamp; raise NoEventTimeError if it is None."""
+    if timestamp is None:
+        raise NoEventTimeError
+    return timestamp
+
+
 @attrs.frozen
 class ReadOnlyBroadcastState(Mapping[K, V]):
     """A broadcast map as keyed rows see it: only broadcast rows may change it.
@@ -232,6 +241,11 @@ class ProcessContext:
     timestamp: int | None = None
     _timers: TimerService | None = None
     _operator_state: OperatorStateBackend | None = None
+
+    @property
+    def event_time(self) -> int:
+        """The ``timestamp`` in ms; NoEventTimeError if the row has none."""
+        return required_event_time(self.timestamp)
 
     def get_broadcast_state(
         self, descriptor: MapStateDescriptor[T, V]

@@ -30,7 +30,7 @@ from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
 from millpond.runtime.frames import frame_of, record_batches
 from millpond.runtime.functions import KeyedProcessFunction, OperatorFunction, SubtaskInfo
 from millpond.runtime.keyed_operator import KeyedOperator
-from millpond.runtime.named_rows import as_row, selector
+from millpond.runtime.named_rows import as_row
 from millpond.runtime.opening import (
     Restorable,
     open_keyed_backend,
@@ -39,7 +39,7 @@ from millpond.runtime.opening import (
 from millpond.runtime.operators import operator_of
 from millpond.runtime.process_function import BroadcastProcessFunction, ProcessFunction
 from millpond.runtime.restoring import StartingPoint
-from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_selector
+from millpond.runtime.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
 from millpond.runtime.side_outputs import Output
 from millpond.runtime.vectorized import VectorizedProcessFunction
 from millpond.runtime.vectorized_operator import VectorizedOperator
@@ -57,9 +57,10 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     Args:
         function: the function under test.
-        key: a field's name, or a function of the row; none of a ``ProcessFunction``.
-        second_key: the same of the second input's rows, where it differs.
-        key_type: the type of the keys.
+        key: a field's name, or a function of the row; none of a ``ProcessFunction``. With a list
+            of several fields' names, the current key is a row of them, as with ``key_by``.
+        second_key: the key of the second input's rows, if it differs.
+        key_type: the type of the keys; with several fields a tuple of theirs.
         backend: an installed backend's name.
         max_parallelism: the number of key groups.
         key_group_range: the groups of this subtask; by default those of its index.
@@ -96,7 +97,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self.clock = ManualClock(clock_ms)
         self._select = self._second_select = key_selector(function, key)
         if second_key is not None:
-            self._second_select = selector(second_key, "second_key")
+            self._second_select = key_reader(second_key, "second_key")
         self._function = function
         self._entered = False
         self._storage = MemoryStorage.private()
@@ -105,7 +106,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         start = StartingPoint.of(restore, config)
         self._checkpoint_id = start.checkpoint_id or 0
         groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
-        kind = declared_key_type(function, key_type)
+        kind = declared_key_type(function, key, key_type, config)
         own = self._open(backend, kind, groups, info, start, config)
         self._operator = operator_of(function)(
             function,

@@ -14,6 +14,7 @@ from millpond.errors import ArgumentTypeError
 from millpond.runtime.co_process import INPUTS
 from millpond.runtime.frames import each_row
 from millpond.runtime.named_rows import as_row, selector
+from millpond.runtime.row_keys import KeyOfRow, key_reader
 from millpond.runtime.tables import rows_of_table, table_of
 from millpond.runtime.timer_service import MIN_TIMESTAMP
 from millpond.types import DeclaredKeyType, SerializerSnapshot, infer_key_type
@@ -52,14 +53,14 @@ class Input:
 
 def second_input(
     rows: Any,
-    key: str | Callable[[Any], Any] | None,
+    key: KeyOfRow | None,
     event_time: str | Callable[[Any], Any] | None,
     first: Input,
 ) -> Input:
     """The second input of a function that has two; its keys as the first's where none are named."""
     return Input(
         () if rows is None else each_row(rows, "second"),
-        first.key if key is None else selector(key, "second_key"),
+        first.key if key is None else key_reader(key, "second_key"),
         times(event_time, "second_event_time"),
         INPUTS[1],
         event_time is not None,

@@ -54,7 +54,7 @@ def run(
     broadcast_event_time: str | Callable[[Any], Any] | None = None,
     frame_rows: int = FRAME_ROWS,
     second: Iterable[Any] | pa.Table | pa.RecordBatch | None = None,
-    second_key: str | Callable[[Any], Any] | None = None,
+    second_key: KeyOfRow | None = None,
     second_event_time: str | Callable[[Any], Any] | None = None,
     restore: Restorable | Iterable[Restorable | None] | None = None,
     uid: str = "",
@@ -74,7 +74,8 @@ def run(
             anything else, which they see as it is; or a RecordBatch, a Table or a DataFrame. A
             vectorized function gets them in frames, after each of which the watermark moves, and
             what it returns comes out as rows with names.
-        key: a field's name, or a function of the row; none of a function without keys.
+        key: a field's name, or a function of the row; none of a function without keys. With a
+            list of several fields' names, the current key is a row of them, as with ``key_by``.
         backend: an installed backend's name.
         key_type: the type of the keys; where it is None, that of the first row's key, and without
             rows that of the keys in ``restore``.
@@ -115,7 +116,7 @@ def run(
         check_type("function", function, KeyedCoProcessFunction)
         theirs = second_input(second, second_key, second_event_time, inputs[0])
         inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
-    kind = declared_key_type(function, key_type)
+    kind = declared_key_type(function, key, key_type, config)
     start = StartingPoint.of(restore, config)
     if kind is None:
         kind, inputs = inferred_key_type(inputs, start.key(uid))

@@ -8,7 +8,6 @@ position. Anything else is a value by itself.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
@@ -18,7 +17,7 @@ import attrs
 
 from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, brief
-from millpond.types.rows import Row, is_attribute, row_maker, row_type
+from millpond.types.rows import Row, columns_fault, is_attribute, row_maker, row_type
 
 __all__ = ["as_row", "is_value", "names_of", "reader_of", "selector"]
 
@@ -156,21 +155,9 @@ def _from_attributes(columns: tuple[str, ...], row: Any) -> Sequence[Any]:
 @lru_cache(maxsize=1024)
 def _order(names: tuple[str, ...], columns: tuple[str, ...]) -> tuple[int, ...]:
     """Where each column stands among the names; ValueError where they are not the same."""
-    missing, unknown = Counter(columns) - Counter(names), Counter(names) - Counter(columns)
-    reasons = [
-        f"{what}: {', '.join(map(str, found))}"
-        for what, found in (("missing", missing), ("not a column", unknown))
-        if found
-    ]
-    if reasons:
-        raise ValueError("; ".join(reasons) + _hints(unknown, missing or columns))
+    fault = columns_fault(names, columns)
+    if fault:
+        raise ValueError(fault)
     if len(set(columns)) < len(columns):
         raise ValueError("two columns have the same name, so only a tuple fits")
     return tuple(names.index(column) for column in columns)
-
-
-def _hints(unknown: Iterable[Any], columns: Iterable[str]) -> str:
-    """What the names that are no columns may have been meant for."""
-    close = [(name, nearest(str(name), columns)) for name in unknown]
-    meant = [f"{column} by {name}" for name, column in close if column is not None]
-    return f"; did you mean {', '.join(meant)}?" if meant else ""

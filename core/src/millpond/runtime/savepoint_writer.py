@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any, Self
 
@@ -39,8 +39,8 @@ from millpond.runtime.bootstrap import (
     LocalRows,
 )
 from millpond.runtime.frames import each_row
-from millpond.runtime.named_rows import selector
 from millpond.runtime.public_functions import Place
+from millpond.runtime.row_keys import KeyOfRow, key_reader
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
@@ -131,7 +131,7 @@ class SavepointWriter:
         rows: KeyedRows | Iterable[Any] | pa.Table | pa.RecordBatch,
         *states: StateDescriptor,
         function: KeyedStateBootstrapFunction | None = None,
-        key: str | Callable[[Any], Any] | None = None,
+        key: KeyOfRow | None = None,
         key_type: DeclaredKeyType[Any] | None = None,
     ) -> Self:
         """Add an operator whose keyed state rows are to be.
@@ -146,7 +146,7 @@ class SavepointWriter:
                 takes the value, and one row a key; a list state all elements of a list, a map
                 state all entries of a map; states that add up get the value added.
             function: what fills the states instead, row by row.
-            key: of rows without Spark, a field's name, or a function of the row.
+            key: of rows without Spark, a field's name, a list of several, or a function of the row.
             key_type: of rows without Spark, the type of the keys; by default the first key's.
 
         Raises:
@@ -295,9 +295,7 @@ class SavepointWriter:
             raise ArgumentValueError(argument, "the uid of no other operator", repr(uid))
 
 
-def _keyed(
-    rows: Any, key: str | Callable[[Any], Any] | None, key_type: DeclaredKeyType[Any] | None
-) -> KeyedRows:
+def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | None) -> KeyedRows:
     if isinstance(rows, KeyedRows):
         if key is not None or key_type is not None:
             raise ArgumentValueError("key", "None, for the rows are keyed", brief(key or key_type))
@@ -312,7 +310,8 @@ def _keyed(
         raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
     if isinstance(key, str):
         check_text("key", key)
-    return LocalRows(given, selector(key, "key"), key_type)
+    key_reader(key, "key")
+    return LocalRows(given, key, key_type)
 
 
 def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:

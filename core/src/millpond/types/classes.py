@@ -13,7 +13,7 @@ import attrs
 from millpond.errors import StateTypeError, brief
 from millpond.types.node import Node
 from millpond.types.plain_parts import quickened
-from millpond.types.rows import Row
+from millpond.types.rows import Row, row_fault
 from millpond.types.weights import parts_weight
 
 __all__ = [
@@ -21,8 +21,10 @@ __all__ = [
     "arguments_by_field",
     "field_defaults",
     "is_frozen",
+    "is_given",
     "named_tuple_node",
     "positional_maker",
+    "required_fields",
     "struct_node",
 ]
 
@@ -54,8 +56,23 @@ def field_defaults(declared: Any) -> dict[str, Any]:
             for name, default in fields
             if default not in none and not isinstance(default, attrs.Factory)  # type: ignore[arg-type]
         }
-    missing = dataclasses.MISSING
-    return {f.name: f.default for f in dataclasses.fields(declared) if f.default is not missing}
+    return {f.name: f.default for f in dataclasses.fields(declared) if is_given(f.default)}
+
+
+def is_given(default: object) -> bool:
+    """Return whether a dataclass field has this default, or default factory.
+
+    A class that Spark sends to a worker has a copy of ``dataclasses.MISSING`` there.
+    """
+    return not isinstance(default, type(dataclasses.MISSING))
+
+
+def required_fields(declared: Any) -> set[str]:
+    """Return the fields without which the constructor cannot be called, whatever their defaults."""
+    parameters = inspect.signature(declared).parameters
+    empty = inspect.Parameter.empty
+    arguments = arguments_by_field(declared)
+    return {name for name, called in arguments.items() if parameters[called].default is empty}
 
 
 def _compares_fields(declared: type) -> bool:
@@ -263,7 +280,9 @@ def named_tuple_node(declared: Any, parts: Mapping[str, Node]) -> Node:
     def pack(value: Any) -> list[Any]:
         # Row classes are kept in a cache, so that of equal columns there may be another one.
         if type(value) is not kind and not (is_row and _is_row_of(value, kind._fields)):
-            raise StateTypeError(expected, brief(value)) if is_row else _refusal(kind, value)
+            if not is_row:
+                raise _refusal(kind, value)
+            raise StateTypeError(expected, brief(value), reason=row_fault(value, kind._fields))
         if len(value) != len(nodes):
             reason = f"it has {len(value)} values for {len(nodes)} columns"
             raise StateTypeError(expected, brief(value), reason=reason)

@@ -11,7 +11,7 @@ import attrs
 
 from millpond.errors import ConfigError, brief
 from millpond.types.base import FindSerializer, no_serializer
-from millpond.types.classes import ClassError, named_tuple_node, struct_node
+from millpond.types.classes import ClassError, is_given, named_tuple_node, struct_node
 from millpond.types.containers import (
     UnionError,
     dict_node,
@@ -65,13 +65,8 @@ def fields_of(declared: type) -> list[tuple[str, Any, bool]]:
             (field.name, hints[field.name], field.default is not attrs.NOTHING)
             for field in attrs.fields(declared)
         ]
-    missing = dataclasses.MISSING
     return [
-        (
-            field.name,
-            hints[field.name],
-            field.default is not missing or field.default_factory is not missing,
-        )
+        (field.name, hints[field.name], is_given(field.default) or is_given(field.default_factory))
         for field in dataclasses.fields(declared)
     ]
 

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, get_args, get_type_hints
 
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
+from millpond.types.classes import required_fields
 from millpond.types.describe import describe, fields_of, is_struct, is_union, node_of
 from millpond.types.enums import stored_members
 from millpond.types.exact_values import exact_float
@@ -73,7 +74,10 @@ def _flag(members: Mapping[str, Any], declared: type[enum.Flag], path: str) -> N
 
 def _fields(declared: Any) -> list[tuple[str, Any, bool]]:
     if is_struct(declared):
-        return fields_of(declared)
+        required = required_fields(declared)
+        return [
+            (name, kind, has and name not in required) for name, kind, has in fields_of(declared)
+        ]
     hints = get_type_hints(declared)
     return [(name, hints[name], name in declared._field_defaults) for name in declared._fields]
 
@@ -177,7 +181,14 @@ class _Evolution:
         if len(given) == 1 and len([part for part in olds if part != "None"]) == 1:
             inner = self.migration(changed[0], given[0], path)
             return None if inner is None else lambda value: None if value is None else inner(value)
-        raise NotCompatibleError(path, f"{_word(changed[0])} is not part of {declared}")
+        word = _word(changed[0])
+        pairs = zip(members, descriptions, strict=True)
+        alike = [member for member, new in pairs if new not in olds and _word(new) == word]
+        if len(alike) == 1:
+            self.migration(changed[0], alike[0], path)  # raises if the class could not even alone
+            reason = f"a {word} can change alone or in X | None, not as a part of {declared}"
+            raise NotCompatibleError(path, reason)
+        raise NotCompatibleError(path, f"{word} is not part of {declared}")
 
     def _by_kind(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
         if kind in ("struct", "namedtuple"):

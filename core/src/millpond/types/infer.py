@@ -26,7 +26,7 @@ from millpond.types.keys import (
 )
 from millpond.types.plain_keys import SCALAR_KEYS
 from millpond.types.row_types import as_declared
-from millpond.types.rows import row_type
+from millpond.types.rows import Row, row_fault, row_names, row_type
 from millpond.types.scalars import SCALARS
 from millpond.types.structured import StructuredSerializer
 
@@ -133,18 +133,12 @@ def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCo
         given = type(key)
         if given is kind or given is tuple:
             return key
-        if not isinstance(key, tuple) or _names(key) not in (None, kind._fields):
-            reason = "give a tuple of their values, or a row of these columns in this order"
+        if not isinstance(key, tuple) or row_names(key) not in (None, kind._fields):
+            reason = row_fault(key, kind._fields)
             raise StateTypeError(f"a row of {', '.join(names)}", brief(key), reason=reason)
         return key
 
     return TupleKeyCodec(parts, kind, split, names)
-
-
-def _names(row: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """The names of a row's columns, which each of Spark's own rows has itself; None without any."""
-    names = getattr(row, "_fields", None) or getattr(row, "__fields__", None)
-    return None if names is None else tuple(names)
 
 
 def _without_none(declared: Any) -> Any:
@@ -255,6 +249,8 @@ def infer_key_type(key: object) -> DeclaredKeyType[Any]:
         raise NullValueError("a key")
     if key is VOID_NAMESPACE:
         return VoidNamespace
+    if isinstance(key, Row):
+        return row_key_codec([key_codec_for(infer_key_type(part)) for part in key], key._fields)
     if type(key) is tuple:
         declared: Any = tuple[tuple(infer_key_type(part) for part in key)]  # type: ignore[misc]
         return declared

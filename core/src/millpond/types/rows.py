@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections import Counter, namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,16 @@ from typing_extensions import override
 from millpond.arguments import nearest
 from millpond.errors import UnknownColumnError
 
-__all__ = ["Row", "is_attribute", "row_maker", "row_type", "unknown_column"]
+__all__ = [
+    "Row",
+    "columns_fault",
+    "is_attribute",
+    "row_fault",
+    "row_maker",
+    "row_names",
+    "row_type",
+    "unknown_column",
+]
 
 
 class Row(tuple[Any, ...]):
@@ -139,6 +148,35 @@ def unknown_column(name: str, row: Row) -> UnknownColumnError:
     """The error of a name that is not a row's column, with the nearest one that is."""
     columns = row._fields
     return UnknownColumnError(name, columns, nearest(name, columns))
+
+
+def columns_fault(names: Sequence[Any], columns: Sequence[str]) -> str:
+    """Return the missing and the unknown columns of a row; "" if it has all, in any order."""
+    missing, unknown = Counter(columns) - Counter(names), Counter(names) - Counter(columns)
+    found = (("missing", missing), ("not a column", unknown))
+    fault = "; ".join(f"{what}: {', '.join(map(str, which))}" for what, which in found if which)
+    close = [(name, nearest(str(name), missing or columns)) for name in unknown]
+    meant = [f"{column} by {name}" for name, column in close if column is not None]
+    return fault + (f"; did you mean {', '.join(meant)}?" if meant else "")
+
+
+def row_fault(value: Any, columns: Sequence[str]) -> str:
+    """Return why a value is no row of these columns; "" if it has no names."""
+    names = value if isinstance(value, Mapping) else row_names(value)
+    if names is None:
+        return ""
+    fault = columns_fault(tuple(names), columns)
+    if not fault and tuple(names) != tuple(columns):
+        fault = "its columns are in another order"
+    return fault or "give a tuple of their values, or a row of these columns in this order"
+
+
+def row_names(value: Any) -> tuple[str, ...] | None:
+    """Return the names of a row's columns, which each of Spark's rows has itself; None without."""
+    if not isinstance(value, tuple):
+        return None
+    names = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
+    return None if names is None else tuple(names)
 
 
 def _plain(value: Any) -> Any:
