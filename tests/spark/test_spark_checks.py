@@ -174,16 +174,16 @@ def test_the_check_is_off_for_such_a_query_alone(spark, operators, tmp_path, exp
         (
             lambda first, other: first.union(other),
             "complete",
-            "Invalid streaming output mode: complete",
+            r"outputMode\('complete'\).*gives rows",
         ),
-        (lambda first, other: first.union(other), "update", "in append mode is not supported"),
+        (lambda first, other: first.union(other), "update", "made for 'append'"),
         (lambda first, other: first.union(other).sort("k"), "append", "Sorting"),
         (lambda first, other: first.sort("k").union(other), "append", "Sorting"),
         (lambda first, _: chained(first.sort("k")), "append", "Sorting"),
         (
             lambda first, _: chained(first, output_mode="update"),
             "update",
-            "in append mode is not supported",
+            "made for 'append'",
         ),
     ],
 )
@@ -194,7 +194,7 @@ def test_what_is_refused_beside_one_operator_is_refused_beside_two(
     query = make(*operators("first", "other"))
     with (
         several_operators(),
-        pytest.raises(StreamingQueryException, match=f"not support.*{reason}"),
+        pytest.raises(StreamingQueryException, match=reason),
     ):
         sink(query, tmp_path, mode)
 
@@ -208,14 +208,36 @@ def sink(df, tmp_path, mode):
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_a_check_that_the_user_has_switched_off(spark, operators, tmp_path, mode):
-    """An append operator in another mode is refused by us where Spark is told not to look."""
+    """What Spark is told not to look at is refused by us: an append operator in another mode."""
     (first,) = operators("first")
     spark.conf.set(CHECK, "false")
     try:
-        with pytest.raises(StreamingQueryException, match="Its check of streaming queries was off"):
+        with pytest.raises(
+            StreamingQueryException, match=rf"outputMode\('{mode}'\), and .*'first'"
+        ):
             sink(first, tmp_path, mode)
+        with pytest.raises(StreamingQueryException, match="Its check of streaming queries was off"):
+            sink(first.sort("k"), tmp_path, "append")
     finally:
         spark.conf.unset(CHECK)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("query", ["append", "update", "complete"])
+@pytest.mark.parametrize("own", ["default", "append", "update"])
+def test_the_output_modes_of_query_and_operator(operators, tmp_path, own, query):
+    """Where they differ, one sentence names the operator and both cures: the argument, the call."""
+    (made,) = operators("moded", **({} if own == "default" else {"output_mode": own}))
+    own = "append" if own == "default" else own
+    if own == query:
+        sink(made, tmp_path, query)
+        return
+    with pytest.raises(errors.OutputModeError, match="operator 'moded'") as caught:
+        sink(made, tmp_path, query)
+    assert isinstance(caught.value.__cause__, AnalysisException)
+    if query != "complete":
+        assert f"process(..., output_mode='{query}')" in str(caught.value)
+        assert f"outputMode('{own}')" in str(caught.value)
 
 
 @pytest.mark.spark

@@ -207,13 +207,17 @@ class Counting(mp.KeyedProcessFunction):
 
 
 class Reminding(Counting):
-    """Sets timers of both kinds besides."""
+    """Sets a processing-time timer, too, and with a watermark one of event time."""
+
+    def __init__(self, watermark):
+        self.watermark = watermark
 
     def process_element(self, row, context):
         yield from super().process_element(row, context)
         service = context.timer_service()
-        service.register_event_time_timer(3_000)
         service.register_processing_time_timer(1)
+        if self.watermark:
+            service.register_event_time_timer(3_000)
 
     def on_timer(self, timestamp, context):
         yield f"{context.current_key} {context.time_domain.value}", self.count.value(), timestamp
@@ -223,7 +227,13 @@ def counted(source, tmp_path, function, *, watermark):
     """Run a function over what is new, as the same operator."""
     rows = source.stream().selectExpr("k", "timestamp_seconds(s) t")
     rows = rows.withWatermark("t", "0 seconds") if watermark else rows
-    out = key_by(rows, "k").process(function, output=OUTPUT, uid="counted", order_by="t")
+    out = key_by(rows, "k").process(
+        function,
+        output=OUTPUT,
+        uid="counted",
+        order_by="t",
+        time_mode="event-time" if watermark else None,
+    )
     return run(out, tmp_path)
 
 
@@ -236,7 +246,7 @@ def test_a_running_query_gets_timers_and_loses_them(spark, job_conf, seconds, tm
     seconds.add(("a", 2))
     seconds.add(("a", 4))
     seconds.add(("a", 5))
-    counted(seconds, tmp_path, Reminding(), watermark=watermark)
+    counted(seconds, tmp_path, Reminding(watermark), watermark=watermark)
     seconds.add(("a", 6))
     counted(seconds, tmp_path, Counting(), watermark=watermark)
     rows = output(spark, tmp_path)
@@ -257,6 +267,6 @@ def test_a_query_begun_without_room_for_timers(spark, job_conf, seconds, tmp_pat
     assert output(spark, tmp_path) == [("a", 1, 0), ("a", 2, 0)]
     seconds.add(("a", 3))
     with pytest.raises(StreamingQueryException, match="'counted'.*for a function with no timers"):
-        counted(seconds, tmp_path, Reminding(), watermark=False)
+        counted(seconds, tmp_path, Reminding(watermark=False), watermark=False)
     counted(seconds, tmp_path, Counting(), watermark=False)
     assert ("a", 3, 0) in output(spark, tmp_path)

@@ -8,12 +8,14 @@ what to do.
 from millpond.errors.arguments import ArgumentTypeError, ArgumentValueError
 from millpond.errors.base import MillpondError, brief, printable, said, shown
 from millpond.errors.config import ConfigError
+from millpond.errors.event_time import EventTimeChainError, NoWatermarkError, TimeModeError
 from millpond.errors.functions import (
     EndlessTimersError,
     FunctionResultError,
     HarnessNotOpenError,
     NoEventTimeError,
     NoKeysError,
+    OutputModeError,
     OutputTypeError,
     SeveralOperatorsError,
     UnknownColumnError,
@@ -84,6 +86,7 @@ __all__ = [
     "DirectoryInUseError",
     "DirectoryNotEmptyError",
     "EndlessTimersError",
+    "EventTimeChainError",
     "FunctionResultError",
     "HarnessNotOpenError",
     "IncompleteCheckpointError",
@@ -95,9 +98,11 @@ __all__ = [
     "NoCurrentKeyError",
     "NoEventTimeError",
     "NoKeysError",
+    "NoWatermarkError",
     "NotInSavepointError",
     "NullKeyError",
     "NullValueError",
+    "OutputModeError",
     "OutputTypeError",
     "PlaceError",
     "PluginBlockedError",
@@ -119,6 +124,7 @@ __all__ = [
     "StoreDamagedError",
     "StoreFullError",
     "StreamClosedError",
+    "TimeModeError",
     "TooManyStatesError",
     "UnclaimedStateError",
     "UnknownColumnError",

@@ -13,6 +13,7 @@ __all__ = [
     "HarnessNotOpenError",
     "NoEventTimeError",
     "NoKeysError",
+    "OutputModeError",
     "OutputTypeError",
     "SeveralOperatorsError",
     "UnknownColumnError",
@@ -295,6 +296,35 @@ class SeveralOperatorsError(MillpondError):
             f"The query has {len(self.uids) or 'several'} of Millpond's operators{names}, and "
             "Spark's check of streaming queries refuses any two of their kind, whatever they do. "
             f"{cure}."
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class OutputModeError(MillpondError):
+    """A query is started in an output mode that an operator of it is not made for.
+
+    Attributes:
+        operator_mode: the operator's own; empty if the query's is neither append nor update.
+        query_mode: the query's.
+    """
+
+    operator_uid: str
+    operator_mode: str
+    query_mode: str
+
+    @override
+    def sentence(self) -> str:
+        uid, own, other = self.operator_uid, self.operator_mode, self.query_mode
+        if not own:
+            return (
+                f"The query is started with outputMode({other!r}), and operator {uid!r} gives "
+                "rows, not tables: start it with outputMode('append'), or with 'update' if "
+                "process(..., output_mode='update') makes the operator."
+            )
+        return (
+            f"The query is started with outputMode({other!r}), and operator {uid!r} is made for "
+            f"{own!r}: make it by process(..., output_mode={other!r}), or start the query with "
+            f"outputMode({own!r})."
         )
 
 

@@ -40,7 +40,7 @@ from millpond.runtime.functions import (
 from millpond.runtime.holds_rows import HoldsRows
 from millpond.runtime.metric_group import MetricGroup
 from millpond.runtime.results import Check, check_ran, checked_rows, rows_of, yields
-from millpond.runtime.timer_service import TimeDomain, TimerService
+from millpond.runtime.timer_service import RefusedTimers, TimeDomain, TimerService
 from millpond.types import VOID_NAMESPACE
 
 __all__ = ["WATCHED", "KeyedOperator", "SubtaskInfo"]
@@ -66,6 +66,7 @@ class KeyedOperator:
         restored_checkpoint_id: of that snapshot, where it has one.
         check: of rows that the function yields.
         watched: how many calls' rows are checked.
+        refused_timers: the errors of the timers that the function cannot set here.
         failures: what is a failure of the function where it comes out of it. All else passes: an
             interrupt, and what frameworks for tests end a test by.
 
@@ -88,6 +89,7 @@ class KeyedOperator:
         restored_checkpoint_id: int | None = None,
         check: Check | None = None,
         watched: int = WATCHED,
+        refused_timers: RefusedTimers | None = None,
         failures: tuple[type[BaseException], ...] = FAILURES,
     ) -> None:
         self._failures = failures
@@ -108,7 +110,9 @@ class KeyedOperator:
         self._info = info
         self._states = self._reachable(backend)
         namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
-        self.timers = TimerService(self._states, backend.parameters.clock, namespace)
+        self.timers = TimerService(
+            self._states, backend.parameters.clock, namespace, refused_timers
+        )
         self._context: Any = self.context_class(timers=self.timers, operator_state=operator_state)
 
     def _reachable(self, backend: KeyedStates) -> StatesOfKeys:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from millpond.arguments import check_type
 from millpond.backend.keyed_states import StatesOfKeys
 from millpond.backend.timer_queue import Timer, TimerQueue
 from millpond.clock import Clock
+from millpond.errors import MillpondError
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, VoidNamespace
 
 __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "TimeDomain", "TimerService"]
@@ -28,6 +29,10 @@ class TimeDomain(enum.Enum):
     PROCESSING_TIME = "processing-time"
 
 
+RefusedTimers: TypeAlias = Mapping[TimeDomain, Callable[[], MillpondError]]
+"""The errors to raise when a timer is registered, by the timer's domain."""
+
+
 class TimerService:
     """The timers of the current key; the names are PyFlink's.
 
@@ -42,6 +47,7 @@ class TimerService:
         backend: StatesOfKeys,
         clock: Clock,
         namespace_type: DeclaredKeyType[Any] | None = None,
+        refused: RefusedTimers | None = None,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -49,6 +55,8 @@ class TimerService:
         self._watermark = MIN_TIMESTAMP
         self._key_has_ended = False
         self._queues: dict[TimeDomain, TimerQueue] = {}
+        self._refused = {} if refused is None else refused
+        self._growing: dict[TimeDomain, TimerQueue] = {}
 
     def _queue(self, domain: TimeDomain) -> TimerQueue:
         if not isinstance(domain, TimeDomain):
@@ -57,6 +65,15 @@ class TimerService:
         if queue is None:
             queue = self._backend.timer_queue(domain.value, self._namespace_type)
             self._queues[domain] = queue
+        return queue
+
+    def _growing_queue(self, domain: TimeDomain) -> TimerQueue:
+        """Return the queue of a domain whose timers are not refused."""
+        queue = self._queue(domain)
+        refusal = self._refused.get(domain)
+        if refusal is not None:
+            raise refusal()
+        self._growing[domain] = queue
         return queue
 
     def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
@@ -88,9 +105,18 @@ class TimerService:
         self.delete(TimeDomain.PROCESSING_TIME, timestamp)
 
     def register(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
-        """Set a timer of a namespace."""
+        """Set a timer of a namespace.
+
+        Raises:
+            NoWatermarkError: it is one of event time, on a stream of Spark's without a watermark.
+            TimeModeError: it is one of processing time, on a stream of Spark's with a watermark,
+                and no ``time_mode`` is chosen.
+        """
         if not self._key_has_ended:
-            self._queue(domain).register(timestamp, namespace)
+            # One look-up for each timer; a refusal is looked for at the first one alone.
+            queue = self._growing.get(domain)
+            queue = self._growing_queue(domain) if queue is None else queue
+            queue.register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
         """Remove a timer of a namespace; nothing happens where there is none."""

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from millpond.errors import MillpondError
 from millpond.spark.choosing import Choice, order_choices, time_choice
 from millpond.spark.columns import told_apart
-from millpond.spark.driver.several_operators import keeps_columns
-from millpond.spark.driver.timing import watermarked_columns
+from millpond.spark.driver.spark_plans import keeps_columns
+from millpond.spark.driver.watermarks import watermarked_columns
 from millpond.spark.session import is_connect
 from millpond.spark.short_forms import ProcessOptions
 

@@ -196,20 +196,22 @@ class KeyedStream(ShortForms, KeyedRows):
                 by name, tuples and lists by position; another value is that of a single column.
             uid: the operator's stable name; state is found by it, so never change it.
             output_mode: the output mode of the query that the operator is used in.
-            event_time: the column of event time; by default the one with the watermark.
+            event_time: the column of event time; by default the one with the watermark. A stream
+                needs a watermark for windows and timers of event time, whatever column is named.
             order_by: columns by which each key's rows of a micro-batch are ordered, ascending
                 and nulls first. Without it their order is the shuffle's: none.
-            time_mode: for a function with timers, what makes Spark run a batch without rows so
-                that due timers fire. ``event-time``, the default where there is a watermark: that
-                the watermark has moved; processing-time timers fire in whatever batch comes next.
-                ``processing-time``, the default without one: time goes on, so a query runs batch
-                after batch, and both kinds fire.
+            time_mode: for a function with timers, when Spark runs a batch without rows so that due
+                timers fire. ``event-time``, the default with a watermark: when the watermark has
+                moved; processing-time timers fire in whatever batch comes next, and are refused
+                unless this mode is named. ``processing-time``, the default without a watermark and
+                for windows of processing time: batch after batch, and both kinds fire.
             execution_mode: of a DataFrame that is not streaming: ``batch`` sorts the rows by key
                 and keeps state in memory for one key at a time; timers fire at the end of each
                 key. ``streaming`` keeps all keys in the configured backend.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
+            NoWatermarkError: windows of event time are those of a stream without a watermark.
             UnsupportedColumnError: a column's type cannot be carried without loss.
             PluginError: the configured backend cannot be used.
         """

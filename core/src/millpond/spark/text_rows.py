@@ -13,7 +13,8 @@ from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import nothing, nulls_first, plain_name
 from millpond.spark.carriers.nested import NestedCarrier
 from millpond.spark.choosing import Choice, ColumnOrName, order_choices, time_choice
-from millpond.spark.driver.timing import event_times, is_watermarked, watermark_column
+from millpond.spark.driver.timing import event_times
+from millpond.spark.driver.watermarks import is_watermarked, watermark_column
 
 __all__ = ["TextRows"]
 
@@ -28,7 +29,7 @@ class TextRows:
         names: the columns.
         order_by: the positions of those by which a batch's rows are ordered.
         event_time: the position of the column of event time, or None.
-        watermarked: whether one of the columns has a watermark.
+        watermarked: whether it is a stream with a watermark.
     """
 
     names: tuple[str, ...]
@@ -62,7 +63,7 @@ class TextRows:
         else:
             at = watermark_column(schema, "connect")
         carrier = NestedCarrier("connect", schema)
-        return cls(tuple(schema.names), positions, at, is_watermarked(schema), carrier)
+        return cls(tuple(schema.names), positions, at, is_watermarked(rows), carrier)
 
     @property
     def encoded(self) -> str:

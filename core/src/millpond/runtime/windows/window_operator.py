@@ -18,7 +18,7 @@ from millpond.runtime.functions import (
 from millpond.runtime.holds_rows import HoldsRows
 from millpond.runtime.results import call
 from millpond.runtime.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
-from millpond.runtime.windows.assigners import WindowAssigner
+from millpond.runtime.windows.assigners import GlobalWindows, WindowAssigner
 from millpond.runtime.windows.held_accumulators import HeldAccumulators
 from millpond.runtime.windows.merging import (
     MergingWindowSet,
@@ -86,6 +86,11 @@ class WindowOperator(KeyedProcessFunction, HoldsRows):
         self._late = late
         self.is_event_time = assigner.is_event_time
         self._domain = TimeDomain.EVENT_TIME if self.is_event_time else TimeDomain.PROCESSING_TIME
+
+    @property
+    def fires_by_clock(self) -> bool:
+        """Whether each window ends at a processing time, as one window for all rows does not."""
+        return not (self.is_event_time or isinstance(self._assigner, GlobalWindows))
 
     @property
     def users_function(self) -> Callable[..., Any] | None:

@@ -40,6 +40,7 @@ class DeclaredOperator:
         restore: the same, located, if it is a savepoint.
         retained: the same, if it is a checkpoint of another query.
         timed: whether Spark keeps a timeout beside each pointer.
+        by_event_time: whether the operator may hold rows back until the watermark has passed.
         made_at: the user's line at which the operator was made.
         key: the type of its keys.
         limits: how large what is read of snapshots may be.
@@ -55,6 +56,7 @@ class DeclaredOperator:
     ignore_unclaimed: bool
     time_mode: str | None
     timed: bool
+    by_event_time: bool
     made_at: Place | None
     key: SerializerSnapshot
     limits: RestoreConfig
@@ -73,6 +75,7 @@ class DeclaredOperator:
             ignore_unclaimed=plan.config.checkpoint.ignore_unclaimed_state,
             time_mode=plan.time_mode,
             timed=plan.timed,
+            by_event_time=plan.watermarked and plan.time_mode is not None,
             made_at=plan.made_at,
             key=plan.key_codec().snapshot(),
             limits=plan.config.restore,

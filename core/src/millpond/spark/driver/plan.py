@@ -30,6 +30,7 @@ from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.runtime import CheckpointListener, OperatorFunction, SubtaskInfo
 from millpond.runtime.side_outputs import is_side_row
+from millpond.runtime.timer_service import RefusedTimers, TimeDomain
 from millpond.runtime.user_code import Place
 from millpond.spark.broadcast import BroadcastCodec
 from millpond.spark.carriers.frames import RowCodec
@@ -37,7 +38,7 @@ from millpond.spark.carriers.output_frames import OutputCodec
 from millpond.spark.carriers.side_rows import Packer, SideRows
 from millpond.spark.driver.group_labels import group_labels
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
-from millpond.spark.driver.timing import TimeMode
+from millpond.spark.driver.timing import NextTimers, TimeMode
 from millpond.spark.second_input import SecondInput
 from millpond.types import KeyCodec, key_codec_for
 from millpond.types.infer import row_key_codec
@@ -66,6 +67,7 @@ class OperatorPlan:
         resolution: the backend as the driver resolved it.
         watermarked: whether the input has a watermark.
         time_mode: by which time Spark calls subtasks without rows; None without timers.
+        refused_timers: the errors of the timers that Spark would not fire in time.
         broadcast: the codec of broadcast rows; None where no stream is connected.
         second: the codec of a second keyed input; None where no such is connected.
         restores: whether an operator over rows that end starts from the configured savepoint.
@@ -91,6 +93,7 @@ class OperatorPlan:
     resolution: Resolution
     watermarked: bool = False
     time_mode: TimeMode | None = None
+    refused_timers: RefusedTimers = attrs.field(factory=dict)
     broadcast: BroadcastCodec | None = None
     second: SecondInput | None = None
     sides: SideRows | None = None
@@ -131,6 +134,17 @@ class OperatorPlan:
         """Raise OutputTypeError where a packer would, for a row; rows of side outputs wait."""
         if not is_side_row(row):
             self.output.check(row, self.uid)
+
+    def require_firing(self, next_timers: NextTimers) -> None:
+        """Raise if there are timers, perhaps of an earlier start, that Spark would not fire.
+
+        Raises:
+            NoWatermarkError, TimeModeError: the error that setting such a timer raises.
+        """
+        for domain, time in zip(TimeDomain, next_timers, strict=True):
+            refusal = self.refused_timers.get(domain)
+            if time is not None and refusal is not None and self.time_mode is not None:
+                raise refusal()
 
     @property
     def registry(self) -> PluginRegistry:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property, partial
 
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millpond.config import Config
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, NoWatermarkError, TimeModeError, brief
 from millpond.operator_id import check_uid
 from millpond.origins import SPARK_PREFIX
 from millpond.runtime import (
@@ -23,6 +24,7 @@ from millpond.runtime import (
     VectorizedProcessFunction,
 )
 from millpond.runtime.opening import configured_backend
+from millpond.runtime.timer_service import RefusedTimers, TimeDomain
 from millpond.runtime.user_code import notebook_cells
 from millpond.runtime.user_frames import calling_place
 from millpond.runtime.windows import WindowOperator
@@ -34,7 +36,8 @@ from millpond.spark.choosing import Choice, ColumnOrName, Extension, order_choic
 from millpond.spark.driver.past import Past
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
-from millpond.spark.driver.timing import TIMEOUTS, TimeMode, is_watermarked, watermark_column
+from millpond.spark.driver.timing import TIMEOUTS, TimeMode
+from millpond.spark.driver.watermarks import is_watermarked, watermark_column
 from millpond.spark.schemas import output_schema
 from millpond.spark.second_input import SecondInput
 from millpond.spark.session import is_connect
@@ -91,6 +94,7 @@ class ProcessCall:
         extension = Extension(len(schema))
         event_time = self._event_time(extension)
         mode = self._checked_time_mode()
+        refused = self._refused_timers(extension, event_time)
         if event_time is None and self.second is not None and self.second.in_time_order:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
@@ -107,8 +111,9 @@ class ProcessCall:
             order_by=order_by,
             event_time=event_time,
             rows=self._rows(extension, alone),
-            watermarked=streaming and self._is_watermarked(),
+            watermarked=self._is_watermarked,
             time_mode=mode,
+            refused_timers=refused,
             timed=mode is not None or past.timed(),
             wakes=streaming and self._wakes(mode, config),
             settles=streaming and remote,
@@ -172,9 +177,11 @@ class ProcessCall:
         restores = config.checkpoint.restore is not None
         return mode is not None or restores or isinstance(self.function, CheckpointListener)
 
+    @cached_property
     def _is_watermarked(self) -> bool:
-        own = is_watermarked(self.df.schema)
-        return own or (self.second is not None and self.second.texts.watermarked)
+        """Whether the stream, or the keyed one that is connected, has a watermark."""
+        second = self.second is not None and self.second.texts.watermarked
+        return second or is_watermarked(self.df)
 
     def _division(self, config: Config, past: Past) -> tuple[int, int]:
         """The number of subtasks, and of key groups."""
@@ -200,12 +207,38 @@ class ProcessCall:
             found = watermark_column(self.df.schema, "process")
             if found is not None:
                 return found
-            if isinstance(self.function, WindowOperator) and self.function.is_event_time:
-                reason = "windows of event time need it: name a column of timestamps, or call "
-                reason += "withWatermark before key_by"
+            if self._has_event_time_windows and not self.df.isStreaming:
+                reason = "windows of event time need it: name a column of timestamps"
                 raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
             return None
         return extension.position(time_choice(self.df, self.event_time, "process"))
+
+    @property
+    def _fires_by_clock(self) -> bool:
+        return isinstance(self.function, WindowOperator) and self.function.fires_by_clock
+
+    @property
+    def _has_event_time_windows(self) -> bool:
+        return isinstance(self.function, WindowOperator) and self.function.is_event_time
+
+    def _refused_timers(self, extension: Extension, event_time: int | None) -> RefusedTimers:
+        """Return the errors of timers that Spark would not fire, or not in time.
+
+        Raises:
+            NoWatermarkError: windows of event time have no watermark.
+        """
+        if not self.df.isStreaming:
+            return {}
+        if self._is_watermarked:
+            chosen = self.time_mode is not None
+            late = partial(TimeModeError, self.uid)
+            return {} if chosen or self._fires_by_clock else {TimeDomain.PROCESSING_TIME: late}
+        fields = [*self.df.schema.fields, *extension.fields]
+        column = "" if event_time is None else fields[event_time].name
+        if self._has_event_time_windows:
+            raise NoWatermarkError(self.uid, "windows of event time", column)
+        never = partial(NoWatermarkError, self.uid, "timers of event time", column)
+        return {TimeDomain.EVENT_TIME: never}
 
     def _checked_time_mode(self) -> TimeMode | None:
         """The time mode that was asked for or follows from the watermark; None without timers."""
@@ -217,10 +250,10 @@ class ProcessCall:
             return None
         if type(function).on_timer is KeyedFunction.on_timer:
             return None
-        watermarked = self._is_watermarked()
         if self.time_mode is None:
-            return "event-time" if watermarked else "processing-time"
-        if self.time_mode == "event-time" and not watermarked:
+            by_event = self._is_watermarked and not self._fires_by_clock
+            return "event-time" if by_event else "processing-time"
+        if self.time_mode == "event-time" and self.df.isStreaming and not self._is_watermarked:
             reason = "event-time needs a watermark: call withWatermark before key_by"
             raise ConfigError("time_mode", reason, "process(...)")
         return self.time_mode

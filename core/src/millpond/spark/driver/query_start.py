@@ -20,10 +20,12 @@ from typing_extensions import override
 from millpond.errors import MillpondError
 from millpond.spark.driver.checkpoint_files import leave_unless_local
 from millpond.spark.driver.declared import DeclaredOperator
+from millpond.spark.driver.operator_chains import require_one_watermark
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.run_ids import note_run
 from millpond.spark.driver.settle_layouts import Start
-from millpond.spark.driver.several_operators import operator_names, require_supported
+from millpond.spark.driver.several_operators import require_supported
+from millpond.spark.driver.spark_plans import operator_names
 from millpond.spark.driver.state_partitions import warn_of_partitions
 
 __all__ = ["warn_of_no_end", "watch_operator"]
@@ -112,6 +114,7 @@ class _LayoutListener(StreamingQueryListener):
             note_run(self._spark, stream)
             leave_unless_local(stream)
             require_supported(self._spark, stream)
+            require_one_watermark(stream, _declared)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))
             Start(self._spark, stream, query, operators).settle()
         except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited

@@ -9,7 +9,7 @@ others' outputs as if they came from outside.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -21,22 +21,22 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from millpond.errors import SeveralOperatorsError, UnsupportedQueryError
+from millpond.errors import OutputModeError, SeveralOperatorsError, UnsupportedQueryError
+from millpond.spark.driver.operator_chains import require_one_watermark_of_client
 from millpond.spark.driver.settings import all_settings
+from millpond.spark.driver.spark_plans import OPERATOR_NAME, OPERATOR_NODE, children, operator_names
 
 __all__ = [
-    "keeps_columns",
-    "operator_names",
     "require_supported",
     "several_operators",
     "watch_starts",
 ]
 
-_OPERATOR_NAME = re.compile(r"millpond\[([^\]]+)\]@[0-9a-f]{12}")
-"""The name of an operator's function, and its uid in it."""
-
-_NODE_NAME = "FlatMapGroupsInPandasWithState"
 _REFUSAL = "Multiple applyInPandasWithState"
+_OTHER_MODE = re.compile(
+    r"applyInPandasWithState in (\w+) mode is not supported with (\w+) output mode"
+)
+_COMPLETE = "Invalid streaming output mode: complete"
 _CHECK = "spark.sql.streaming.unsupportedOperationCheck"
 
 _allowed: ContextVar[bool] = ContextVar("millpond_several_operators", default=False)
@@ -80,14 +80,18 @@ def watch_starts(*, remote: bool) -> None:
 def _watched(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
     @wraps(start)
     def watched(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        if remote:
+            require_one_watermark_of_client(writer)
         try:
             return start(writer, *args, **kwargs)
         except AnalysisException as error:
+            uids = () if remote else _uids(writer._df._jdf.queryExecution().analyzed())  # noqa: SLF001 - it says so in no other way
+            if (wrong := _wrong_mode(error, uids)) is not None:
+                raise wrong from error
             if _REFUSAL not in str(error):
                 raise
             if remote:  # the client does not see the plan, nor may it ask Spark's check
                 raise SeveralOperatorsError((), session="connect") from error
-            uids = _uids(writer)
             if not uids:
                 raise
             if not _allowed.get():
@@ -98,33 +102,26 @@ def _watched(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:
     return watched
 
 
-def _uids(writer: Any) -> tuple[str, ...]:
-    """The uids of a query's operators; none where some are not ours."""
-    plan = writer._df._jdf.queryExecution().analyzed()  # noqa: SLF001
-    found = [_OPERATOR_NAME.fullmatch(name) for name in operator_names(plan)]
+def _wrong_mode(error: AnalysisException, uids: Sequence[str]) -> OutputModeError | None:
+    """Return our error for Spark's refusal of an output mode; None for any other refusal.
+
+    Args:
+        error: Spark's refusal, which names the function of the operator that is refused.
+        uids: the query's operators, as far as they are known.
+    """
+    said = str(error)
+    if modes := _OTHER_MODE.search(said):
+        operator = OPERATOR_NAME.search(said)
+        return OutputModeError(operator[1], modes[1], modes[2].lower()) if operator else None
+    if uids and _COMPLETE in said:
+        return OutputModeError(uids[0], "", "complete")
+    return None
+
+
+def _uids(plan: Any) -> tuple[str, ...]:
+    """The uids of a plan's operators; none where some are not ours."""
+    found = [OPERATOR_NAME.fullmatch(name) for name in operator_names(plan)]
     return tuple(each[1] for each in found if each) if all(found) else ()
-
-
-def operator_names(plan: Any) -> list[str]:
-    """The names of the functions that a plan applies to groups with state, in the plan's order.
-
-    The plan's text does not tell: settings of the session say how much of it is written.
-    """
-    if plan.nodeName() != _NODE_NAME:
-        return [name for child in _children(plan) for name in operator_names(child)]
-    return [str(plan.functionExpr().name()), *operator_names(plan.child())]
-
-
-def keeps_columns(plan: Any) -> bool:
-    """Whether Spark keeps columns of a plan's streams in state: a query's go on as they began.
-
-    It keeps those alone that are read later, and its state cannot change.
-    """
-    if not plan.isStreaming():
-        return False
-    children = _children(plan)
-    joins = plan.nodeName() == "Join" and all(child.isStreaming() for child in children)
-    return joins or plan.nodeName() == "Aggregate" or any(map(keeps_columns, children))
 
 
 @contextmanager
@@ -157,6 +154,8 @@ def require_supported(spark: SparkSession, stream: Any) -> None:
     try:
         _check_each(spark, stream.analyzedPlan(), stream.outputMode())
     except AnalysisException as error:
+        if (wrong := _wrong_mode(error, _uids(stream.analyzedPlan()))) is not None:
+            raise wrong from error
         reason = " ".join(str(error).partition(";")[0].split())
         raise UnsupportedQueryError(reason) from error
 
@@ -172,16 +171,11 @@ def _check_each(spark: SparkSession, plan: Any, mode: Any) -> None:
         _check_each(spark, operator.child(), mode)
 
 
-def _children(node: Any) -> list[Any]:
-    children = node.children()
-    return [children.apply(at) for at in range(children.size())]
-
-
 def _uppermost(node: Any) -> list[Any]:
     """The operators of a plan that are not below others."""
-    if node.nodeName() == _NODE_NAME:
+    if node.nodeName() == OPERATOR_NODE:
         return [node]
-    return [found for child in _children(node) for found in _uppermost(child)]
+    return [found for child in children(node) for found in _uppermost(child)]
 
 
 def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
@@ -189,11 +183,11 @@ def _alone(jvm: Any, node: Any, kept: int, numbers: Iterator[int]) -> Any:
 
     Operators are told apart by their number: one that is used twice equals itself.
     """
-    if node.nodeName() == _NODE_NAME:
+    if node.nodeName() == OPERATOR_NODE:
         if next(numbers) != kept:
             nothing, empty = jvm.scala.Option.empty(), jvm.PythonUtils.toSeq([])
             relation = jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
             return relation(node.output(), empty, True, nothing)
         kept = -1
-    children = [_alone(jvm, child, kept, numbers) for child in _children(node)]
-    return node.withNewChildren(jvm.PythonUtils.toSeq(children)) if children else node
+    inputs = [_alone(jvm, child, kept, numbers) for child in children(node)]
+    return node.withNewChildren(jvm.PythonUtils.toSeq(inputs)) if inputs else node

@@ -22,14 +22,11 @@ from pyspark.sql.types import (
     BooleanType,
     NumericType,
     StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
-from millpond.errors import ConfigError
 from millpond.runtime import MIN_TIMESTAMP
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.driver.watermarks import WATERMARK
 from millpond.types.exact_values import micros_from_datetime
 
 __all__ = [
@@ -38,12 +35,10 @@ __all__ = [
     "NextTimers",
     "TimeMode",
     "event_times",
-    "is_watermarked",
     "own_rows",
     "set_timeout",
     "sleeps_on",
     "time_column",
-    "watermark_column",
     "with_one_wake_up_each",
     "with_wake_ups",
 ]
@@ -61,8 +56,6 @@ Without timers none is ever set. But Spark fixes at a query's first start whethe
 column for one, and a function may get timers later.
 """
 
-_WATERMARK = "spark.watermarkDelayMs"
-_MOMENTS = (TimestampType, TimestampNTZType)
 _TIME_COLUMN = "millpond_time"
 _FAR_FUTURE = 1 << 62
 """In microseconds, as Spark compares; a timestamp of that time would not fit pandas."""
@@ -82,39 +75,9 @@ def event_times(moments: Iterable[datetime | None]) -> list[int | None]:
     return [None if moment is None else micros_from_datetime(moment) // 1000 for moment in moments]
 
 
-def is_watermarked(schema: StructType) -> bool:
-    """Whether a column carries a watermark."""
-    return bool(watermarked_columns(schema))
-
-
-def watermarked_columns(schema: StructType) -> list[int]:
-    """The positions of the columns that carry a watermark, those of windows too."""
-    return [at for at, field in enumerate(schema) if _WATERMARK in (field.metadata or {})]
-
-
-def watermark_column(schema: StructType, call: str) -> int | None:
-    """The position of the timestamps that carry the watermark; None where there is none.
-
-    Names do not tell, for two columns may have one. Spark hands the watermark on to the struct
-    that its function ``window`` makes of such a column.
-
-    Raises:
-        ConfigError: only such structs carry it.
-    """
-    carrying = {at: schema[at] for at in watermarked_columns(schema)}
-    moments = (at for at, each in carrying.items() if isinstance(each.dataType, _MOMENTS))
-    found = next(moments, None)
-    if found is None and carrying:
-        name = next(iter(carrying.values())).name
-        reason = f"the watermark is that of {name}, which is no column of timestamps: name one"
-        reason += f", for instance {name}.end"
-        raise ConfigError("event_time", reason, f"{call}(event_time=...)")
-    return found
-
-
 def time_column() -> Column:
     """A column that gives Spark the watermark and makes no row late."""
-    return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={_WATERMARK: 0})
+    return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={WATERMARK: 0})
 
 
 def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:

@@ -94,6 +94,7 @@ class SubtaskRunner:
             restored_checkpoint_id=restored_checkpoint_id,
             check=plan.check,
             watched=sys.maxsize if again else WATCHED,
+            refused_timers=plan.refused_timers,
             failures=(BaseException,),  # in a worker an interrupt comes from nobody's keyboard
         )
         self._restored_checkpoint_id = restored_checkpoint_id

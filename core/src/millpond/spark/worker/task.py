@@ -128,6 +128,7 @@ class _Task:
                 yield from runner.run(frames, time)
                 metrics.lap("process_ms")
                 due = runner.operator.timers.next_due()
+                plan.require_firing(due)
                 metrics.add(next_timers=due)
                 self._commit(acquired, runner)
             set_timeout(self.state, plan.time_mode, time, due)
