@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from millpond.cli.new_files import write_text
 from millpond.cli.output import as_json_option, show
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, emit, tell
@@ -118,7 +119,7 @@ def _check_target(target: Path) -> None:
 
 def _write(target: Path, text: str) -> None:
     _check_target(target)
-    target.write_text(text, encoding="utf-8")
+    write_text(target, text)
 
 
 @conformance.command()
@@ -148,5 +149,5 @@ def specification(target: Path, *, seal: bool) -> None:
     """Write the specification to TARGET, a page of Markdown."""
     _write(target, page())
     if seal:
-        MANIFEST.write_text(manifest(), encoding="utf-8")
+        write_text(MANIFEST, manifest())
     tell(f"{len(all_clauses())} clauses written to {target}")

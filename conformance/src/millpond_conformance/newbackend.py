@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
+import secrets
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
@@ -49,7 +52,7 @@ def write_tree(name: str, target: Path) -> list[Path]:
     """
     if reason := _unusable(name):
         raise ConfigError("NAME", reason, "new-backend")
-    if target.exists():
+    if os.path.lexists(target):
         raise ConfigError(str(target), "it exists already", "new-backend")
     words = {
         "@name@": name,
@@ -58,13 +61,18 @@ def write_tree(name: str, target: Path) -> list[Path]:
         "@distribution@": _distribution(name),
     }
     written = []
-    for place, text in _templates(files("millpond_conformance") / "template"):
-        path = target / place.replace("/package/", f"/{words['@package@']}/")
-        for word, value in words.items():
-            text = text.replace(word, value)  # noqa: PLW2901 - one word after the other
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        for place, text in _templates(files("millpond_conformance") / "template"):
+            path = temporary / place.replace("/package/", f"/{words['@package@']}/")
+            for word, value in words.items():
+                text = text.replace(word, value)  # noqa: PLW2901 - one word after the other
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            written.append(target / path.relative_to(temporary))
+        temporary.rename(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return sorted(written)
 
 

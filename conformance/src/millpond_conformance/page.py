@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from millpond.cli.new_files import write_text
+
 from millpond_conformance.report import ClauseResult, Report, Verdict, gating_numbers
 from millpond_conformance.specification import CHAPTERS, Clause, all_clauses
 
@@ -166,4 +168,4 @@ def to_html(reports: Sequence[Report]) -> str:
 
 def write_page(target: Path, reports: Sequence[Report]) -> None:
     """Write the page of some reports."""
-    target.write_text(to_html(reports), encoding="utf-8")
+    write_text(target, to_html(reports))

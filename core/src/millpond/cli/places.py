@@ -292,7 +292,7 @@ def new_place(path: str, *sources: str | None) -> SavepointHandle:
     handle = located(path)
     _refuse_within(handle, path, sources, "directory")
     place = handle.storage.directory if isinstance(handle.storage, LocalStorage) else None
-    if place is not None and place.exists() and not place.is_dir():
+    if place is not None and os.path.lexists(place) and not place.is_dir():
         raise PlaceError(path, "it is a file; name a directory that does not exist yet")
     try:
         used = bool(handle.storage.list(""))
@@ -312,7 +312,7 @@ def new_file(path: Path, *sources: str | None) -> None:
     """
     handle = located(str(path.absolute()))
     _refuse_within(handle, str(path), sources, "file")
-    if path.is_file():
+    if os.path.lexists(path):
         raise PlaceError(str(path), "it is there already; name a file that does not exist yet")
 
 

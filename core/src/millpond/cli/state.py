@@ -212,6 +212,11 @@ def dump(
 @click.argument("name")
 @click.argument("target", type=file_path)
 @scope_option
+@click.option(
+    "--escape-formulas",
+    is_flag=True,
+    help="In .csv, put ' before texts that begin with = + - @, which spreadsheets run.",
+)
 def export(
     path: str,
     name: str,
@@ -220,15 +225,19 @@ def export(
     checkpoint_id: int | None,
     scope: Scope | None,
     snapshots: str | None,
+    *,
+    escape_formulas: bool,
 ) -> None:
     """Write the state NAME to TARGET, a new .parquet, .csv or .arrow file."""
     if target.suffix not in ENDINGS:
         reason = f"expected one of the endings {', '.join(ENDINGS)}"
         raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
+    if escape_formulas and target.suffix != ".csv":
+        raise click.BadParameter("it is for .csv files", param_hint="--escape-formulas")
     new_file(target, path, snapshots)
     with about(path), working("exporting"):
         table: pa.Table = _picked(path, operator, checkpoint_id, snapshots).table(name, scope=scope)
-        write_file(table, target)
+        write_file(table, target, escape_formulas=escape_formulas)
     tell(f"{table.num_rows:,} rows written to {target}")
 
 

@@ -8,6 +8,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from millpond.cli.new_files import write_text
 from millpond.cli.terminal import complain
 from millpond.errors import MillpondError
 from millpond.plugins import PluginRegistry, get_registry
@@ -41,7 +42,7 @@ def remember_verdict(backend: str, report: str) -> None:
         path = _file(backend)
         kept = {"backend": _identity(backend, get_registry()), "report": json.loads(report)}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(kept), encoding="utf-8")
+        write_text(path, json.dumps(kept))
     except (OSError, RuntimeError) as error:
         complain(f"the verdict could not be stored for `millpond backends`: {error}")
 
