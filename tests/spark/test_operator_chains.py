@@ -1,0 +1,254 @@
+"""Chains of operators around watermarks: each gives what the same chain gives in a batch, or is refused."""
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import product
+from typing import NamedTuple
+
+import millpond as mp
+import pytest
+from millpond import errors, windows
+from millpond.spark import key_by, several_operators
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from streaming import Files, output, run
+
+pytestmark = pytest.mark.spark
+
+ROWS = "k string, t timestamp, n bigint"
+POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+FAR = 100_000
+"""The second of the rows that close the windows of all others."""
+
+
+class Later(mp.KeyedProcessFunction):
+    """Yields a row five seconds after each row, by an event-time timer."""
+
+    def process_element(self, row, context):
+        context.timer_service().register_event_time_timer(context.timestamp + 5_000)
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, moment(timestamp), 1
+
+
+class Soon(mp.KeyedProcessFunction):
+    """Passes each row on, and may set processing-time timers alone."""
+
+    def process_element(self, row, context):
+        yield row
+
+    def on_timer(self, timestamp, context):
+        return None
+
+
+def moment(ms):
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def total(key, window, n):
+    yield key, moment(window.max_timestamp()), n
+
+
+def summed(df, uid, size):
+    windowed = key_by(df, "k").window(windows.TumblingEventTimeWindows.of(size))
+    return windowed.reduce(int.__add__, int, "n", total, output=ROWS, uid=uid, event_time="t")
+
+
+OPERATORS = {
+    "map": lambda df, uid: key_by(df, "k").filter(bool, uid=uid),
+    "soon": lambda df, uid: key_by(df, "k").process(Soon(), output=ROWS, uid=uid),
+    "later": lambda df, uid: key_by(df, "k").process(Later(), output=ROWS, uid=uid, event_time="t"),
+    "minutes": lambda df, uid: summed(df, uid, 60_000),
+    "pairs": lambda df, uid: summed(df, uid, 120_000),
+}
+BY_EVENT_TIME = ("later", "minutes", "pairs")
+
+
+class Step(NamedTuple):
+    """An operator; before it a watermark may be set, and the source's rows join its input."""
+
+    operator: str
+    watermark: bool = False
+    beside: str = ""
+
+
+def built(steps, source):
+    """A chain over rows, and its operators' uids."""
+    df = source
+    for at, step in enumerate(steps):
+        marked = df.withWatermark("t", "0 seconds") if step.watermark else df
+        if step.beside == "first":
+            marked = source.withWatermark("t", "0 seconds").union(marked)
+        elif step.beside == "second":
+            marked = marked.union(source.withWatermark("t", "0 seconds"))
+        df = OPERATORS[step.operator](marked, f"{step.operator}{at}")
+    return df
+
+
+@pytest.fixture(scope="module")
+def rows(spark, tmp_path_factory):
+    """Three files of ordered rows of ten minutes, and those that close their windows."""
+    files = Files(spark, tmp_path_factory.mktemp("chains") / "in", "k string, s bigint, n bigint")
+    draw = random.Random(5)
+    for part in range(3):
+        seconds = sorted(draw.sample(range(part * 200, part * 200 + 200), 6))
+        files.add(*((draw.choice("ab"), second, draw.randrange(1, 9)) for second in seconds))
+    files.add(("a", FAR, 1), ("b", FAR, 1))
+    # Beside processing-time timers a query that ends runs no batch without rows.
+    files.add(("a", FAR + 60, 1))
+    return files
+
+
+def moments(df):
+    return df.selectExpr("k", "timestamp_seconds(s) t", "n")
+
+
+def closed(found):
+    """The rows of before the closing ones."""
+    return Counter(row for row in found if row[1] < FAR - 1000)
+
+
+def outcome(spark, steps, rows, tmp_path, policy):
+    """The rows of a chain as a query, or the error that it is refused with."""
+    spark.conf.set(POLICY, policy)
+    try:
+        df = built(steps, moments(rows.stream()))
+        with several_operators():
+            run(df.selectExpr("k", "unix_seconds(t) t", "n"), tmp_path)
+    except errors.NoWatermarkError as error:
+        return str(error)
+    except StreamingQueryException as error:
+        return str(error)
+    finally:
+        spark.conf.unset(POLICY)
+    return closed(output(spark, tmp_path))
+
+
+def in_a_batch(spark, steps, rows):
+    df = built(steps, moments(spark.read.schema(rows.schema).json(str(rows.folder))))
+    return closed(map(tuple, df.selectExpr("k", "unix_seconds(t) t", "n").collect()))
+
+
+REFUSALS = (
+    "need a watermark, and",
+    "would be late for",
+    "would wait for rows",
+    "so rows would be late behind",
+)
+QUICK = (("map", "soon", "later"), ("map", "later", "minutes"))
+"""The first and the second operators of the pairs that every run of the tests has."""
+
+
+def named(steps):
+    """The name of a chain: operators with a watermark before them begin with w."""
+    return "-".join(f"{'w.' if step.watermark else ''}{step.operator}" for step in steps)
+
+
+def pair(first, second, before, between):
+    quick = first in QUICK[0] and second in QUICK[1]
+    steps = [Step(first, before), Step(second, between)]
+    return pytest.param(steps, id=named(steps), marks=() if quick else pytest.mark.soak)
+
+
+PLAIN = [pair(*each) for each in product(OPERATORS, OPERATORS, (False, True), (False, True))]
+
+
+def drawn(seed):
+    """A longer chain, in which the source's rows may come again."""
+    draw = random.Random(seed)
+    watermark = (True, False)
+    first = Step(draw.choice(("map", "soon", *BY_EVENT_TIME)), draw.random() < 0.8)
+    others = [
+        Step(
+            draw.choice(list(OPERATORS)),
+            draw.choice(watermark),
+            draw.choice(("", "", "first", "second")),
+        )
+        for _ in range(draw.choice((1, 1, 2)))
+    ]
+    return [first, *others]
+
+
+def works(steps):
+    """Whether a chain of two without a union is right under the lowest watermark, by the rules.
+
+    The first operator needs a watermark of the source's if it works by event time, the second
+    needs one that is set behind the first; and the first then must not wait for it.
+    """
+    first, second = steps
+    timed = [step.operator in BY_EVENT_TIME for step in steps]
+    waits = first.watermark and (timed[0] or first.operator == "soon")
+    missing = (timed[0] and not first.watermark) or (timed[1] and not second.watermark)
+    return not missing and not (second.watermark and waits)
+
+
+def check(spark, job_conf, tmp_path, steps, rows, policy):
+    job_conf(state_backend="heap", parallelism=1)
+    found = outcome(spark, steps, rows, tmp_path, policy)
+    if isinstance(found, str):
+        assert any(each in found for each in REFUSALS), found
+        return False
+    expected = in_a_batch(spark, steps, rows)
+    assert found == expected
+    assert expected
+    return True
+
+
+@pytest.mark.parametrize("steps", PLAIN)
+def test_two_operators_are_right_or_refused(spark, job_conf, tmp_path, rows, steps):
+    """Under the lowest watermark: refused are exactly the chains that the rules exclude."""
+    assert check(spark, job_conf, tmp_path, steps, rows, "min") == works(steps)
+
+
+BOTH = [
+    [Step(first, True), Step(second, True)]
+    for first, second in product(("map", "soon", "minutes"), ("map", "pairs"))
+]
+
+
+@pytest.mark.parametrize("steps", BOTH, ids=named)
+def test_the_highest_of_two_watermarks_is_refused(spark, job_conf, tmp_path, rows, steps):
+    """Under it rows would be late behind the first operator, whatever that is."""
+    assert not check(spark, job_conf, tmp_path, steps, rows, "max")
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=() if n < 6 else pytest.mark.soak) for n in range(20)]
+)
+def test_longer_chains_are_right_or_refused(spark, job_conf, tmp_path, rows, seed):
+    """Of up to three operators, the source's rows beside them, under either policy."""
+    check(spark, job_conf, tmp_path, drawn(seed), rows, ("min", "max")[seed % 2])
+
+
+def outer_join(df):
+    """Rows without a match within a minute, which come once the watermark has passed that."""
+    other = df.selectExpr("k other", "t + interval 9 hours at").withWatermark("at", "0 seconds")
+    within = F.expr("k = other and at between t and t + interval 1 minute")
+    joined = df.withWatermark("t", "0 seconds").join(other, within, "left")
+    return joined.where("other is null").select("k", "t", "n")
+
+
+@pytest.mark.parametrize("behind", ["", "map"])
+def test_a_watermark_behind_a_join_that_waits(spark, job_conf, tmp_path, rows, behind):
+    """Behind an operator it is refused; without it the chain gives the rows."""
+    job_conf(state_backend="heap", parallelism=1)
+    before = OPERATORS["map"](outer_join(moments(rows.stream())), "before")
+    if behind:
+        marked = OPERATORS[behind](before.withWatermark("t", "0 seconds"), "behind")
+        with (
+            pytest.raises(StreamingQueryException, match="would wait for rows"),
+            several_operators(),
+        ):
+            run(marked, tmp_path)
+        return
+    run(before.selectExpr("k", "unix_seconds(t) t", "n"), tmp_path)
+    assert sum(closed(output(spark, tmp_path)).values()) == 18
+
+
+def test_a_watermark_that_nothing_reads_holds_windows_back(spark, job_conf, tmp_path, rows):
+    """It is refused behind windows though no operator is behind it: they would wait for it."""
+    job_conf(state_backend="heap", parallelism=1)
+    made = summed(moments(rows.stream()).withWatermark("t", "0 seconds"), "first", 60_000)
+    with pytest.raises(StreamingQueryException, match="output of operator 'first'.*would wait"):
+        run(made.withWatermark("t", "0 seconds"), tmp_path)
