@@ -34,6 +34,7 @@ __all__ = [
     "check_within",
     "checked",
     "event_time_ms",
+    "moment_ms",
     "nearest",
     "typed",
     "unrun_by",
@@ -126,10 +127,20 @@ def event_time_ms(name: str, value: Any) -> int | None:
         ArgumentTypeError: it is no whole number.
         ArgumentValueError: it does not fit 64 bits.
     """
-    if value is None:
-        return None
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise ArgumentTypeError(name, "int or None", brief(value))
+    return None if value is None else moment_ms(name, value, "int or None")
+
+
+def moment_ms(name: str, value: Any, expected: str = "int") -> int:
+    """Return a moment or a distance in ms as Python's number, given as any library's.
+
+    Raises:
+        ArgumentTypeError: it is no whole number.
+        ArgumentValueError: it does not fit 64 bits.
+    """
+    # A duration of NumPy's counts as Integral, but is no index.
+    whole = isinstance(value, Integral) and hasattr(value, "__index__")
+    if not whole or isinstance(value, bool):
+        raise ArgumentTypeError(name, expected, brief(value))
     moment = int(value)
     check_within(name, moment, *INT64)
     return moment

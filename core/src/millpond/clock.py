@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from millpond.arguments import INT64, check_within, within
+from millpond.arguments import INT64, moment_ms, within
 
 __all__ = ["Clock", "ManualClock", "SystemClock"]
 
@@ -46,10 +46,8 @@ class ManualClock:
 
     def advance(self, ms: int) -> None:
         """Move by so many milliseconds; a negative distance is a clock that jumps back."""
-        check_within("ms", ms, *INT64)
-        self.now_ms += ms
+        self.now_ms += moment_ms("ms", ms)
 
     def set(self, ms: int) -> None:
         """Name the moment, in milliseconds since the epoch."""
-        check_within("ms", ms, *INT64)
-        self.now_ms = ms
+        self.now_ms = moment_ms("ms", ms)

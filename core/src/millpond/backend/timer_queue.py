@@ -23,6 +23,7 @@ from millpond.errors import EndlessTimersError, StateTypeError, brief
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
+from millpond.types.foreign_scalars import is_missing, python_scalar
 from millpond.untrusted import unreadable
 
 __all__ = [
@@ -163,6 +164,8 @@ class TimerQueue:
 
     def _row(self, timestamp: int, namespace: Any) -> bytes:
         if type(timestamp) is not int:
+            timestamp = _whole(timestamp)
+        if type(timestamp) is not int:
             raise StateTypeError("a timestamp in ms as an int", brief(timestamp))
         if not -_OFFSET <= timestamp < _OFFSET:
             raise StateTypeError("a timestamp of 64 bits", brief(timestamp))
@@ -234,6 +237,12 @@ class TimerQueue:
         except Exception as error:
             raise unreadable(current.operator.label, "timers", row, error) from error
         return Timer(timestamp, found.key, found.namespace, current.layout.group_of(row))
+
+
+def _whole(timestamp: Any) -> Any:
+    """Return a whole number of NumPy's as Python's; anything else is refused as it is."""
+    plain = timestamp if is_missing(timestamp) else python_scalar(timestamp)
+    return plain if type(plain) is int else timestamp
 
 
 class MemoryTimerRows(TimerRows):

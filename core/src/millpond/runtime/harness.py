@@ -11,7 +11,7 @@ from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import INT64, check_type, check_within, checked, event_time_ms
+from millpond.arguments import check_type, checked, event_time_ms, moment_ms
 from millpond.backend.operator_state import OperatorStateBackend
 from millpond.checkpoint import (
     KeyedStateHandle,
@@ -237,8 +237,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
 
     def advance_watermark(self, ms: int) -> None:
         """Raise the watermark to a moment in ms and fire due timers; one not higher is ignored."""
-        check_within("ms", ms, *INT64)
-        self._opened("advance_watermark").advance_watermark(ms, self.output)
+        moment = moment_ms("ms", ms)
+        self._opened("advance_watermark").advance_watermark(moment, self.output)
 
     def advance_processing_time(self, ms: int) -> None:
         """Set the processing time to a moment, in ms since the epoch, and fire due timers.

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from millpond.errors import StateTypeError, brief
+from millpond.types.foreign_scalars import is_missing, python_scalar
 from millpond.types.node import Node, entries_of, is_custom, mapping_of
 from millpond.types.plain_parts import quickened, quickened_list
 from millpond.types.weights import (
@@ -249,10 +250,26 @@ def union_node(parts: Sequence[Node]) -> Node:
 
 def _optional(part: Node) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     pack, unpack = part.pack, part.unpack
-    return (
-        lambda value: None if value is None else pack(value),
-        lambda plain: None if plain is None else unpack(plain),
-    )
+
+    def pack_optional(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return pack(value)
+        except StateTypeError:
+            if is_missing(value):
+                return None
+            raise
+
+    return pack_optional, lambda plain: None if plain is None else unpack(plain)
+
+
+def _plain(expected: str, value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as a Python value, and any other value as it is."""
+    try:
+        return python_scalar(value)
+    except ValueError as error:
+        raise StateTypeError(expected, brief(value), reason=str(error)) from None
 
 
 def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -262,10 +279,10 @@ def _choice(parts: Sequence[Node]) -> tuple[Callable[[Any], Any], Callable[[Any]
     words = " | ".join(part.python_type.__name__ for part in parts)
 
     def pack(value: Any) -> Any:
-        part = by_type.get(type(value))
+        part = by_type.get(type(value)) or by_type.get(type(_plain(words, value)))
         if part is None:
             raise StateTypeError(words, brief(value))
-        return part.pack(value)
+        return part.pack(_plain(words, value) if part.python_type is type(None) else value)
 
     def unpack(plain: Any) -> Any:
         part = by_shape.get(_shape(plain))

@@ -14,6 +14,7 @@ from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
 from millpond.types.classes import ClassError, field_defaults, is_frozen, positional_maker
 from millpond.types.describe import MAX_NESTING, TOO_DEEP, is_struct, spelled, typed_fields
 from millpond.types.enum_keys import EnumKeyCodec
+from millpond.types.foreign_scalars import python_scalar
 from millpond.types.keys import (
     VOID_NAMESPACE,
     DeclaredKeyType,
@@ -245,6 +246,10 @@ def infer_key_type(key: object) -> DeclaredKeyType[Any]:
         NullValueError: the key is None.
         ConfigError: the type cannot be a key.
     """
+    try:
+        key = python_scalar(key)
+    except ValueError as error:
+        raise StateTypeError("a key", brief(key), reason=str(error)) from None
     if key is None:
         raise NullValueError("a key")
     if key is VOID_NAMESPACE:

@@ -18,6 +18,7 @@ from typing_extensions import TypeForm, TypeVar, override
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 from millpond.types.custom import CustomSerializer
+from millpond.types.foreign_scalars import is_missing
 
 __all__ = [
     "HASH_SEED",
@@ -163,7 +164,14 @@ class NullableKeyCodec(KeyCodec):
 
     @override
     def check(self, key: Any) -> Any:
-        return None if key is None else self.inner.check(key)
+        if key is None:
+            return None
+        try:
+            return self.inner.check(key)
+        except StateTypeError:
+            if is_missing(key):
+                return None
+            raise
 
     @override
     def encode(self, key: Any) -> bytes:

@@ -29,6 +29,7 @@ from millpond.types.exact_values import (
     time_from_micros,
     timedelta_from_micros,
 )
+from millpond.types.foreign_scalars import python_scalar
 
 __all__ = [
     "SCALARS",
@@ -111,22 +112,32 @@ def _refuse(expected: str, value: Any, reason: str = "") -> StateTypeError:
 
 
 def _exactly(kind: type, value: Any) -> Any:
-    """A value of exactly a type; a subclass would come back as something else.
-
-    Numbers and texts of numpy become Python's: they are values of the same kind, and the only
-    subclasses whose meaning is known.
-    """
+    """Return a value of exactly a type; a subclass would come back as something else."""
     if type(value) is kind:
         return value
-    if isinstance(value, kind) and type(value).__module__ == "numpy":
-        return kind(value)
-    subclass = isinstance(value, kind) and not isinstance(value, bool)
     name = kind.__name__
+    plain = _plain(name, value)
+    if type(plain) is kind:
+        return plain
+    if plain is None and value is not None:
+        raise _refuse(name, value, "it is missing: give None where the type has None")
+    subclass = isinstance(value, kind) and not isinstance(value, bool)
     reason = f"its type is a subclass, which would come back as {name}" if subclass else ""
     raise _refuse(name, value, reason)
 
 
+def _plain(name: str, value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as a Python value, and any other value as it is."""
+    try:
+        return python_scalar(value)
+    except ValueError as error:
+        raise _refuse(name, value, str(error)) from None
+
+
 def _to_int(value: Any) -> int:
+    given, value = value, _plain("int", value)
+    if value is None:
+        return int(_exactly(int, given))
     if hasattr(value, "__index__") and not isinstance(value, (int, type)):
         try:
             return int(operator.index(value))
@@ -136,6 +147,9 @@ def _to_int(value: Any) -> int:
 
 
 def _to_float(value: Any) -> float:
+    given, value = value, _plain("float", value)
+    if value is None:
+        return float(_exactly(float, given))
     if hasattr(value, "__index__") and not isinstance(value, type):
         try:
             return exact_float(_to_int(value))
@@ -143,15 +157,7 @@ def _to_float(value: Any) -> float:
             raise _refuse("float", value, error.reason) from None
         except ValueError as error:
             raise _refuse("float", value, str(error)) from None
-    if _is_short_float(value):
-        return float(value)
     return float(_exactly(float, value))
-
-
-def _is_short_float(value: Any) -> bool:
-    """Whether a value is a float of numpy's with 2 or 4 bytes: each is one of Python's, too."""
-    kind = type(value)
-    return kind.__module__ == "numpy" and kind.__name__ in ("float16", "float32")
 
 
 def _to_bool(value: Any) -> bool:
@@ -174,8 +180,9 @@ def _to_bytes(value: Any) -> bytes:
 
 
 def _to_decimal(value: Any) -> Decimal:
-    if type(value) is int:
-        return Decimal(value)
+    plain = _plain("Decimal", value)
+    if type(plain) is int:
+        return Decimal(plain)
     made: Decimal = _exactly(Decimal, value)
     return made
 

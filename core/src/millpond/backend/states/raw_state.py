@@ -55,9 +55,16 @@ class RawState(State):
     def _check(self, value: Any, what: str = "an element") -> Any:
         if type(value) is self._trusted:
             return value
-        if value is None or (self._expires and value[0] is None):  # with TTL, values carry a stamp
+        if self._is_null(value):
             raise NullValueError(what, self._place)
-        return self._checked(self._serializer.check, value)
+        made = self._checked(self._serializer.check, value)
+        if self._is_null(made):  # it was pandas' NaT or NA
+            raise NullValueError(what, self._place)
+        return made
+
+    def _is_null(self, value: Any) -> bool:
+        """Return whether a value is None; with TTL, values carry a stamp."""
+        return value is None or (self._expires and value[0] is None)
 
     @override
     def clear(self) -> None:

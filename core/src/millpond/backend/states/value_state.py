@@ -71,6 +71,9 @@ class RawValueState(RawState, ValueOverCells):
         except StateTypeError as error:
             error.place = self._place
             raise
+        if self._is_null(checked):  # it was pandas' NaT or NA
+            self._table.remove(self._namespace)
+            return
         self._table.put(self._namespace, checked)
 
     @override

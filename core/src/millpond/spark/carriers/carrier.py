@@ -13,7 +13,7 @@ took 12 s for a thousand columns. Carriers see plain names of columns only, none
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import countOf
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from millpond.errors import brief
+from millpond.types.foreign_scalars import python_scalar
 
 __all__ = [
     "BinaryCarrier",
@@ -36,6 +37,7 @@ __all__ = [
     "TextCarrier",
     "all_are",
     "cast",
+    "packed",
     "refuse",
 ]
 
@@ -100,6 +102,23 @@ class Carrier(ABC):
     def restore(self, column: str) -> str:
         """In SQL, from what is carried back to the type."""
         return column
+
+
+def packed(pack: Callable[[Any], Any], value: Any, *, nullable: bool) -> Any:
+    """Return what is carried for a value: ``pack`` of it, of a NumPy or pandas scalar as Python's.
+
+    Raises:
+        TypeError, ValueError, OverflowError: the value does not fit the type.
+    """
+    if value is None and nullable:
+        return None
+    try:
+        return pack(value)
+    except (TypeError, ValueError, OverflowError):
+        plain = python_scalar(value)
+        if plain is value:
+            raise
+    return packed(pack, plain, nullable=nullable)
 
 
 def refuse(value: Any) -> TypeError:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from millpond.runtime.named_rows import reader_of
-from millpond.spark.carriers.carrier import BinaryCarrier, Carrier, refuse
+from millpond.spark.carriers.carrier import BinaryCarrier, Carrier, packed, refuse
 from millpond.spark.carriers.lookup import scalar_carrier
 from millpond.spark.carriers.numeric import DoubleCarrier, java_double
 from millpond.types.rows import row_maker, row_type
@@ -115,7 +115,7 @@ class _Array(Node):
         if not isinstance(value, (list, tuple)):
             raise refuse(value)
         pack, nullable = self._element.pack, self._nullable
-        return [None if item is None and nullable else pack(item) for item in value]
+        return [packed(pack, item, nullable=nullable) for item in value]
 
     @override
     def restore(self, column: str) -> str:
@@ -154,7 +154,10 @@ class _Map(Node):
             raise refuse(value)
         pack_key, pack, nullable = self._key.pack, self._value.pack, self._nullable
         entries = [
-            {"k": pack_key(key), "v": None if item is None and nullable else pack(item)}
+            {
+                "k": packed(pack_key, key, nullable=False),
+                "v": packed(pack, item, nullable=nullable),
+            }
             for key, item in value.items()
         ]
         if len({_encode_json(entry["k"]) for entry in entries}) < len(entries):
@@ -204,11 +207,11 @@ class _Struct(Node):
         if value is None:
             raise refuse(value)
         items = reader_of(type(value), self._names)(value)
-        packed = {}
-        for index, (part, item) in enumerate(zip(self._parts, items, strict=True)):
-            null = item is None and self._nullable[index]
-            packed[f"_{index}"] = None if null else part.pack(item)
-        return packed
+        pairs = enumerate(zip(self._parts, items, strict=True))
+        return {
+            f"_{index}": packed(part.pack, item, nullable=self._nullable[index])
+            for index, (part, item) in pairs
+        }
 
     @override
     def restore(self, column: str) -> str:

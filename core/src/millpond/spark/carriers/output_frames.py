@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, StructType
 
 from millpond.errors import OutputTypeError, brief
 from millpond.spark.carriers.arrow_columns import arrow_type_of_spark
-from millpond.spark.carriers.carrier import Carrier
+from millpond.spark.carriers.carrier import Carrier, packed
 from millpond.spark.carriers.list_columns import arrow_column, list_column, list_offsets
 from millpond.spark.carriers.nested import NestedCarrier, carrier_for
 from millpond.spark.carriers.row_order import by_position
@@ -172,16 +172,16 @@ class OutputCodec:
     ) -> list[Any]:
         carrier, nullable = self.carriers[index], self.nullable[index]
         pack = carrier.pack
-        packed: list[Any] = []
+        made: list[Any] = []
         for value in values:
             try:
-                packed.append(None if value is None and nullable else pack(value))
+                made.append(packed(pack, value, nullable=nullable))
             except (TypeError, ValueError, OverflowError) as error:
-                name, expected, row = self.names[index], carrier.python_name, rows[len(packed)]
+                name, expected, row = self.names[index], carrier.python_name, rows[len(made)]
                 raise OutputTypeError(
                     operator_uid, name, expected, brief(value), str(error), brief(tuple(row))
                 ) from None
-        return packed
+        return made
 
 
 def _at_once_with_nulls(carrier: Carrier, values: Sequence[Any]) -> list[Any] | None:

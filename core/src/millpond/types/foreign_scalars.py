@@ -1,0 +1,85 @@
+"""Scalars of NumPy and pandas as the Python values that they equal.
+
+Every place where users give values asks this module about a value that is not plainly of its type,
+so the answer is the same everywhere. docs/types.md has the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["is_missing", "python_scalar"]
+
+_FINER = "it is no whole number of microseconds, as Python's moments and durations are"
+_BEYOND = "it is outside of what Python's moments and durations can be"
+
+
+def python_scalar(value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as a Python value, None if it is missing (NaT, NA).
+
+    Return any other value as it is. So are scalars that equal no Python value of a type that state
+    or a column can have: complex numbers, long doubles, records, periods, intervals, and durations
+    in months or without a unit.
+
+    Raises:
+        ValueError: it is a moment or a duration that Python's cannot be.
+    """
+    library = type(value).__module__.partition(".")[0]
+    if library == "numpy":
+        return _of_numpy(value, sys.modules["numpy"])
+    return _of_pandas(value, sys.modules["pandas"]) if library == "pandas" else value
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is NaT or NA, for which None stands in Python."""
+    try:
+        return value is not None and python_scalar(value) is None
+    except ValueError:
+        return False
+
+
+def _of_numpy(value: Any, numpy: Any) -> Any:
+    if isinstance(value, numpy.ndarray):
+        return value if value.ndim else python_scalar(value[()])
+    if not isinstance(value, numpy.generic):
+        return value
+    if isinstance(value, (str, bytes)):
+        return value[:]  # ``item`` would cut off zeros at the end
+    kind = value.dtype.kind
+    if kind in "mM":
+        return _of_time(value, numpy)
+    plain = value.item() if kind in "biuf" else value
+    return plain if type(plain) in (bool, int, float) else value
+
+
+def _of_time(value: Any, numpy: Any) -> Any:
+    """Return a datetime64 or a timedelta64; one in days is a date, as a column of them has it."""
+    if numpy.isnat(value):
+        return None
+    kind = value.dtype.kind
+    unit, step = numpy.datetime_data(value.dtype)
+    if unit == "generic" or (kind == "m" and unit in "YM"):
+        return value
+    wanted = f"{kind}8[{'D' if (kind, unit, step) == ('M', 'D', 1) else 'us'}]"
+    made = value.astype(wanted)
+    if made.astype(value.dtype) != value:
+        raise ValueError(_FINER if unit in ("ns", "ps", "fs", "as") else _BEYOND)
+    plain = made.item()
+    if isinstance(plain, int):
+        raise ValueError(_BEYOND)  # noqa: TRY004 - the value is wrong, its type is not
+    return plain
+
+
+def _of_pandas(value: Any, pandas: Any) -> Any:
+    if value is pandas.NaT or value is pandas.NA:
+        return None
+    if not isinstance(value, (pandas.Timestamp, pandas.Timedelta)):
+        return value
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+        raise ValueError(_FINER)
+    is_moment = isinstance(value, pandas.Timestamp)
+    try:
+        return value.to_pydatetime() if is_moment else value.to_pytimedelta()
+    except OverflowError:
+        raise ValueError(_BEYOND) from None
