@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from millpond import errors
 from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
+from millpond.checkpoint.layout_records import record_first
 from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
+from millpond.spark.driver.layout import Layout, write_layout
 from millpond.storage.memory import MemoryStorage
 from stored import confirmed, locate_savepoint, open_stored
 
@@ -237,8 +239,8 @@ def test_a_checkpoint_with_a_gap_is_refused(directory):
         open_stored(directory)
 
 
-def test_a_subtask_without_its_metadata_is_a_gap(native, caplog):
-    """Files of a checkpoint whose metadata is gone are noticed, on Spark too; a gap is told of."""
+def test_a_subtask_without_its_metadata_is_a_gap(native):
+    """Files of a checkpoint whose metadata is gone are noticed, on Spark too."""
     directory = native
     storage = mp.checkpoint_storage(str(directory))
     write_sealed(storage, "q/op/layout/00000000.json", json.dumps({"sources": []}))
@@ -246,10 +248,22 @@ def test_a_subtask_without_its_metadata_is_a_gap(native, caplog):
         path.unlink()
     with pytest.raises(errors.RestoreError, match=r"key groups 64\.\.127"):
         open_stored(directory)
+
+
+def test_a_subtask_without_a_folder(directory, caplog):
+    """It has had no row, unless it has recorded a snapshot: then its folder is lost."""
+    storage, operator = mp.checkpoint_storage(str(directory)), OperatorId("q", "op")
+    write_layout(storage, operator, Layout(0, 2, 128, settled_after=-1))
     shutil.rmtree(directory / "q/op/kg-64-127")
-    assert not caplog.messages
     assert len(open_stored(directory)[0].parts) == 1
-    assert "checkpoint 3 of q/op: no snapshot holds the key groups 64..127" in caplog.text
+    assert not caplog.messages
+    record_first(storage, operator, 0, HALVES[1], 3)
+    with pytest.raises(errors.RestoreError, match=r"64\.\.127, though their subtask has taken"):
+        open_stored(directory)
+    assert len(open_stored(directory, 2)[0].parts) == 1
+    write_layout(storage, operator, Layout(1, 2, 128, settled_after=5, savepoint="file:///saved"))
+    assert len(open_stored(directory)[0].parts) == 1
+    assert "64..127 is still in the savepoint" in caplog.text
 
 
 def test_what_a_layout_takes_over_must_be_there(directory):

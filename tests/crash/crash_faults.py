@@ -11,8 +11,9 @@ import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from crash_model import FAULT, RETRIED, Case
+from crash_model import FAULT, LAYOUTS, RETRIED, Case
 from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.checkpoint.paths import parse_record_path
 from millpond.errors import CorruptSnapshotError
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import open_local_storage
@@ -30,6 +31,7 @@ class FaultyStorage(CheckpointStorage):
         self._case = case
         self.armed = False
         self.struck = False
+        self._passed = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FaultyStorage) and other.uri == self.uri
@@ -41,6 +43,9 @@ class FaultyStorage(CheckpointStorage):
         if not self.armed or self._case.point != point:
             return
         self.struck = True
+        self._passed += 1
+        if self._case.point in LAYOUTS and self._passed != self._case.passed + 1:
+            return
         fault = self._case.fault
         if fault == "torn write":
             target = self._root / path
@@ -66,6 +71,7 @@ class FaultyStorage(CheckpointStorage):
 
     def delete(self, path):
         self.strike("gc", path)
+        self.strike("outdated files", path)
         self._inner.delete(path)
 
     def list(self, folder):
@@ -90,6 +96,8 @@ class _FaultyWriter:
         return self._inner.write(data)
 
     def commit(self):
+        if parse_record_path(self._path):
+            self._storage.strike("subtask's record", self._path, self._written)
         self._storage.strike("commit", self._path, self._written)
         self._inner.commit()
 

@@ -25,11 +25,13 @@ from pathlib import Path
 import attrs
 import millpond as mp
 from crash_faults import FaultyStorage, damage_metadata, fill_up, make_room, small_disk, take
+from crash_layouts import Course, Query
 from crash_model import (
     CARRIED,
     COPY,
     DAMAGES,
     FAULT_ROUND,
+    LAYOUTS,
     METADATA,
     RETRIED,
     ROUNDS,
@@ -53,6 +55,7 @@ POINTS = (
     "gc",
     *METADATA,
     COPY,
+    *LAYOUTS,
 )
 FAULTS = (
     "raises once",
@@ -91,6 +94,9 @@ def note(root, handle):
 def work(case, root, *, armed):
     """Restore the last noted round, check it, and go on to the end."""
     storage = FaultyStorage(root / "checkpoints", case)
+    if case.point in LAYOUTS:
+        Query(case, root, storage, Course(case.seed)).run(armed=armed)
+        return
     handles = noted(storage, root)
     if case.point == COPY:
         work_in_tasks(case, root, storage, handles, lambda made: note(root, made), armed=armed)
@@ -171,7 +177,7 @@ def verdict(case, root):
     elif struck == 0 and not goes_on(case):
         return "the fault did not happen"
     make_room(root / "checkpoints")
-    if len(noted(storage, root)) < FAULT_ROUND - 1:
+    if case.point not in LAYOUTS and len(noted(storage, root)) < FAULT_ROUND - 1:
         return f"struck too early: {said}"
     status, said = forked(lambda: work(case, root, armed=False))
     return "exact" if status == 0 else said
@@ -179,7 +185,8 @@ def verdict(case, root):
 
 def goes_on(case):
     """Whether a process may live through the fault."""
-    return case.point in RETRIED or (case.point in (COPY, "gc") and case.fault != "SIGKILL")
+    is_killed = case.fault in ("SIGKILL", "torn write")
+    return case.point in RETRIED or (case.point in (COPY, "gc", *LAYOUTS) and not is_killed)
 
 
 def cases():
@@ -207,7 +214,10 @@ def markdown(results):
         "After a failing serializer or flush the same process tries again. Metadata is damaged at the end of",
         "confirmed snapshots, then garbage is looked for. A *local copy* is met, or left behind, by",
         "attempts of a Spark task that then fail or are killed: damaged or not, none of them is used",
-        "again.",
+        "again. *Outdated files* are those of lost attempts and from before rescales: the fault hits while",
+        "a query that is rescaled up and down deletes them. A *subtask's record* says that the subtask no",
+        "longer needs files from before a rescale. After each round every retained checkpoint of every",
+        "layout must have its files; after the fault and at the end each is restored exactly.",
         "",
         f"| point | fault | {' | '.join(columns)} |",
         f"|---|---|{'---|' * len(columns)}",

@@ -15,6 +15,8 @@ ITEMS = mp.ListStateDescriptor("items", int)
 RETRIED = ("serializer", "flush")
 METADATA = ("newest metadata", "older metadata")
 COPY = "local copy"
+LAYOUTS = ("outdated files", "subtask's record")
+"""Points at which a query that is rescaled deletes files, and prepares to do so."""
 CARRIED = "carried"
 """The changelog, with a threshold that some rounds' changes stay below and others exceed."""
 THRESHOLD = 1700
@@ -33,16 +35,17 @@ class Case:
     @property
     def possible(self) -> bool:
         """Whether the fault can happen at the point at all."""
-        if self.point == "serializer":
-            return self.fault == "raises once"
+        if self.point in ("serializer", "directory"):
+            return self.fault == ("raises once" if self.point == "serializer" else "no space")
         if self.point == "flush":
             # Heap has no store, and RocksDB writes none before a file of it is wanted.
             written = self.backend == "lmdb" or self.strategy == "incremental"
             return self.fault == "full disk" and written
-        if self.point == "directory":
-            return self.fault == "no space"
         if self.point in METADATA:
             return self.fault in DAMAGES and self.fault != "lost file" and self.strategy != CARRIED
+        if self.point in LAYOUTS:
+            other = "EIO" if self.point == LAYOUTS[0] else "torn write"
+            return self.fault in ("SIGKILL", other)
         if self.point == COPY:
             return self.fault in (*DAMAGES, "SIGKILL", "raises once") and self.backend != "heap"
         return self._possible_in_storage
@@ -63,18 +66,33 @@ class Case:
         return not (self.point == "confirm" and self.fault == "EIO")
 
     @property
+    def seed(self) -> int:
+        """A number of the case's own: of its course, and of when the fault comes."""
+        return len(f"{self.point} {self.fault} {self.backend} {self.strategy}")
+
+    @property
+    def passed(self) -> int:
+        """How often a query that is rescaled passes the point before the fault, which comes once."""
+        return self.seed % 5
+
+    @property
     def config(self) -> mp.Config:
         """The configuration of the backend."""
+        return mp.Config(self.settings)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The same by keys."""
         settings = {
             "state.snapshot.strategy": "changelog" if self.strategy == CARRIED else self.strategy,
             "checkpoint.inline-threshold": THRESHOLD if self.strategy == CARRIED else 0,
             "state.snapshot.max-deltas": 2,
             "checkpoint.retained": 3 if self.point in METADATA else 1,
-            "checkpoint.claim": True,
+            "checkpoint.claim": self.point not in LAYOUTS,  # Spark refuses it
         }
         if self.backend == "rocksdb":
             settings["backend.rocksdb.inline-threshold"] = 0
-        return mp.Config(settings)
+        return settings
 
 
 def change(backend, number):

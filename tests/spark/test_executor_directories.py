@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from millpond.keygroups import KeyGroupRange
+from millpond.spark.worker.copy_directories import place_of_copy, remove_earlier_copies
+from millpond.spark.worker.copy_lock import claimed_directory
 from millpond_conformance.processes import in_a_child
 from retail_runs import PATIENCE_S
 
@@ -40,3 +43,18 @@ def test_all_directories_of_an_executor_are_used(tmp_path, given_by):
     found = [sum(place.startswith(f"{root}/") for place in places) for root in both]
     assert sum(found) == len(places)
     assert min(found) > 0
+
+
+def test_copies_of_an_earlier_division_are_removed(tmp_path, monkeypatch):
+    """After a rescale the copies of the old subtasks go, unless a task still works in one."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/one,{tmp_path}/two")
+    names = ["kg-0-63-lmdb", "kg-64-127-lmdb", "kg-0-42-lmdb"]
+    places = {name: place_of_copy(f"query/uid/{name}") for name in names}
+    other = place_of_copy("query/other/kg-0-63-lmdb")
+    divisions = [KeyGroupRange(0, 42), KeyGroupRange(43, 85), KeyGroupRange(86, 127)]
+    with claimed_directory(places["kg-64-127-lmdb"]):
+        remove_earlier_copies("query/uid", divisions)
+    assert [name for name in names if places[name].exists()] == ["kg-64-127-lmdb", "kg-0-42-lmdb"]
+    assert other.exists()
+    remove_earlier_copies("query/uid", divisions)
+    assert [name for name in names if places[name].exists()] == ["kg-0-42-lmdb"]

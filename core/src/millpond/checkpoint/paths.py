@@ -5,6 +5,8 @@
     <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>.snapshot    a subtask's snapshot
     <query>/<uid>/kg-<first>-<last>/<checkpoint id>-<attempt>_<name>      RocksDB's own files
     <query>/<uid>/layout/<number>.json                                    layouts, on Spark
+    <query>/<uid>/layout/<number>.kg-<first>-<last>                       subtasks' records
+    <query>/<uid>/layout/settings                                         the query's settings
 
 ``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names. In 0.1
 a snapshot's metadata had a file of its own, which ended in ``.handle.json``.
@@ -30,7 +32,10 @@ __all__ = [
     "new_snapshot_path",
     "owner_of",
     "parse_layout_path",
+    "parse_record_path",
+    "record_path",
     "root_of",
+    "settings_path",
     "snapshot_folder",
 ]
 
@@ -44,6 +49,9 @@ _SNAPSHOT = re.compile(
     r"/(?P<id>\d{1,18})-[0-9a-f]{32}[._].*"
 )
 _LAYOUT = re.compile(r"(?P<operator>.+)/layout/(?P<number>[0-9]{8,18})\.json")
+_RECORD = re.compile(
+    r"(?P<operator>.+)/layout/(?P<number>[0-9]{8,18})\.kg-(?P<first>\d{1,5})-(?P<last>\d{1,5})"
+)
 
 
 @attrs.frozen
@@ -110,3 +118,22 @@ def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:
     """The operator and the number of a layout's file; None where it is another file."""
     match = _LAYOUT.fullmatch(path)
     return None if match is None else (OperatorId.of(match["operator"]), int(match["number"]))
+
+
+def record_path(operator: OperatorId, number: int, groups: KeyGroupRange) -> str:
+    """The file in which a subtask records that it has run under a layout."""
+    return f"{layout_folder(operator)}/{number:08d}.kg-{groups.start}-{groups.end}"
+
+
+def parse_record_path(path: str) -> tuple[OperatorId, int, KeyGroupRange] | None:
+    """The operator, the layout's number and the key groups of a record; None for other files."""
+    match = _RECORD.fullmatch(path)
+    if match is None or not int(match["first"]) <= int(match["last"]) < MAX_KEY_GROUPS:
+        return None
+    groups = KeyGroupRange(int(match["first"]), int(match["last"]))
+    return OperatorId.of(match["operator"]), int(match["number"]), groups
+
+
+def settings_path(operator: OperatorId) -> str:
+    """The file with the settings of the operator's query that tools need."""
+    return f"{layout_folder(operator)}/settings"

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import attrs
 
 from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.checkpoint.inspection.choice import OperatorChoice
 from millpond.checkpoint.inspection.leftovers import temporary_files, without_cut_off
+from millpond.checkpoint.inspection.orphans import OperatorFiles
+from millpond.checkpoint.inspection.outdated import LayoutHistory
 from millpond.checkpoint.inspection.stored_layouts import read_layouts
 from millpond.checkpoint.inspection.subtask import (
     Subtask,
@@ -24,10 +27,17 @@ from millpond.checkpoint.inspection.subtask import (
     still_there,
     without_outlived,
 )
-from millpond.checkpoint.inspection.whole import as_text, gone_groups, whole_checkpoints
+from millpond.checkpoint.inspection.whole import (
+    as_text,
+    gone_groups,
+    newest_id,
+    whole_checkpoints,
+)
+from millpond.checkpoint.layout_records import OperatorSettings, read_settings
 from millpond.checkpoint.paths import (
     SnapshotPath,
     owner_of,
+    parse_layout_path,
 )
 from millpond.errors import (
     CorruptSnapshotError,
@@ -41,6 +51,8 @@ from millpond.storage.checkpoint_storage import CheckpointStorage
 __all__ = ["Catalog", "complete_parts", "newest_parts", "read_catalog"]
 
 _LOG = logging.getLogger("millpond.restore")
+RETAINED = 100
+"""How many checkpoints stay whole if nothing says how many the query retains."""
 
 
 @attrs.frozen
@@ -60,6 +72,8 @@ class Catalog:
         cut_off: layouts that a killed driver has not written to their end; nobody has begun under
             them, but which batch was the last before, only Spark knows.
         outdated: files of layouts that drivers have left when they were killed.
+        histories: the layouts of each operator on Spark.
+        settings: those of the queries of such operators, as far as they are known.
     """
 
     storage: CheckpointStorage
@@ -71,6 +85,8 @@ class Catalog:
     unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
     cut_off: frozenset[str] = frozenset()
     outdated: tuple[str, ...] = ()
+    histories: Mapping[OperatorId, LayoutHistory] = attrs.field(factory=dict)
+    settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
 
     def no_root(self, where: str) -> str:
         """Why a directory, named as given, is none of snapshots; empty where it may be one."""
@@ -108,42 +124,58 @@ class Catalog:
         broken = {path: why for path, why in self.broken.items() if path not in others}
         return attrs.evolve(self, broken=broken)
 
-    def orphans(self, retained: int) -> list[str]:
-        """Files that no snapshot within the retained number needs: lost attempts, and old ones.
+    def orphans(self, retained: int | None = None, query: str | None = None) -> list[str]:
+        """Files that no retained checkpoint needs: of lost attempts, old checkpoints and layouts.
 
-        Files of an operator's newest checkpoint id are left alone, for an attempt may still be
-        at work on them; so is what subtasks that are idle, or have not run since a rescale,
-        would restore. What killed writers have left of older ones goes. What is no regular file,
-        or lies in such a directory, is not ours. Nothing goes of a query of which a layout is cut
-        off.
+        Files of an operator's newest checkpoint id remain, for an attempt may still be at work on
+        them. So do those that an idle subtask would restore. Files that killed writers have left
+        of older checkpoints go. Anything that is no regular file, or is in such a directory, is not
+        ours. No file of a query goes that has a layout which is cut off.
+
+        Args:
+            retained: how many of the newest checkpoints stay whole; by default as many as the query
+                of an operator retains, or 100 if that is not known.
+            query: the id of the query whose files are looked at; all by default.
 
         Raises:
             CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
         """
         for path, reason in self.broken.items():
-            if path in self.cut_off:
+            # A snapshot refers to files of its own query, a layout to any query's.
+            is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
+            if path in self.cut_off or is_other:
                 continue
             cure = (
                 "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
             )
             raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
-        by_operator: dict[OperatorId, list[Subtask]] = {}
-        for subtask in self.subtasks:
-            by_operator.setdefault(subtask.operator, []).append(subtask.with_outlived())
-        needed = frozenset[str]().union(*self.layouts.values())
-        for mine in by_operator.values():
-            needed |= _needed(mine, retained)
-        found = [path for mine in by_operator.values() for path in _orphans(mine, needed)]
-        found += [*self._left_behind(by_operator), *self.outdated]
+        operators = [self._files_of(operator, retained) for operator in self.operators]
+        needed = frozenset[str]().union(*(each.needed() for each in operators))
+        found = [path for each in operators for path in each.unneeded(needed)]
+        found += self.outdated
         resting = {owner_of(path).query for path in self.cut_off}
+        if query is not None:
+            found = [path for path in found if owner_of(path).query == query]
         found = [path for path in found if owner_of(path).query not in resting]
         inside = tuple(f"{path}/" for path in self.odd)
         return [path for path in found if path not in self.odd and not path.startswith(inside)]
 
-    def _left_behind(self, by_operator: Mapping[OperatorId, Sequence[Subtask]]) -> list[str]:
-        newest = {operator: _newest_id(mine) or 0 for operator, mine in by_operator.items()}
-        begun = self.unfinished.items()
-        return sorted(path for path, (owner, number) in begun if number < newest.get(owner, 0))
+    @property
+    def operators(self) -> list[OperatorId]:
+        """The operators that have snapshots or layouts."""
+        return sorted({each.operator for each in self.subtasks} | self.histories.keys())
+
+    def _files_of(self, operator: OperatorId, retained: int | None) -> OperatorFiles:
+        """The files of an operator, of which so many checkpoints are retained."""
+        every = [subtask.with_outlived() for subtask in self.subtasks]
+        mine = tuple(each for each in every if each.operator == operator)
+        history, settings = self.histories.get(operator), self.settings.get(operator)
+        newest = newest_id(mine)
+        if history is not None and newest:
+            newest = newest_id(each for each in every if each.operator.query == operator.query)
+        unfinished = {path: n for path, (owner, n) in self.unfinished.items() if owner == operator}
+        keep = retained or (RETAINED if settings is None else settings.retained)
+        return OperatorFiles(mine, history, unfinished, newest, keep)
 
     def delete(self, path: str, *, dry_run: bool = False) -> int | None:
         """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
@@ -158,32 +190,6 @@ class Catalog:
         return size
 
 
-def _newest_id(subtasks: Sequence[Subtask]) -> int | None:
-    return max((h.checkpoint_id for each in subtasks for h in each.handles), default=None)
-
-
-def _needed(subtasks: Sequence[Subtask], retained: int) -> frozenset[str]:
-    newest = _newest_id(subtasks)
-    if newest is None:
-        return frozenset()
-    oldest = newest - retained + 1
-    recent = [h for each in subtasks for h in each.handles if h.checkpoint_id >= oldest]
-    in_force = {part.metadata for part in newest_parts(subtasks, oldest)}
-    for each in subtasks:
-        rivals = each.at(oldest)  # any of them may be the one that Spark has committed
-        if any(handle.metadata in in_force for handle in rivals):
-            recent += rivals
-    return frozenset[str]().union(*(handle.all_paths for handle in recent))
-
-
-def _orphans(subtasks: Sequence[Subtask], needed: frozenset[str]) -> list[str]:
-    newest = _newest_id(subtasks)
-    if newest is None:
-        return []
-    files = {path: number for each in subtasks for path, number in each.files.items()}
-    return sorted(p for p, number in files.items() if p not in needed and number < newest)
-
-
 def complete_parts(
     catalog: Catalog, operator: OperatorId, checkpoint_id: int | None = None
 ) -> list[KeyedStateHandle]:
@@ -193,8 +199,8 @@ def complete_parts(
         CorruptSnapshotError: metadata of this checkpoint cannot be read.
         IncompleteCheckpointError: files of it have no metadata.
         RestoreError: it does not hold all key groups, or what a subtask had then is deleted; the
-            error names the checkpoints that are whole. A subtask of a Spark query that has never
-            had a row has nothing, and is not a gap; a warning in the log says what is not there.
+            error names the checkpoints that are whole. A subtask of a Spark query that has had no
+            row has no snapshot, and is not missing.
     """
     subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
     parts = newest_parts(subtasks, checkpoint_id)
@@ -212,17 +218,39 @@ def complete_parts(
     if checkpoint_id is not None:
         _check_whole(subtasks, operator, checkpoint_id, covered)
     if parts:
-        everything = set(range(_key_groups(parts)))
-        files = {path for each in subtasks for path in each.files}
-        layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
-        wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
-        what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
-        if missing := _as_text(wanted - covered.keys()):
-            raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
-        if absent := _as_text(everything - covered.keys()):
-            reason = "no row with one of them has come yet, or their subtask's folder is gone"
-            _LOG.warning("%s: no snapshot holds the key groups %s: %s", what, absent, reason)
+        _check_key_groups(catalog, operator, checkpoint_id, parts, covered.keys())
     return parts
+
+
+def _check_key_groups(
+    catalog: Catalog,
+    operator: OperatorId,
+    checkpoint_id: int | None,
+    parts: Sequence[KeyedStateHandle],
+    covered: AbstractSet[int],
+) -> None:
+    """Refuse a checkpoint that lacks key groups of which there were snapshots.
+
+    A subtask of a Spark query that has had no row has no snapshot, and is not missing.
+    """
+    what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
+    everything = set(range(_key_groups(parts)))
+    history = catalog.histories.get(operator)
+    files = {path for each in catalog.subtasks if each.operator == operator for path in each.files}
+    layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
+    wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
+    if missing := _as_text(wanted - covered):
+        raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
+    if history is None:
+        return
+    begun = {group for groups in history.begun(checkpoint_id) for group in groups}
+    carries = any(part.carries for part in parts)
+    if not carries and (lost := _as_text(begun - covered)):
+        cause = f"no snapshot holds the key groups {lost}, though their subtask has taken some: "
+        raise RestoreError(what, (f"{cause}bring its folder back, or start from a savepoint",))
+    if (savepoint := history.savepoint) and (absent := _as_text(everything - covered)):
+        reason = "is still in the savepoint from which the query started"
+        _LOG.warning("%s: state of the key groups %s %s: %s", what, absent, reason, savepoint)
 
 
 def _check_whole(
@@ -314,6 +342,11 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
     subtasks = tuple(without_outlived(each, every) for each in subtasks)
     mine = [path for path in listed if not path.startswith(elsewhere)]
     layouts = read_layouts(storage, mine)
+    histories = {
+        operator: LayoutHistory.read(storage, operator, known, mine)
+        for operator, known in layouts.readable.items()
+    }
+    settings = {operator: read_settings(storage, operator) for operator in layouts.readable}
     subtasks = without_cut_off(subtasks, layouts.in_force)
     broken = dict(layouts.broken)
     broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
@@ -327,4 +360,6 @@ def read_catalog(storage: CheckpointStorage) -> Catalog:
         unfinished=temporary_files(mine),
         cut_off=frozenset(layouts.cut_off),
         outdated=tuple(layouts.outdated),
+        histories=histories,
+        settings={operator: each for operator, each in settings.items() if each is not None},
     )

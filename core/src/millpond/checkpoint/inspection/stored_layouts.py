@@ -1,9 +1,10 @@
-"""The layouts in force, as a directory shows them, and what killed drivers have left of others."""
+"""The layouts of a directory, as their files show them, and what killed drivers have left."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import attrs
 
@@ -12,12 +13,13 @@ from millpond.checkpoint.inspection.subtask import reason_of
 from millpond.checkpoint.paths import parse_layout_path
 from millpond.checkpoint.sealed_metadata import read_sealed
 from millpond.errors import MillpondError
+from millpond.keygroups import KeyGroupRange, key_group_range
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import LocalStorage, begun_path
-from millpond.untrusted import decoding, parse_json
+from millpond.untrusted import decoding, exact_bool, exact_int, exact_text, parse_json
 
-__all__ = ["StoredLayouts", "read_layouts"]
+__all__ = ["StoredLayout", "StoredLayouts", "read_layouts"]
 
 _CUT_OFF = (
     "it is not written to its end: wait for the query's driver or, where that has died, delete it, "
@@ -28,18 +30,48 @@ _BEGINNING = re.compile(rb'\{"sha256": "[0-9a-f]{64}", "content": "(?:[^"\\]|\\.
 _FIRST = b'{"sha256": "%064d", "content": "' % 0
 
 
+@attrs.frozen
+class StoredLayout:
+    """The parts of a layout's file that tools need.
+
+    Attributes:
+        number: counts from 0; the highest one is in force.
+        sources: the snapshots from which its subtasks start.
+        first_id: the first checkpoint that may be written under it; None if the file does not say.
+        divisions: the key groups of each subtask; none if the operator was dropped.
+        is_begun: whether batches may have run under it.
+        is_dropped: whether it ends an operator that its query no longer has.
+        savepoint: the URI of the savepoint from which its subtasks start; empty without one.
+    """
+
+    number: int
+    sources: tuple[KeyedStateHandle, ...] = ()
+    first_id: int | None = None
+    divisions: frozenset[KeyGroupRange] = frozenset()
+    is_begun: bool = True
+    is_dropped: bool = False
+    savepoint: str = ""
+
+    @property
+    def source_paths(self) -> frozenset[str]:
+        """The files of its sources, and those that only older checkpoints need."""
+        return frozenset[str]().union(*(source.all_paths for source in self.sources))
+
+
 @attrs.define
 class StoredLayouts:
     """The layouts of all operators.
 
     Attributes:
+        readable: those of each operator that can be read, by ascending number.
         in_force: the files of each operator's newest layout, with the paths that its sources need.
-        broken: those that cannot be read, with the reason.
+        broken: newest layouts that cannot be read, with the reason.
         cut_off: those of them that no driver can have gone on from, for it has not written them
             to their end; the one before counts as in force, too.
         outdated: files that a driver has begun and not renamed, though that layout is there by now.
     """
 
+    readable: dict[OperatorId, list[StoredLayout]] = attrs.field(factory=dict)
     in_force: dict[str, frozenset[str]] = attrs.field(factory=dict)
     broken: dict[str, str] = attrs.field(factory=dict)
     cut_off: set[str] = attrs.field(factory=set)
@@ -56,7 +88,9 @@ def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayo
             by_operator.setdefault(layout[0], []).append((layout[1], path))
         elif layout := parse_layout_path(begun_path(path)):
             begun[path] = layout
-    newest = {operator: _read(storage, mine, found) for operator, mine in by_operator.items()}
+    for operator, mine in by_operator.items():
+        found.readable[operator] = [*_read(storage, mine, found)][::-1]
+    newest = {operator: known[-1].number for operator, known in found.readable.items() if known}
     found.outdated += [
         path for path, (operator, number) in begun.items() if number <= newest.get(operator, -1)
     ]
@@ -65,30 +99,50 @@ def read_layouts(storage: CheckpointStorage, paths: Iterable[str]) -> StoredLayo
 
 def _read(
     storage: CheckpointStorage, layouts: Iterable[tuple[int, str]], found: StoredLayouts
-) -> int:
-    """Read an operator's newest layout, and those before it that are cut off; its number, or -1.
+) -> Iterator[StoredLayout]:
+    """Read an operator's layouts, the newest first; skip older ones that cannot be read.
 
-    One that cannot be read needs nothing that is known.
+    A newest layout that cannot be read needs nothing that is known.
     """
+    is_newest = True
     for number, path in sorted(layouts, reverse=True):
         try:
-            found.in_force[path] = frozenset(_source_paths(storage, path))
+            layout = _stored_layout(storage, path, number)
         except MillpondError as error:
+            if not is_newest:
+                continue
             found.in_force[path] = frozenset()
-            if not _is_cut_off(storage, path):
-                found.broken[path] = reason_of(error)
-                break
-            found.broken[path] = _CUT_OFF
+            is_newest = _is_cut_off(storage, path)
+            found.broken[path] = _CUT_OFF if is_newest else reason_of(error)
+            if not is_newest:
+                return
             found.cut_off.add(path)
         else:
-            return number
-    return -1
+            if is_newest:
+                found.in_force[path] = layout.source_paths
+            is_newest = False
+            yield layout
 
 
-def _source_paths(storage: CheckpointStorage, layout: str) -> Iterator[str]:
-    with decoding(layout, "it is not a layout"):
-        for text in parse_json(read_sealed(storage, layout))["sources"]:
-            yield from KeyedStateHandle.from_json(text, storage).all_paths
+def _stored_layout(storage: CheckpointStorage, path: str, number: int) -> StoredLayout:
+    with decoding(path, "it is not a layout"):
+        body: dict[str, Any] = parse_json(read_sealed(storage, path))
+        settled, is_dropped = body.get("settled_after"), body.get("dropped_after") is not None
+        return StoredLayout(
+            number=number,
+            sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
+            first_id=None if settled is None else exact_int(settled, int) + 2,
+            divisions=frozenset() if is_dropped else frozenset(_divisions(body)),
+            is_begun=exact_bool(body.get("begun", True), bool),
+            is_dropped=is_dropped,
+            savepoint=exact_text(body.get("savepoint", ""), str),
+        )
+
+
+def _divisions(body: dict[str, Any]) -> Iterator[KeyGroupRange]:
+    if "parallelism" in body:
+        total, count = exact_int(body["max_parallelism"], int), exact_int(body["parallelism"], int)
+        yield from (key_group_range(total, count, index) for index in range(count))
 
 
 def _is_cut_off(storage: CheckpointStorage, path: str) -> bool:

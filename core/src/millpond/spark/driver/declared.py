@@ -43,6 +43,7 @@ class DeclaredOperator:
         by_event_time: whether the operator may hold rows back until the watermark has passed.
         made_at: the user's line at which the operator was made.
         key: the type of its keys.
+        retains: how many checkpoints stay restorable.
         limits: how large what is read of snapshots may be.
     """
 
@@ -59,6 +60,7 @@ class DeclaredOperator:
     by_event_time: bool
     made_at: Place | None
     key: SerializerSnapshot
+    retains: int
     limits: RestoreConfig
 
     @classmethod
@@ -78,6 +80,7 @@ class DeclaredOperator:
             by_event_time=plan.watermarked and plan.time_mode is not None,
             made_at=plan.made_at,
             key=plan.key_codec().snapshot(),
+            retains=plan.config.checkpoint.retained,
             limits=plan.config.restore,
         )
 

@@ -116,7 +116,9 @@ class _LayoutListener(StreamingQueryListener):
             require_supported(self._spark, stream)
             require_one_watermark(stream, _declared)
             warn_of_partitions(stream, query, max(each.parallelism for each in operators))
-            Start(self._spark, stream, query, operators).settle()
+            start = Start(self._spark, stream, query, operators)
+            start.settle()
+            start.note_settings()
         except Exception as error:  # noqa: BLE001 - any error is raised where the query is awaited
             _LOG.exception("query %s cannot start", query)
             if isinstance(error, MillpondError):

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 from pyspark.sql import SparkSession
 
 from millpond.checkpoint import CheckpointStorage
 from millpond.checkpoint.adoption import joined_states
+from millpond.checkpoint.layout_records import note_settings
 from millpond.errors import (
     ConfigError,
     MaxParallelismError,
@@ -94,6 +96,15 @@ class Start:
     def _write(self, storage: CheckpointStorage, uid: str, layout: Layout) -> None:
         noted = attrs.evolve(layout, settled_after=self._now)
         write_layout(storage, OperatorId(self.query, uid), noted)
+
+    def note_settings(self) -> None:
+        """Note where the query's checkpoint is, and how much of it is retained, for deletions."""
+        scheme, _, path = str(self.stream.resolvedCheckpointRoot()).partition(":")
+        path = path if path.startswith("//") else f"//{path}"  # Hadoop writes file:/checkpoint
+        checkpoint = f"{scheme}:{quote(path, safe='/@:')}"
+        for each in self.operators:
+            operator = OperatorId(self.query, each.uid)
+            note_settings(each.storage, operator, each.retains, checkpoint)
 
     @property
     def roster(self) -> tuple[str, ...]:

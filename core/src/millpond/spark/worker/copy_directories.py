@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -27,8 +27,9 @@ from pathlib import Path
 import attrs
 
 from millpond.backend.local_copy_seal import boot_id
+from millpond.keygroups import KeyGroupRange
 
-__all__ = ["executor_name", "place_of_copy", "roomiest_directory"]
+__all__ = ["executor_name", "place_of_copy", "remove_earlier_copies", "roomiest_directory"]
 
 _LOG = logging.getLogger("millpond.spark")
 _OWNER = "owner.json"
@@ -63,6 +64,23 @@ def place_of_copy(name: str, configured: Sequence[str] = ()) -> Path:
         if other != chosen and other.exists():
             _remove(other)
     return chosen
+
+
+def remove_earlier_copies(
+    folder: str, divisions: Iterable[KeyGroupRange], configured: Sequence[str] = ()
+) -> None:
+    """Remove an operator's copies of key groups that are divided in another way by now.
+
+    Args:
+        folder: the operator's, below the directories of copies.
+        divisions: the key groups of its subtasks.
+        configured: directories to use in place of the executor's.
+    """
+    present = tuple(f"kg-{groups.start}-{groups.end}-" for groups in divisions)
+    for root in _roots(configured):
+        for place in (root / folder).glob("kg-*"):
+            if not place.name.startswith(present):
+                _remove(place)
 
 
 def executor_name() -> str:
@@ -123,7 +141,11 @@ def _begin(root: Path) -> None:
 def _remove(folder: Path) -> bool:
     """Remove copies that nobody works in; whether there were some, and they are gone."""
     with ExitStack() as locks:
-        for lock in [*folder.glob(f"**/{_LOCK}")]:
+        try:
+            found = [*folder.glob(f"**/{_LOCK}")]
+        except FileNotFoundError:  # another worker removes them right now
+            return False
+        for lock in found:
             try:
                 file = locks.enter_context(lock.open("w"))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

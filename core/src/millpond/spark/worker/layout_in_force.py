@@ -12,6 +12,7 @@ from __future__ import annotations
 import attrs
 
 from millpond.checkpoint import CheckpointStorage
+from millpond.checkpoint.layout_records import note_settings
 from millpond.errors import RestoreError, UnclaimedStateError, UnsettledStartError
 from millpond.operator_id import OperatorId
 from millpond.spark.driver.declared import DeclaredOperator, first_layout
@@ -46,6 +47,7 @@ def layout_in_force(
     operator = OperatorId(query, plan.uid)
     if plan.settles and (operator, run) not in _settled:
         _settle(plan, operator, batch_id, pointer)
+        note_settings(plan.storage(), operator, plan.config.checkpoint.retained)
         _settled.add((operator, run))
     layout = layout_of_run(plan.storage(), operator, run)
     layout.require(plan.uid, plan.parallelism, plan.max_parallelism)

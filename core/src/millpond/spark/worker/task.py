@@ -19,7 +19,9 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond.checkpoint import SnapshotResult
 from millpond.errors import RestoreError
+from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo, open_operator_backend
+from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
 from millpond.spark.driver.run_ids import run_of
@@ -28,7 +30,9 @@ from millpond.spark.metrics.worker_metrics import SUMMED, BatchMetrics, numbers_
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
 from millpond.spark.worker.collector import collector_paused, spare_what_stays
 from millpond.spark.worker.committed_state import CommittedState, committed_state, own_pointer
+from millpond.spark.worker.copy_directories import remove_earlier_copies
 from millpond.spark.worker.layout_in_force import layout_in_force
+from millpond.spark.worker.outdated_files import Subtask
 from millpond.spark.worker.runner import SubtaskRunner
 from millpond.spark.worker.telling import failed_before, told_readably
 from millpond.spark.worker.vectorized import runner_of
@@ -68,7 +72,9 @@ def _run_subtask(
                 return
             frames = frames if first is None else chain((first,), frames)
     committed = committed_state(plan, layout, info.index, pointer)
-    yield from _Task(plan, info, query, run, batch_id + 1, committed, state, metrics).run(frames)
+    task = _Task(plan, info, query, run, batch_id + 1, committed, state, metrics)
+    yield from task.run(frames)
+    task.tidy_up(layout, pointer)
 
 
 def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
@@ -133,6 +139,24 @@ class _Task:
                 self._commit(acquired, runner)
             set_timeout(self.state, plan.time_mode, time, due)
             acquired.succeeded = True
+
+    def tidy_up(self, layout: Layout, pointer: Pointer | None) -> None:
+        """Delete outdated files; note a first snapshot under the layout for later deletions."""
+        subtask = Subtask(
+            storage=self.plan.storage(),
+            operator=OperatorId(self.query, self.plan.uid),
+            layout=layout,
+            index=self.info.index,
+            checkpoint_id=self.checkpoint_id,
+            retained=self.plan.config.checkpoint.retained,
+        )
+        if self.committed.handle is None and Pointer.from_row(self.state.get).handle:
+            subtask.record_first_snapshot()
+            divisions = map(layout.key_groups, range(layout.parallelism))
+            local = self.plan.config.local.dir
+            remove_earlier_copies(subtask.operator.folder, divisions, local)
+        if pointer is not None:
+            subtask.delete_outdated(pointer.checkpoint_id, self.committed.handle)
 
     def _commit(self, acquired: Acquired, runner: SubtaskRunner) -> None:
         """Take the snapshot, and hand Spark the pointer to it."""

@@ -1,0 +1,30 @@
+"""Outdated files are deleted, and no file that a retained checkpoint needs: in generated queries."""
+
+import pytest
+from crash_faults import FaultyStorage
+from crash_layouts import Course, Query
+from crash_model import LAYOUTS, Case
+
+
+def run(tmp_path, seeds, backend="heap", strategy="changelog"):
+    """Run a query of each seed to its end."""
+    case = Case(LAYOUTS[0], "none", backend, strategy)
+    for seed in seeds:
+        root = tmp_path / str(seed)
+        root.mkdir()
+        Query(case, root, FaultyStorage(root / "checkpoints", case), Course(seed)).run()
+
+
+def test_every_retained_checkpoint_keeps_its_files(tmp_path):
+    """Rescales, idle subtasks and lost attempts leave what is needed, and nothing else."""
+    run(tmp_path, range(25))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("heap", "full"), ("lmdb", "changelog"), ("rocksdb", "incremental"), ("heap", "carried")],
+)
+def test_many_queries(tmp_path, backend, strategy):
+    """The same of many more, on other backends and by other strategies."""
+    run(tmp_path, range(1000, 1300), backend, strategy)
