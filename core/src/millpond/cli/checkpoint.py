@@ -9,18 +9,25 @@ from typing import Any
 import click
 
 from millpond.arguments import CHECKPOINT_IDS
-from millpond.checkpoint.inspection.catalog import Catalog
+from millpond.checkpoint.inspection.catalog import RETAINED, Catalog
 from millpond.checkpoint.inspection.choice import operator_named
 from millpond.checkpoint.inspection.inspector import pick_operator
+from millpond.checkpoint.inspection.spark_checkpoint import METADATA, query_id
 from millpond.checkpoint.inspection.stored_operator import StoredOperator
 from millpond.checkpoint.inspection.subtask import Subtask
 from millpond.checkpoint.inspection.verify import files_of, verify_file
-from millpond.checkpoint.paths import owner_of
+from millpond.checkpoint.paths import owner_of, snapshot_folder
 from millpond.cli.findings import finding, show_findings
 from millpond.cli.output import as_json_option, show
 from millpond.cli.paths import place_text
-from millpond.cli.places import about, catalog_of, check_id, stored_operators
-from millpond.cli.plugins import tool_limits
+from millpond.cli.places import (
+    about,
+    catalog_of,
+    check_id,
+    query_checkpoint,
+    stored_operators,
+)
+from millpond.cli.plugins import located, tool_limits
 from millpond.cli.progress import working
 from millpond.cli.terminal import complain, say
 from millpond.errors import MillpondError, PlaceError
@@ -126,8 +133,24 @@ def verify(
     catalog = _selected(directory, operator, checkpoint_id)
     rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
     rows += _checked(catalog.subtasks, checkpoint_id)
+    rows += _missing(catalog, checkpoint_id)
     rows.sort(key=lambda row: str(row["operator"]))
     show_findings(directory, rows, as_json=as_json)
+
+
+def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
+    """A row for each subtask that has taken snapshots, and has no folder."""
+    present = {subtask.folder for subtask in catalog.subtasks}
+    for operator in sorted({each.operator for each in catalog.subtasks}):
+        handles = (
+            h for each in catalog.subtasks if each.operator == operator for h in each.handles
+        )
+        history = catalog.histories.get(operator)
+        if history is None or any(handle.carries for handle in handles):
+            continue
+        folders = {snapshot_folder(operator, groups) for groups in history.begun(checkpoint_id)}
+        for folder in sorted(folders - present):
+            yield finding(str(operator), folder, 0, "it is missing")
 
 
 def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
@@ -153,16 +176,26 @@ def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator
 @checkpoint.command()
 @click.argument("directory", type=place_text)
 @click.option(
+    "--query",
+    type=place_text,
+    metavar="CHECKPOINT",
+    help="The checkpointLocation of a query: look at no other query's files.",
+)
+@click.option(
     "--retained",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="So many of the newest checkpoints stay whole.",
+    help="How many of the newest checkpoints stay whole. By default as many as each query retains "
+    f"(checkpoint.retained), and {RETAINED} if that is not known.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @as_json_option
-def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that none of the newest checkpoints needs: of lost attempts, and old ones.
+def gc(
+    directory: str, query: str | None, retained: int | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Delete files that no retained checkpoint needs.
+
+    These are files of lost attempts, of old checkpoints, and from before the last rescale.
+    List the queries whose checkpointLocation no longer exists, and leave their files alone.
 
     Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
     known to any query, or where a query is left alone because a layout of it is cut off.
@@ -170,24 +203,56 @@ def gc(directory: str, retained: int, *, dry_run: bool, as_json: bool) -> None:
     catalog = catalog_of(directory)
     if not catalog.subtasks and not catalog.layouts:
         raise PlaceError(directory, "it holds no snapshots")
+    wanted = None if query is None else _query_in(catalog, directory, query)
     with about(directory):
-        orphans = catalog.orphans(retained)
+        orphans = catalog.orphans(retained, wanted)
     rows: list[dict[str, Any]] = []
     with about(directory), working("deleting", len(orphans)) as done:
         for path in orphans:
             size = catalog.delete(path, dry_run=dry_run)
             if size is not None:
-                rows.append({"file": path, "bytes": size})
+                rows.append({"file": path, "bytes": size, "verdict": "not needed"})
             done(1)
-    show(rows, as_json=as_json, empty="Nothing to delete.")
+    gone = list(_of_gone_queries(catalog)) if wanted is None else []
+    show([*rows, *gone], as_json=as_json, empty="Nothing to delete.")
     if rows and not as_json:
         what = "would be" if dry_run else "were"
         say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
+    if gone and not as_json:
+        say(f"If those queries were not moved, delete their folders in {directory} yourself.")
     for path in sorted(catalog.cut_off):
         why = catalog.broken[path]
         complain(f"{directory}: nothing of the query of {path} is deleted, for {why}")
     if catalog.cut_off:
         sys.exit(1)
+
+
+def _query_in(catalog: Catalog, directory: str, checkpoint: str) -> str:
+    """Return the id of a query; raise PlaceError if the directory has none of its files."""
+    query = query_id(query_checkpoint(checkpoint).storage)
+    if query not in {operator.query for operator in catalog.operators}:
+        reason = f"it holds no file of the query {query}; name what spark.millpond.checkpoint.dir "
+        raise PlaceError(directory, f"{reason}names for {checkpoint}")
+    return query
+
+
+def _of_gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
+    """A row for the folder of each query whose checkpointLocation no longer exists."""
+    places = {operator.query: each.checkpoint for operator, each in catalog.settings.items()}
+    for query, checkpoint in sorted(places.items()):
+        if checkpoint and _is_gone(query, checkpoint):
+            sizes = (catalog.delete(path, dry_run=True) for path in catalog.storage.list(query))
+            verdict = f"its query's checkpointLocation {checkpoint} no longer exists"
+            yield {"file": f"{query}/", "bytes": sum(filter(None, sizes)), "verdict": verdict}
+
+
+def _is_gone(query: str, checkpoint: str) -> bool:
+    """Whether a place is no longer the checkpointLocation of a query; False if it is unreadable."""
+    try:
+        storage = located(checkpoint).storage
+        return METADATA not in storage.list("") or query_id(storage) != query
+    except MillpondError:
+        return False
 
 
 @checkpoint.command()

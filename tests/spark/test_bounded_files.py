@@ -1,0 +1,220 @@
+"""The number of files stays bounded by the retained checkpoints, whatever a query goes through."""
+
+import json
+import random
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from millpond.cli.main import commands
+from millpond.spark import key_by
+from streaming import RUNNING, Files, Running
+
+pytestmark = pytest.mark.spark
+KEYS = [f"k{number}" for number in range(12)]
+
+
+class Job:
+    """A query whose batches are computed several times: each action of `foreachBatch` is a run."""
+
+    def __init__(self, spark, tmp_path, job_conf):
+        self.files, self.folder, self.set = Files(spark, tmp_path / "input"), tmp_path, job_conf
+        self.seen, self.peak = [], 0
+        job_conf(state_backend="heap", checkpoint_retained=2)
+
+    def run(self, batches, actions=3, keys=KEYS, **settings):
+        """Run the query over so many new batches, each of which has a row of each key."""
+        self.set(**settings)
+        for _ in range(batches):
+            self.files.add(*((key, 1) for key in keys))
+
+        def write(rows, _):
+            for _ in range(actions):
+                found = rows.collect()
+            self.seen += [tuple(row) for row in found]
+            self.peak = max(self.peak, self.number)
+
+        out = key_by(self.files.stream(), "k").process(Running(), output=RUNNING, uid="running")
+        writer = out.writeStream.foreachBatch(write).trigger(availableNow=True)
+        place = str(self.folder / "checkpoint")
+        writer.option("checkpointLocation", place).start().awaitTermination()
+
+    @property
+    def snapshots(self):
+        """The files of snapshots, by subtask."""
+        found = {}
+        for path in sorted((self.folder / "snapshots").rglob("kg-*/*")):
+            found.setdefault(path.parent.name, []).append(path.name)
+        return found
+
+    @property
+    def number(self):
+        """How many files there are."""
+        return sum(path.is_file() for path in (self.folder / "snapshots").rglob("*"))
+
+    def require(self, batches, keys=KEYS):
+        """Fail unless each key was counted once in each batch."""
+        expected = sorted((key, n, n) for key in keys for n in range(1, batches + 1))
+        assert sorted(self.seen) == expected
+
+
+@pytest.fixture
+def job(spark, tmp_path, job_conf):
+    """A job whose state is in files of a temporary directory."""
+    return Job(spark, tmp_path, job_conf)
+
+
+def gc(*arguments):
+    """The rows of `millpond checkpoint gc`, by verdict."""
+    call = ["checkpoint", "gc", *map(str, arguments), "--json"]
+    result = CliRunner().invoke(commands, call)
+    assert result.exit_code == 0, result.output
+    found = {}
+    for row in json.loads(result.stdout):
+        found.setdefault(row["verdict"], []).append(row["file"])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_repeated_actions(job, spark, backend):
+    """Three actions in each batch leave no more files after 24 batches than after 12."""
+    spark.conf.set("spark.millpond.state.snapshot.max-deltas", "3")
+    job.run(12, state_backend=backend, parallelism=2)
+    first = job.peak
+    job.run(12)
+    job.require(24)
+    assert job.peak <= first + 4
+
+
+def test_a_rescale(job):
+    """The files of the earlier layout go once all subtasks have taken their state over."""
+    job.run(6, actions=1, parallelism=2)
+    before = set(job.snapshots)
+    job.run(8, actions=1, parallelism=3)
+    job.require(14)
+    assert len(before) == 2
+    assert not before & job.snapshots.keys()
+    assert len(list((job.folder / "snapshots").rglob("layout/*.json"))) == 1
+
+
+def test_an_idle_subtask_keeps_what_it_would_restore(job, spark):
+    """After a rescale only the sources of the last layout stay for it; `gc` keeps them, too."""
+    job.run(6, actions=1, parallelism=2)
+    one = [KEYS[0]]
+    job.run(10, actions=1, keys=one, parallelism=3)
+    kept = {name: len(job.snapshots[name]) for name in ("kg-0-63", "kg-64-127")}
+    assert set(gc(job.folder / "snapshots")) <= {"not needed"}
+    assert kept == {name: len(job.snapshots[name]) for name in kept}
+    job.run(8, actions=1)
+    assert not kept.keys() & job.snapshots.keys()
+    assert sorted(job.seen) == sorted(
+        (key, n, n) for key in KEYS for n in range(1, 25 if key in one else 15)
+    )
+
+
+def test_operators_that_are_dropped(job, spark):
+    """The files of an operator go that its query no longer has, but for its last layout."""
+    job.run(5, actions=1, parallelism=2)
+    (folder,) = (job.folder / "snapshots").glob("*/running")
+    spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
+    for _ in range(9):
+        job.files.add(*((key, 1) for key in KEYS))
+    out = key_by(job.files.stream(), "k").process(Running(), output=RUNNING, uid="other")
+    writer = out.writeStream.foreachBatch(lambda rows, _: rows.count()).trigger(availableNow=True)
+    place = str(job.folder / "checkpoint")
+    writer.option("checkpointLocation", place).start().awaitTermination()
+    assert [path.name for path in folder.rglob("*.*") if path.is_file()] == ["00000001.json"]
+
+
+def soak(job, batches, seed):
+    """Run a query with rescales and repeated actions; the most files after each of its runs."""
+    drawn, done, peaks = random.Random(seed), 0, []
+    while done < batches:
+        parallelism = drawn.randint(1, 3)
+        job.peak, number = 0, min(drawn.randint(6, 12), batches - done)
+        job.run(number, actions=drawn.randint(1, 3), parallelism=parallelism)
+        done += number
+        peaks.append(job.peak)
+    job.require(batches)
+    return peaks
+
+
+def bound(deltas, retained, subtasks=3, attempts=3):
+    """The most files of a query: of two layouts, with the attempts within twice the retained ones."""
+    chain = deltas + 1 + retained
+    return 2 * subtasks * (chain + attempts * 2 * retained + 2) + 8
+
+
+def test_rescales_and_repeated_actions(job, spark):
+    """The number of files is bounded over 30 batches."""
+    spark.conf.set("spark.millpond.state.snapshot.max-deltas", "3")
+    assert max(soak(job, 30, seed=1)) <= bound(deltas=3, retained=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
+def test_rescales_and_repeated_actions_for_long(job, spark, backend):
+    """The number of files is bounded over 300 batches, and does not grow."""
+    spark.conf.set("spark.millpond.state.snapshot.max-deltas", "3")
+    job.set(state_backend=backend)
+    peaks = soak(job, 300, seed=2)
+    assert max(peaks) <= bound(deltas=3, retained=2)
+    half = len(peaks) // 2
+    assert max(peaks[half:]) <= 1.5 * max(peaks[:half])
+
+
+def test_gc_goes_by_the_querys_own_retention(job):
+    """A query's `checkpoint.retained` counts, and the files of one query can be looked at alone."""
+    job.run(5, actions=3, parallelism=2)
+    snapshots, checkpoint = job.folder / "snapshots", job.folder / "checkpoint"
+    (query,) = (path.name for path in snapshots.iterdir())
+    would = gc(snapshots, "--dry-run")
+    assert would == gc(snapshots, "--retained", 2, "--dry-run")
+    assert would["not needed"]
+    assert gc(snapshots, "--retained", 100, "--dry-run") == {}
+    assert gc(snapshots, "--query", checkpoint) == would
+    assert gc(snapshots) == {}
+    job.run(5, actions=1)
+    job.require(10)
+    assert all(path.startswith(f"{query}/") for path in would["not needed"])
+
+
+def test_gc_lists_queries_that_are_gone(job):
+    """It names the folder whose query's checkpointLocation no longer exists, and deletes nothing."""
+    job.run(2, actions=1, parallelism=2)
+    snapshots, checkpoint = job.folder / "snapshots", job.folder / "checkpoint"
+    (query,) = (path.name for path in snapshots.iterdir())
+    assert gc(snapshots) == {}
+    moved = checkpoint.rename(job.folder / "moved to")
+    verdict = f"its query's checkpointLocation {checkpoint.as_uri()} no longer exists"
+    before = job.number
+    assert gc(snapshots) == {verdict: [f"{query}/"]}
+    assert job.number == before
+    shutil.copytree(moved, checkpoint)
+    assert gc(snapshots) == {}
+    (checkpoint / "metadata").write_text('{"id": "another"}')
+    assert gc(snapshots) == {verdict: [f"{query}/"]}
+    result = CliRunner().invoke(
+        commands, ["checkpoint", "gc", str(snapshots), "--query", str(checkpoint)]
+    )
+    assert result.exit_code == 1
+    assert "it holds no file of the query another" in result.output
+
+
+def test_an_empty_subtask_is_not_a_lost_one(job, caplog):
+    """Tools read a query with all keys in one subtask; without that one's folder they refuse."""
+    job.run(2, actions=1, keys=KEYS[:1], parallelism=2)
+    snapshots = job.folder / "snapshots"
+    (folder,) = snapshots.glob("*/running/kg-*")
+    call = ["state", "list", str(snapshots)]
+    result = CliRunner().invoke(commands, call)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert not caplog.messages
+    job.run(2, actions=1)
+    shutil.rmtree(folder)
+    lost = folder.name.removeprefix("kg-").replace("-", "..")
+    result = CliRunner().invoke(commands, call)
+    assert result.exit_code == 1
+    assert f"no snapshot holds the key groups {lost}, though" in result.stderr
+    result = CliRunner().invoke(commands, ["checkpoint", "verify", str(snapshots), "--json"])
+    assert (result.exit_code, "it is missing" in result.stdout) == (1, True)
