@@ -174,9 +174,10 @@ def _source(spark, folder, schema="k string, n bigint"):
 
 
 def _write(df, folder, name="query", mode="append"):
+    sink = "parquet" if mode == "append" else "noop"
     writer = df.writeStream.outputMode(mode).trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(folder / name / "checkpoint"))
-    query = writer.format("parquet").option("path", str(folder / name / "output")).start()
+    query = writer.format(sink).option("path", str(folder / name / "output")).start()
     query.awaitTermination()
 
 
@@ -299,6 +300,31 @@ def windowed(spark, folder):
     )
     _write(out, folder)
     return _rows(spark, folder)
+
+
+def untimely(spark, folder, case):
+    """A query that could give no row, or not in this output mode."""
+    _configure(spark, folder, 2)
+    rows = _source(spark, folder, "k string, at timestamp")
+    marked = rows.withWatermark("at", "0 seconds")
+    stream = key_by(marked if case in ("behind", "mode") else rows, "k")
+    windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
+    if case == "timers":
+        out = stream.process(Alarm(False), output="k string", uid="timely", event_time="at")
+    elif case == "clock":
+        out = key_by(marked, "k").process(Alarm(True), output="k string", uid="timely")
+    else:
+        out = windowed.process(
+            Count(),
+            str,
+            lambda row: row.k,
+            output="k string, n bigint",
+            uid="timely",
+            event_time="at",
+        )
+    if case == "behind":
+        out = out.selectExpr("k", "timestamp_millis(n) at").withWatermark("at", "0 seconds")
+    _write(out, folder, mode="update" if case == "mode" else "append")
 
 
 class Count(windows.ProcessWindowFunction):

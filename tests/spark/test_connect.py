@@ -186,6 +186,24 @@ def test_windows(client, tmp_path):
     assert client(jobs.windowed, tmp_path) == [("a", 2)]
 
 
+@pytest.mark.parametrize(
+    ("case", "kind", "said"),
+    [
+        ("windows", errors.NoWatermarkError, "'timely': windows of event time need a watermark"),
+        ("timers", "StreamingQueryException", "NoWatermarkError: Operator 'timely': timers of"),
+        ("clock", "StreamingQueryException", "TimeModeError: Operator 'timely' sets a processing"),
+        ("behind", errors.EventTimeChainError, "output of operator 'timely'.* would wait for rows"),
+        ("mode", errors.OutputModeError, r"'timely' is made for 'append': make it by process\("),
+    ],
+)
+def test_what_would_give_no_row(client, tmp_path, case, kind, said):
+    """It is refused as in a classic session: by the client, or by the first timer."""
+    jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:01"})
+    found, message = client(jobs.untimely, tmp_path, case)
+    assert found == kind, message
+    assert re.search(said, message), message
+
+
 def test_broadcast_in_foreach_batch(client, tmp_path):
     """A function that gets batches as DataFrames may key them, and connect others."""
     give(tmp_path, 1)
