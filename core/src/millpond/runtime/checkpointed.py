@@ -70,11 +70,11 @@ class RawOperatorOutput:
     """Bytes of a function's own, in partitions that are given out anew at a rescale."""
 
     def __init__(self) -> None:
-        self.partitions: list[bytes] = []
+        self.partitions: list[bytearray] = []
 
     def start_new_partition(self) -> None:
         """What is written from now on belongs to a further partition."""
-        self.partitions.append(b"")
+        self.partitions.append(bytearray())
 
     def write(self, data: bytes) -> None:
         """Append to the current partition, the first one where none was started."""
@@ -89,7 +89,7 @@ class RawKeyedOutput:
 
     def __init__(self, groups: KeyGroupRange) -> None:
         self._groups = groups
-        self.by_group: dict[int, bytes] = {}
+        self.by_group: dict[int, bytearray] = {}
         self._current: int | None = None
 
     def start_new_key_group(self, key_group: int) -> None:
@@ -102,7 +102,7 @@ class RawKeyedOutput:
         if key_group not in self._groups or key_group in self.by_group:
             reason = f"key group {key_group} was written before, or is not in {self._groups}"
             raise KeyGroupRangeError(reason)
-        self.by_group[key_group] = b""
+        self.by_group[key_group] = bytearray()
         self._current = key_group
 
     def write(self, data: bytes) -> None:
@@ -205,10 +205,11 @@ def snapshot_state(function: object, store: OperatorStateBackend, context: Snaps
         known = store.get_registered_state_names()
         partitions = context.raw_operator_output.partitions
         if partitions or _RAW_OPERATOR.name in known:
-            store.get_list_state(_RAW_OPERATOR).update(partitions)
+            store.get_list_state(_RAW_OPERATOR).update(map(bytes, partitions))
         by_group = context.raw_keyed_output.by_group
         if by_group or RAW_KEYED_STREAM.name in known:
-            store.get_union_list_state(RAW_KEYED_STREAM).update(by_group.items())
+            written = [(group, bytes(data)) for group, data in by_group.items()]
+            store.get_union_list_state(RAW_KEYED_STREAM).update(written)
     elif isinstance(function, ListCheckpointed):
         elements = function.snapshot_state(context.checkpoint_id)
         store.get_list_state(listed(function)).update([] if elements is None else elements)
