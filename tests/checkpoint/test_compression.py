@@ -5,7 +5,7 @@ import itertools
 import millpond as mp
 import pyarrow as pa
 import pytest
-from millpond.checkpoint.segments import pack, unpack
+from millpond.checkpoint.segments import Packing, pack, unpack
 from millpond.errors import CorruptSnapshotError
 
 CODECS = ("lz4", "zstd", "none")
@@ -66,7 +66,7 @@ def test_what_each_of_them_takes():
 
 def packed(codec, size=1_000):
     """A segment of one row."""
-    return pack([0], [b"\0key"], [bytes(size)], codec)
+    return pack([0], [b"\0key"], [bytes(size)], Packing(codec))
 
 
 @pytest.mark.parametrize("codec", CODECS)

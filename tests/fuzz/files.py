@@ -12,7 +12,7 @@ from millpond.checkpoint.inspection.catalog import read_catalog
 from millpond.checkpoint.inspection.inspector import open_stored
 from millpond.checkpoint.operator_state_snapshot import read_operator_state
 from millpond.checkpoint.sealed_metadata import seal_metadata, write_sealed
-from millpond.checkpoint.segments import pack, unpack
+from millpond.checkpoint.segments import Packing, pack, unpack
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
@@ -198,7 +198,7 @@ class Rows(Snapshots):
                 indexes[at] = rng.randrange(len(self.footer["states"]) + 1)
             else:
                 values[at] = mutate_bytes(rng, values[at] or b"")
-        made, entry["stream_bytes"], entry["compression"] = pack(indexes, keys, values, "lz4")
+        made, entry["stream_bytes"], entry["compression"] = pack(indexes, keys, values, Packing())
         groups = [key[0] for key in keys]
         entry.update(first_group=min(groups), last_group=max(groups))
         return made

@@ -151,18 +151,24 @@ class LocalConfig:
 
 @attrs.frozen
 class RestoreConfig:
-    """What the files of snapshots and savepoints may ask for; files are untrusted.
+    """Limits of the files of snapshots and savepoints.
+
+    Files are untrusted, so their readers need limits. A file that a reader would refuse is not
+    written either.
 
     Attributes:
-        max_file_bytes: a file that is read whole: a savepoint's table, operator state.
-        max_unpacked_bytes: by so much may a part of a file that is unpacked at once exceed its
-            own bytes. Millpond's own files stay below the default.
-        max_states: so many states an operator may have in them.
+        max_file_bytes: of a file that is read whole: a savepoint's table, operator state.
+        max_unpacked_bytes: by how many bytes a part of a file that is unpacked at once may exceed
+            its stored size.
+        max_states: the number of states of an operator. A row of a snapshot names its state by 16
+            bits.
     """
 
     max_file_bytes: ByteSize = ByteSize(4 << 30)
     max_unpacked_bytes: ByteSize = ByteSize(32 << 20)
-    max_states: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+    max_states: int = attrs.field(
+        default=1024, validator=[attrs.validators.ge(1), attrs.validators.le(1 << 16)]
+    )
 
 
 @attrs.frozen

@@ -11,7 +11,15 @@ import cattrs
 
 from millpond.errors import CorruptSnapshotError, KeyGroupRangeError, MillpondError
 
-__all__ = ["decoding", "exact_bool", "exact_int", "exact_text", "parse_json", "unreadable"]
+__all__ = [
+    "decoding",
+    "exact_bool",
+    "exact_int",
+    "exact_text",
+    "is_unicode",
+    "parse_json",
+    "unreadable",
+]
 
 _MAX_KEY = 40
 _MAX_REASON = 300
@@ -80,6 +88,15 @@ def parse_json(text: str | bytes) -> Any:
     if any(mark in text for mark in marks):  # type: ignore[operator]
         json.dumps(tree, ensure_ascii=False).encode()
     return tree
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a string has no lone surrogates, so that it can be encoded."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def exact_bool(value: Any, _: Any) -> bool:

@@ -118,12 +118,3 @@ def test_a_part_has_the_key_groups_in_common(storage):
     given = handle(storage, [file("b", "v", "base")])
     assert given.intersection(KeyGroupRange(60, 127)).key_group_range == KeyGroupRange(60, 63)
     assert given.intersection(KeyGroupRange(64, 127)) is None
-
-
-def test_what_would_not_be_read_again_is_not_written(storage):
-    """The error names the file and says how pointers carry less."""
-    with pytest.raises(errors.SnapshotTooLargeError, match="'layout-1'.*inline-threshold"):
-        write_sealed(storage, "layout-1", "x" * 1000, limit=1000)
-    assert storage.list("") == []
-    write_sealed(storage, "layout-1", "x" * 1000)
-    assert read_sealed(storage, "layout-1") == "x" * 1000

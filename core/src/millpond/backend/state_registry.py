@@ -22,7 +22,7 @@ from millpond.backend.state_compatibility import CellMigration, cell_migration, 
 from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
-from millpond.errors import NullValueError, StateMigrationError, StateNameError
+from millpond.errors import NullValueError, StateMigrationError, StateNameError, TooManyStatesError
 from millpond.state.descriptor_base import same_declaration
 from millpond.state.descriptors import StateDescriptor, StateKind
 from millpond.state.interfaces import State
@@ -156,6 +156,7 @@ class StateRegistry:
     ) -> RegisteredState:
         check_type("descriptor", descriptor, StateDescriptor)
         kind = infer_key_type(namespace) if namespace_type is None else namespace_type
+        self._check_number(descriptor.name)
         fresh = self._describe(descriptor, self._codec(kind))
         if known is not None:
             self._check_redeclared(known.meta, fresh)
@@ -170,6 +171,13 @@ class StateRegistry:
     def _codec(self, declared: DeclaredKeyType[Any]) -> KeyCodec:
         find = self._parameters.registry.serializer
         return key_codec_for(declared, find).bound(self._current.pickles)
+
+    def _check_number(self, name: str) -> None:
+        """Raise TooManyStatesError if a snapshot with one more state could not be restored."""
+        known = {*self._registered, *self._timers, *self.restored}
+        most = self._parameters.config.restore.max_states
+        if name not in known and len(known) >= most:
+            raise TooManyStatesError("", name, most, "restore.max-states")
 
     def _make_anew(self, fresh: RegisteredState) -> None:
         """Make table and state; if that fails, the restored rows wait for the next request."""
@@ -261,6 +269,7 @@ class StateRegistry:
         codec = self._codec(namespace_type)
         meta = timer_meta(domain, codec)
         if name not in self._timers:
+            self._check_number(name)
             stored = self.restored.get(name, meta)
             self._readdress(stored, meta, namespace_change(stored, *self._keys, codec))
             rows = self._source.create_timer_rows(name)

@@ -25,7 +25,12 @@ from millpond.checkpoint.parts import part_bytes
 from millpond.checkpoint.sealed_metadata import seal_metadata, unseal_metadata
 from millpond.config import CheckpointConfig
 from millpond.errors import CorruptSnapshotError, SnapshotTooLargeError
-from millpond.storage.checkpoint_storage import MAX_WHOLE, CheckpointStorage, FileWriter
+from millpond.storage.checkpoint_storage import (
+    MAX_WHOLE,
+    CheckpointStorage,
+    FileWriter,
+    checked_metadata,
+)
 
 __all__ = ["CUT_OFF", "Bundle", "Inlining", "PartStream", "read_bundled"]
 
@@ -36,6 +41,7 @@ POINTER_BYTES = 5 << 20
 _MAGIC = b"MILLHNDL"
 CUT_OFF = "it does not end with a snapshot's metadata"
 """The reason of the error where the end of a file is missing."""
+_FEWER_PARTS = "use fewer states, operator state lists with fewer elements, or more subtasks"
 _TRAILER = 4 + len(_MAGIC)
 _TAIL = 64 << 10
 
@@ -137,7 +143,7 @@ class Bundle:
         if self.is_held:
             return self._carrying(handle)
         complete = attrs.evolve(handle, metadata=self.path)
-        sealed = seal_metadata(complete.to_json())
+        sealed = checked_metadata(self.path, seal_metadata(complete.to_json()), _FEWER_PARTS)
         writer = self._writer or self._open()
         writer.write(sealed + len(sealed).to_bytes(4, "big") + _MAGIC)
         writer.commit()

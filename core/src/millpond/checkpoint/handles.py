@@ -19,7 +19,6 @@ from millpond.checkpoint.metadata_checks import (
     check_counts,
     check_operator_states,
     check_states,
-    plain,
 )
 from millpond.checkpoint.raw_streams import OperatorRawHandle
 from millpond.format_versions import OPERATOR_STATE_HANDLE, SNAPSHOT_HANDLE, Format
@@ -274,7 +273,7 @@ def _structure_snapshot(value: Any, _: Any) -> SerializerSnapshot:
     if set(value) != {"id", "version", "payload"}:
         raise ValueError("a type is described by id, version and payload")
     name, version = exact_text(value["id"], str), exact_int(value["version"], int)
-    return SerializerSnapshot(name, version, plain(value["payload"]))
+    return SerializerSnapshot(name, version, value["payload"])
 
 
 _CONVERTER = snapshot_converter()

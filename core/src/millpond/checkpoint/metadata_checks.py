@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from millpond.backend.operator_state import Mode, OperatorStateMeta
 from millpond.errors import brief
@@ -11,17 +10,13 @@ from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.state.descriptors import StateKind
 from millpond.state.names import misspelling
 from millpond.state.state_meta import StateMeta
-from millpond.types.describe import MAX_NESTING
 
 __all__ = [
     "check_counts",
     "check_operator_states",
     "check_states",
     "check_subtasks",
-    "plain",
 ]
-
-_MAX_DEPTH = 4 * MAX_NESTING
 
 
 def check_states(metas: Sequence[StateMeta]) -> None:
@@ -63,17 +58,3 @@ def check_counts(numbers: Iterable[int], limit: int = 1 << 62) -> None:
 def check_subtasks(number: int) -> None:
     """No operator has more subtasks than key groups."""
     check_counts([number], MAX_KEY_GROUPS)
-
-
-def plain(payload: Any, depth: int = 0) -> Any:
-    """A serializer's payload, which nests no deeper than types do."""
-    if depth > _MAX_DEPTH:
-        raise ValueError("a type is nested too deeply")
-    parts: Iterable[Any] = ()
-    if isinstance(payload, dict):
-        parts = payload.values()
-    elif isinstance(payload, list):
-        parts = payload
-    for part in parts:
-        plain(part, depth + 1)
-    return payload

@@ -16,7 +16,7 @@ from millpond.checkpoint.output_stream import CheckpointStreamFactory
 from millpond.checkpoint.raw_streams import ByteStream, OperatorRawOutputStream
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.config import RestoreConfig
-from millpond.errors import RestoreError
+from millpond.errors import RestoreError, SnapshotTooLargeError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -41,6 +41,7 @@ def write_operator_state(
     checkpoint_id: int,
     storage: CheckpointStorage,
     states: Sequence[FrozenState],
+    limits: RestoreConfig = RestoreConfig(),
 ) -> Future[SnapshotResult]:
     """Write frozen states in the background, as a snapshot of their own."""
     factory = CheckpointStreamFactory(storage, f"{operator.folder}/operator", checkpoint_id)
@@ -49,7 +50,7 @@ def write_operator_state(
         if not states:
             return SnapshotResult(None)
         with factory.create("operator.bin") as stream:
-            handle = write_partitions(stream, checkpoint_id, storage, states, task)
+            handle = write_partitions(stream, checkpoint_id, storage, states, task, limits)
         count = sum(len(state.partitions) for state in states)
         return SnapshotResult(handle, handle.raw.stream.size if handle.raw else 0, count)
 
@@ -62,12 +63,21 @@ def write_partitions(
     storage: CheckpointStorage,
     states: Sequence[FrozenState],
     task: SnapshotTask,
+    limits: RestoreConfig,
 ) -> OperatorStateHandle:
     """Write frozen states to a stream, a partition for each element.
 
     Where no element has a byte there is one more, of no state: without a file, what several
     subtasks have in common could not be told from what each has of its own.
+
+    Raises:
+        SnapshotTooLargeError: a restore would refuse the file.
     """
+    most, size = _limit_of_reads(storage, limits), sum(state.size for state in states)
+    if most is not None and size > most.max_file_bytes:
+        largest = max(states, key=lambda state: state.size)
+        path, cure = f"snapshot {checkpoint_id}", "raise restore.max-file-bytes"
+        raise SnapshotTooLargeError(path, most.max_file_bytes, largest.meta.name, cure)
     raw = OperatorRawOutputStream(stream)
     elements = [data for state in states for data in state.partitions]
     for data in elements:
@@ -157,8 +167,15 @@ def read_partitions(
     if handle.storage is None:
         raise RestoreError("operator state", ("its handle has no storage",))
     raw = attrs.evolve(handle.raw, partitions=wanted)
-    most = None if isinstance(handle.storage, MemoryStorage) else limits
+    most = _limit_of_reads(handle.storage, limits)
     return dict(zip(wanted, raw.read(handle.storage, most), strict=True))
+
+
+def _limit_of_reads(
+    storage: CheckpointStorage, limits: RestoreConfig | None
+) -> RestoreConfig | None:
+    """Return the limits of a storage's files: none in memory, where a read takes no more of it."""
+    return None if isinstance(storage, MemoryStorage) else limits
 
 
 @checked

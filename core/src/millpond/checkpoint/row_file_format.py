@@ -22,7 +22,7 @@ from millpond.backend.changes import Change, Changes
 from millpond.backend.key_layout import KeyLayout
 from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
-from millpond.checkpoint.segments import pack
+from millpond.checkpoint.segments import Packing, pack
 from millpond.errors import SnapshotTooLargeError
 from millpond.format_versions import SNAPSHOT_FILE
 
@@ -58,10 +58,10 @@ class SegmentBuilder:
     """Collects rows and cuts them into segments of about a megabyte, which it hands on."""
 
     def __init__(
-        self, layout: KeyLayout, emit: Callable[[Segment], object], compression: str = "lz4"
+        self, layout: KeyLayout, emit: Callable[[Segment], object], packing: Packing = Packing()
     ) -> None:
         self._layout = layout
-        self._compression = compression
+        self._packing = packing
         self._emit = emit
         self.states: list[str] = []
         self._bytes: dict[str, int] = {}
@@ -112,7 +112,7 @@ class SegmentBuilder:
         if not self._keys:
             return
         columns = self._indexes, self._keys, self._values
-        data, stream_bytes, compression = pack(*columns, self._compression)
+        data, stream_bytes, compression = pack(*columns, self._packing)
         segment = Segment(
             data=data,
             rows=len(self._keys),
@@ -152,12 +152,12 @@ class Footer:
 class RowFileWriter:
     """Writes the rows of one base or delta, segment by segment, as a part of a bundle."""
 
-    def __init__(self, bundle: Bundle, layout: KeyLayout, compression: str = "lz4") -> None:
+    def __init__(self, bundle: Bundle, layout: KeyLayout, packing: Packing = Packing()) -> None:
         self._bundle = bundle
         self._start = bundle.position
         self._entries: list[Entry] = []
         self._offset = 0
-        self.builder = SegmentBuilder(layout, self.place, compression)
+        self.builder = SegmentBuilder(layout, self.place, packing)
 
     def place(self, segment: Segment) -> None:
         """Append a segment."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from millpond.errors import SnapshotTooLargeError
 from millpond.sealed_json import SealedJson
-from millpond.storage.checkpoint_storage import MAX_WHOLE, CheckpointStorage
+from millpond.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["read_sealed", "seal_metadata", "unseal_metadata", "write_sealed"]
 
@@ -25,16 +24,13 @@ def unseal_metadata(data: bytes, path: str) -> str:
     return _METADATA.unseal(data, path)
 
 
-def write_sealed(storage: CheckpointStorage, path: str, text: str, limit: int = MAX_WHOLE) -> None:
+def write_sealed(storage: CheckpointStorage, path: str, text: str) -> None:
     """Write a text with its digest.
 
     Raises:
         SnapshotTooLargeError: it would have more bytes than are read again.
     """
-    sealed = seal_metadata(text)
-    if len(sealed) > limit:
-        raise SnapshotTooLargeError(path, limit, cure=_LESS_IN_POINTERS)
-    storage.write(path, [sealed])
+    storage.write_all(path, seal_metadata(text), _LESS_IN_POINTERS)
 
 
 def read_sealed(storage: CheckpointStorage, path: str) -> str:

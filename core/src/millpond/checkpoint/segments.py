@@ -7,13 +7,16 @@ compressed: Arrow would unpack buffers to whatever size they claim.
 from __future__ import annotations
 
 import struct
+from typing import Self
 
+import attrs
 import pyarrow as pa
 
+from millpond.config import Config
 from millpond.errors import CorruptSnapshotError
 from millpond.untrusted import decoding
 
-__all__ = ["pack", "unpack"]
+__all__ = ["Packing", "pack", "unpack"]
 
 _SCHEMA = pa.schema([("state", pa.uint16()), ("key", pa.binary()), ("value", pa.binary())])
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
@@ -21,11 +24,30 @@ _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 _MAX_LZ4_RATIO = 256
 """LZ4 cannot do better than this, so a larger claim is a lie."""
 _MAX_GAIN = 16 << 20
-"""What unpacks to more than this beyond its own size is stored as it is; readers allow more."""
+
+
+@attrs.frozen
+class Packing:
+    """How segments are compressed.
+
+    Attributes:
+        compression: ``lz4``, ``zstd`` or ``none``.
+        max_gain: by how many bytes a segment may exceed its stored size when it is unpacked. A
+            segment that would exceed it further is stored as it is, because readers refuse it.
+    """
+
+    compression: str = "lz4"
+    max_gain: int = _MAX_GAIN
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Return the configured compression, within ``restore.max-unpacked-bytes``."""
+        max_gain = min(_MAX_GAIN, config.restore.max_unpacked_bytes)
+        return cls(config.checkpoint.compression, max_gain)
 
 
 def pack(
-    indexes: list[int], keys: list[bytes], values: list[bytes | None], compression: str
+    indexes: list[int], keys: list[bytes], values: list[bytes | None], packing: Packing
 ) -> tuple[bytes, int, str]:
     """Rows as bytes, how many they are when unpacked, and how they are compressed after all."""
     columns = [
@@ -37,10 +59,10 @@ def pack(
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
     stream = sink.getvalue()
-    if compression != "none":
-        data: bytes = pa.compress(stream, codec=_CODECS[compression], asbytes=True)
-        if stream.size - len(data) <= _MAX_GAIN:
-            return data, stream.size, compression
+    if packing.compression != "none":
+        data: bytes = pa.compress(stream, codec=_CODECS[packing.compression], asbytes=True)
+        if stream.size - len(data) <= packing.max_gain:
+            return data, stream.size, packing.compression
     return stream.to_pybytes(), stream.size, "none"
 
 

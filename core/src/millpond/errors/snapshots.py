@@ -126,7 +126,14 @@ class NotInSavepointError(RestoreError):
 
 @attrs.define(eq=False, slots=False)
 class SnapshotTooLargeError(MillpondError):
-    """A snapshot outgrew what its storage takes."""
+    """A file of a snapshot or savepoint would be refused when it is read, so it is not written.
+
+    Attributes:
+        path: the file.
+        limit: the bytes that it may have, or may need when it is read.
+        state: the state whose rows exceed the limit; empty if unknown.
+        cure: how to raise the limit or to stay below it.
+    """
 
     path: str
     limit: int
@@ -137,8 +144,8 @@ class SnapshotTooLargeError(MillpondError):
     def sentence(self) -> str:
         whose = f" with state {self.state!r}" if self.state else ""
         return (
-            f"The snapshot {self.path!r}{whose} is larger than the {self.limit:,} bytes that "
-            f"this storage takes: {self.cure}."
+            f"The file {self.path!r}{whose} is not written: it exceeds {self.limit:,} bytes, so "
+            f"that no restart could read it: {self.cure}."
         )
 
 

@@ -84,7 +84,14 @@ class StoreDamagedError(MillpondError):
 
 @attrs.define(eq=False, slots=False)
 class TooManyStatesError(MillpondError):
-    """A store takes no further state; ``option`` is what sets the limit."""
+    """A store or a snapshot takes no further state.
+
+    Attributes:
+        backend: the name of the backend whose store is full; empty if it is the snapshot.
+        state: the state that is one too many.
+        limit: the highest number of states.
+        option: the configuration key that sets the limit.
+    """
 
     backend: str
     state: str
@@ -93,7 +100,8 @@ class TooManyStatesError(MillpondError):
 
     @override
     def sentence(self) -> str:
+        holder = f"the backend {self.backend!r}" if self.backend else "a snapshot"
         return (
-            f"State {self.state!r}: the backend {self.backend!r} keeps at most {self.limit:,} "
-            f"states in a subtask. Raise {self.option}, or keep several things in one state."
+            f"State {self.state!r}: {holder} keeps at most {self.limit:,} states of a subtask. "
+            f"Raise {self.option}, or keep several things in one state."
         )

@@ -224,7 +224,8 @@ class PluginRegistry:
         config: Config | None = None,
     ) -> SavepointHandle:
         """The handle of a savepoint, or of a checkpoint directory, by its path, URI or storage."""
-        return locate_savepoint(place, partial(self.storage, config=config))
+        config = config or Config()
+        return locate_savepoint(place, partial(self.storage, config=config), config.restore)
 
     def serializer(self, declared: type) -> TypeSerializer[Any] | None:
         """The serializer that a plugin provides for a type; None if no plugin does."""

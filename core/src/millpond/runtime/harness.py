@@ -101,6 +101,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self._function = function
         self._entered = False
         self._storage = MemoryStorage.private()
+        self._config = config
         self._registry = get_registry((config or Config()).plugins)
         info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
         start = StartingPoint.of(restore, config)
@@ -278,7 +279,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         """
         check_type("path", path, str | PathLike)
         self._begin_snapshot("savepoint")
-        target = self._registry.savepoint(path)
+        target = self._registry.savepoint(path, self._config)
         strategy = self._backend.strategy(SavepointStrategy.name)
         assert isinstance(strategy, SavepointStrategy)
         result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()

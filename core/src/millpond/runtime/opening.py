@@ -291,7 +291,7 @@ def open_operator_backend(
         check_type("restore", handle, OperatorStateHandle | None)
     return OperatorStateBackend(
         read_operator_state(handles, config.restore),
-        partial(write_operator_state, OperatorId.of(place)),
+        partial(write_operator_state, OperatorId.of(place), limits=config.restore),
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
 
 __all__ = ["MAX_WHOLE", "CheckpointStorage", "FileWriter", "Schemes", "check_path", "open_storage"]
 
@@ -118,6 +118,15 @@ class CheckpointStorage(ABC):
             writer.abort()
             raise
 
+    def write_all(self, path: str, data: bytes, cure: str) -> None:
+        """Write a file of metadata that ``read_all`` reads again.
+
+        Raises:
+            SnapshotTooLargeError: it has more bytes than ``read_all`` reads; ``cure`` says what
+                makes it smaller.
+        """
+        self.write(path, [checked_metadata(path, data, cure)])
+
     def read_all(self, path: str, limit: int = MAX_WHOLE) -> bytes:
         """A whole file of metadata.
 
@@ -128,6 +137,13 @@ class CheckpointStorage(ABC):
         if size > limit:
             raise CorruptSnapshotError(path, f"its {size:,} bytes are more than {limit:,}")
         return self.read(path, 0, size)
+
+
+def checked_metadata(path: str, data: bytes, cure: str) -> bytes:
+    """Return metadata that readers accept; SnapshotTooLargeError if it has too many bytes."""
+    if len(data) > MAX_WHOLE:
+        raise SnapshotTooLargeError(path, MAX_WHOLE, cure=cure)
+    return data
 
 
 _USER = re.compile(r"(?<=//)(?:[^/@]*|[^/@:]+:(?![0-9]+/)[^@]*)@")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias
 
 import attrs
 from typing_extensions import TypeForm, TypeVar, override
+
+from millpond.untrusted import exact_int, exact_text, parse_json
 
 __all__ = [
     "Compatibility",
@@ -37,15 +40,50 @@ class SerializerSnapshot:
         id: the serializer's stable name, for instance ``int`` or ``struct``.
         version: the version of its byte format.
         payload: what else identifies the format, as plain JSON values.
+
+    Raises:
+        ValueError: a checkpoint would not give it back as it is: the version has more than 64 bits,
+            or the payload contains other values than JSON's, or nests too deeply.
     """
 
     id: str
     version: int = 1
     payload: Any = None
 
+    def __attrs_post_init__(self) -> None:
+        exact_text(self.id, str)
+        exact_int(self.version, int)
+        if self.payload is not None:
+            check_payload(self.payload)
+
     @override
     def __str__(self) -> str:
         return self.id if self.payload is None else f"{self.id}({_terse(self.payload)})"
+
+
+MAX_PAYLOAD_DEPTH = 80
+"""Deeper payloads are refused: types nest 20 deep, and a level of a type takes up to 4."""
+
+
+def check_payload(payload: Any) -> None:
+    """Raise ValueError if a payload is not the same after a checkpoint has stored it as JSON."""
+    _check_depth(payload, 0)
+    try:
+        found = parse_json(json.dumps(payload))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the payload cannot be stored as JSON: {error}") from None
+    if found != payload:
+        raise ValueError("the payload changes when it is stored as JSON, as tuples and NaN do")
+
+
+def _check_depth(payload: Any, depth: int) -> None:
+    if depth > MAX_PAYLOAD_DEPTH:
+        raise ValueError("a type is nested too deeply")
+    if isinstance(payload, dict):
+        payload = list(payload.values())
+    if isinstance(payload, list):
+        for part in payload:
+            _check_depth(part, depth + 1)
 
 
 def _terse(payload: Any) -> str:

@@ -14,8 +14,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Optional
 
-from millpond.errors import ConfigError, brief
+from millpond.errors import ConfigError, brief, shown
 from millpond.types.rows import row_type
+from millpond.untrusted import is_unicode
 
 __all__ = ["as_declared", "row_class"]
 
@@ -72,6 +73,8 @@ def _row_class(columns: tuple[Column, ...]) -> type:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(name, "two columns have this name", place="state type")
+        if not is_unicode(name):
+            raise ConfigError(shown(name), "the column's name is not Unicode", place="state type")
     members = {
         "__annotations__": {name: _optional(kind, nullable) for name, kind, nullable in columns},
         "_fields": tuple(names),

@@ -12,7 +12,7 @@ from typing import Any, get_origin
 import msgspec
 from typing_extensions import override
 
-from millpond.errors import StateTypeError, brief
+from millpond.errors import ConfigError, StateTypeError, brief, shown
 from millpond.types.base import (
     Compatibility,
     FindSerializer,
@@ -42,12 +42,15 @@ class StructuredSerializer(TypeSerializer[Any]):
         self._declared = declared
         self._find = find
         node = node_of(declared, find)
-        self._description = node.description
         self._pack, self._unpack, self._copy = node.pack, node.unpack, node.copy
         self._holds = node.holds
         self.type_name = getattr(declared, "__name__", None) or str(declared)
         if get_origin(declared) is not None:
             self.type_name = str(declared)
+        try:
+            self._snapshot = SerializerSnapshot("structured", payload=node.description)
+        except ValueError as error:
+            raise ConfigError(shown(self.type_name), str(error), place="type") from None
         self.immutable = node.copy is None
         self._weight = node.weight
         self.sized = callable(node.weight) or node.weight >= _LARGE
@@ -83,7 +86,7 @@ class StructuredSerializer(TypeSerializer[Any]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        return SerializerSnapshot("structured", payload=self._description)
+        return self._snapshot
 
     @override
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:

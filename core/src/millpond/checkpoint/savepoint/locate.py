@@ -8,6 +8,7 @@ from collections.abc import Callable
 from os import PathLike, fspath
 
 from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
+from millpond.config import RestoreConfig
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.local_directory import LocalStorage, local_uri
 
@@ -17,22 +18,24 @@ __all__ = ["lies_within", "locate_savepoint"]
 def locate_savepoint(
     place: str | PathLike[str] | CheckpointStorage | SavepointHandle,
     open_uri: Callable[[str], CheckpointStorage],
+    limits: RestoreConfig = RestoreConfig(),
 ) -> SavepointHandle:
     """The handle of a savepoint whose root is a directory, a URI or a storage's root.
 
     Args:
         place: the path, URI, storage or handle.
         open_uri: opens a storage.
+        limits: what a writer of the savepoint must not exceed.
     """
     if isinstance(place, SavepointHandle):
         return place
     if isinstance(place, CheckpointStorage):
-        return SavepointHandle(0, "", place)
+        return SavepointHandle(0, "", place, limits=limits)
     text = fspath(place)
     scheme = text.partition(":")[0]
     is_uri = ":" in text and "/" not in scheme and len(scheme) > 1
     uri = text if is_uri else local_uri(text)
-    return SavepointHandle(0, "", open_uri(uri))
+    return SavepointHandle(0, "", open_uri(uri), limits=limits)
 
 
 def lies_within(target: CheckpointStorage, root: CheckpointStorage) -> bool:

@@ -19,7 +19,12 @@ from millpond.checkpoint.metadata_checks import (
     check_states,
     check_subtasks,
 )
-from millpond.errors import CorruptSnapshotError, RestoreError
+from millpond.config import RestoreConfig
+from millpond.errors import (
+    CorruptSnapshotError,
+    RestoreError,
+    TooManyStatesError,
+)
 from millpond.format_versions import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
 from millpond.operator_id import SAVEPOINT_FILE, OperatorId
@@ -153,12 +158,19 @@ class Savepoint:
 
 @attrs.frozen
 class SavepointHandle:
-    """A savepoint: where it is, relative to its storage."""
+    """A savepoint: its place, relative to its storage.
+
+    Attributes:
+        limits: what its writer must not exceed, because its readers would refuse it.
+    """
 
     checkpoint_id: int = attrs.field(validator=typed(int))
     folder: str = attrs.field(validator=typed(str))
     storage: CheckpointStorage = attrs.field(repr=False, validator=typed(CheckpointStorage))
     format: str = attrs.field(default=SAVEPOINT_FORMAT, validator=typed(str))
+    limits: RestoreConfig = attrs.field(
+        default=RestoreConfig(), eq=False, repr=False, validator=typed(RestoreConfig)
+    )
 
     def path(self, name: str) -> str:
         """A file's path from the storage's root; CorruptSnapshotError for one that leaves it."""
@@ -185,6 +197,7 @@ def state_folder(uid: str, state: str, ending: str = "") -> str:
 
 
 _CONVERTER = snapshot_converter()
+_FEWER_TABLES = "save fewer operators or states in one savepoint"
 _SEALED = SealedJson("a savepoint", "savepoint", readable=True, hint="; see mp.seal_savepoint")
 
 
@@ -193,12 +206,18 @@ def write_savepoint(handle: SavepointHandle, savepoint: Savepoint) -> None:
 
     Raises:
         CorruptSnapshotError: it would be refused when it is read.
+        TooManyStatesError, SnapshotTooLargeError: so would it, because of a limit.
     """
+    most = handle.limits.max_states
+    for operator in savepoint.operators:
+        if len(operator.states) > most:
+            state = operator.states[most].meta.name
+            raise TooManyStatesError("", state, most, "restore.max-states")
     current = attrs.evolve(savepoint, format_version=SAVEPOINT.version)
     with decoding(handle.path(METADATA_FILE), "it would not be a savepoint"):
         _check(current)
     text = json.dumps(_CONVERTER.unstructure(current), indent=1)
-    handle.storage.write(handle.path(METADATA_FILE), [_SEALED.seal(text)])
+    handle.storage.write_all(handle.path(METADATA_FILE), _SEALED.seal(text), _FEWER_TABLES)
 
 
 def operator_to_json(operator: SavedOperator) -> str:

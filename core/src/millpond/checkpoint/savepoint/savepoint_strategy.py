@@ -50,7 +50,9 @@ class SavepointStrategy(SnapshotStrategy):
         check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
         check_type("storage", storage, CheckpointStorage)
         uid = self._backend.parameters.operator.uid or "operator"
-        reservation = reserved(SavepointHandle(checkpoint_id, folder, storage), [uid])
+        limits = self._backend.parameters.config.restore
+        handle = SavepointHandle(checkpoint_id, folder, storage, limits=limits)
+        reservation = reserved(handle, [uid])
         try:
             return self._launch_reserved(reservation, uid)
         except BaseException:

@@ -28,6 +28,7 @@ from millpond.untrusted import decoding
 __all__ = [
     "checked_bytes",
     "edited_bytes",
+    "exceeded_limit",
     "named_files",
     "read_state",
     "read_table",
@@ -191,7 +192,7 @@ def read_table(
     """
     file = _checked_table(path, data, schema)
     wanted, budget = set(schema.names), limits.max_unpacked_bytes
-    room = 2 * budget + _MAX_RATIO * len(data)
+    room = _room(len(data), limits)
     for group in range(file.metadata.num_row_groups):
         with decoding(path, _FOREIGN):
             rows = rows_at_once(path, data, file.metadata, group, wanted, budget)
@@ -204,6 +205,34 @@ def read_table(
                     path, f"{reason}; restore.max-unpacked-bytes allows more"
                 )
             yield batch
+
+
+def _room(size: int, limits: RestoreConfig) -> int:
+    """Return the bytes that a table of so many bytes may unpack to."""
+    return 2 * limits.max_unpacked_bytes + _MAX_RATIO * size
+
+
+def exceeded_limit(path: str, data: bytes, unpacked: int, limits: RestoreConfig) -> str:
+    """Return the limit for which ``read_table`` would refuse a new table; empty if it would not.
+
+    Args:
+        path: the file, for errors.
+        data: the file's bytes.
+        unpacked: the bytes of all its rows in memory.
+        limits: the limits.
+    """
+    if len(data) > limits.max_file_bytes:
+        return "max-file-bytes"
+    if unpacked > _room(len(data), limits):
+        return "max-unpacked-bytes"
+    metadata = _open_table(data).metadata
+    names, budget = set(metadata.schema.to_arrow_schema().names), limits.max_unpacked_bytes
+    try:
+        for group in range(metadata.num_row_groups):
+            rows_at_once(path, data, metadata, group, names, budget)
+    except CorruptSnapshotError:
+        return "max-unpacked-bytes"
+    return ""
 
 
 def _checked_table(path: str, data: bytes, schema: pa.Schema) -> pq.ParquetFile:

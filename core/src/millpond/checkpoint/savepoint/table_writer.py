@@ -19,8 +19,11 @@ from millpond.checkpoint.savepoint.savepoint_file import (
     TableFile,
     state_folder,
 )
+from millpond.checkpoint.savepoint.table_reader import exceeded_limit
 from millpond.checkpoint.savepoint.table_rows import TableCodec
 from millpond.checkpoint.snapshot_task import SnapshotTask
+from millpond.config import RestoreConfig
+from millpond.errors import SnapshotTooLargeError
 from millpond.state.state_meta import StateMeta
 from millpond.types.columns import UnfitError
 
@@ -82,15 +85,40 @@ def write_table(
     handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
 ) -> TableFile:
     """Write one Parquet file, sorted by key group, and describe it."""
-    pieces = list(_row_groups(table))
-    data = _parquet(table.schema, pieces, "zstd")
-    giant = any(piece.nbytes > _MAX_GAIN for piece in pieces)
-    if giant or table.nbytes > _FILE_BYTES + _MAX_RATIO * len(data):
-        # What compresses too well could not be told from a file made to exhaust memory.
-        data = _parquet(table.schema, pieces, "none")
+    data = _readable(handle.path(name), table, handle.limits)
     handle.storage.write(handle.path(name), [data])
     digest = hashlib.sha256(data).hexdigest()
     return TableFile(name, len(data), digest, table.num_rows, first, last)
+
+
+def _readable(path: str, table: pa.Table, limits: RestoreConfig) -> bytes:
+    """Return a table as the first of some Parquet files that a restore accepts.
+
+    Compressed data that unpacks to too much could not be told from a file made to exhaust memory,
+    and large row groups of lists need more of it than small ones.
+
+    Raises:
+        SnapshotTooLargeError: a restore would refuse each of them.
+    """
+    most, room = min(_GROUP_BYTES, limits.max_unpacked_bytes), _FILE_BYTES
+    found = ""
+    for compression, group_bytes in (
+        ("zstd", most),
+        ("none", most),
+        ("none", most >> 6),
+        ("none", 1),
+    ):
+        pieces = list(_row_groups(table, group_bytes))
+        data = _parquet(table.schema, pieces, compression)
+        giant = any(piece.nbytes > _MAX_GAIN for piece in pieces)
+        if compression != "none" and (giant or table.nbytes > room + _MAX_RATIO * len(data)):
+            continue
+        exceeded = exceeded_limit(path, data, table.nbytes, limits)
+        if not exceeded:
+            return data
+        found = found or exceeded
+    allowed = {"max-file-bytes": limits.max_file_bytes}.get(found, limits.max_unpacked_bytes)
+    raise SnapshotTooLargeError(path, allowed, cure=f"raise restore.{found}")
 
 
 def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) -> bytes:
@@ -102,12 +130,12 @@ def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) ->
     return data
 
 
-def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+def _row_groups(table: pa.Table, most: int) -> Iterator[pa.Table]:
     """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
     waiting = [table]
     while waiting:
         rows = waiting.pop()
-        if rows.num_rows > _ROW_GROUP or (rows.num_rows > 1 and _unpacked(rows) > _GROUP_BYTES):
+        if rows.num_rows > _ROW_GROUP or (rows.num_rows > 1 and _unpacked(rows) > most):
             half = min((rows.num_rows + 1) // 2, _ROW_GROUP)
             waiting += [rows.slice(half), rows.slice(0, half)]
         else:

@@ -26,6 +26,7 @@ from millpond.checkpoint.handles import (
 from millpond.checkpoint.operator_state_snapshot import holds, write_partitions
 from millpond.checkpoint.paths import BUNDLE_ENDING, new_snapshot_path, snapshot_folder
 from millpond.checkpoint.retired_files import with_retired, without_outdated
+from millpond.checkpoint.segments import Packing
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import SnapshotTooLargeError
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -103,7 +104,7 @@ class SnapshotStrategy(ABC):
         self._overtaken: dict[int, _Running] = {}  # by a later one's confirmation; may be aborted
         self._unfinished: set[SnapshotTask] = set()
         self.inlining = Inlining.of(backend.parameters.config.checkpoint)
-        self.compression = backend.parameters.config.checkpoint.compression
+        self.packing = Packing.from_config(backend.parameters.config)
         self.confirmed: KeyedStateHandle | None = None
         self._replaced: KeyedStateHandle | None = None
 
@@ -289,8 +290,9 @@ class SnapshotStrategy(ABC):
             if holds(known, frozen) and not (self.inlining.always and known.paths):
                 return before.operator_state
         number, stream = blank.handle.checkpoint_id, PartStream(bundle)
+        limits = self._backend.parameters.config.restore
         try:
-            return (write_partitions(stream, number, storage, frozen, SnapshotTask()),)
+            return (write_partitions(stream, number, storage, frozen, SnapshotTask(), limits),)
         except SnapshotTooLargeError as error:
             largest = max(frozen, key=lambda state: state.size)
             raise attrs.evolve(error, state=largest.meta.name) from None

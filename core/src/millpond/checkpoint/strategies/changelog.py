@@ -81,7 +81,7 @@ class ChangelogStrategy(SnapshotStrategy):
     def _forget(self) -> None:
         self._log: list[Segment] = []
         self._layout = self._backend.current.layout
-        self._builder = SegmentBuilder(self._layout, self._log.append, self.compression)
+        self._builder = SegmentBuilder(self._layout, self._log.append, self.packing)
         self._covered.clear()
 
     @override
@@ -138,7 +138,7 @@ class ChangelogStrategy(SnapshotStrategy):
             if blank.is_empty:
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                base = write_base(view, bundle, blank.handle.version, task, self.compression)
+                base = write_base(view, bundle, blank.handle.version, task, self.packing)
                 made = self.with_files(blank, before, (base,), bundle)
             return SnapshotResult(made, base.size, base.rows)
 
@@ -178,7 +178,7 @@ class ChangelogStrategy(SnapshotStrategy):
             written, history = [], tuple[SnapshotFile, ...]()
             with self.bundle(blank) as bundle:
                 written.append(
-                    base := write_base(view, bundle, blank.handle.version, task, self.compression)
+                    base := write_base(view, bundle, blank.handle.version, task, self.packing)
                 )
                 if not bundle.is_held:
                     written.append(file := self._written(bundle, delta, blank))

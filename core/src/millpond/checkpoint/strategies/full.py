@@ -13,6 +13,7 @@ from millpond.backend.state_view import StateView
 from millpond.checkpoint.bundle import Bundle
 from millpond.checkpoint.handles import SnapshotFile
 from millpond.checkpoint.row_file_format import RowFileWriter
+from millpond.checkpoint.segments import Packing
 from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.checkpoint.strategies.base import SnapshotResult, SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -21,11 +22,11 @@ __all__ = ["FullStrategy", "write_base"]
 
 
 def write_base(
-    view: StateView, bundle: Bundle, version: str, task: SnapshotTask, compression: str
+    view: StateView, bundle: Bundle, version: str, task: SnapshotTask, packing: Packing
 ) -> SnapshotFile:
     """Write all rows of a view, sorted by key group, a segment at a time."""
     layout = KeyLayout(view.max_parallelism)
-    writer = RowFileWriter(bundle, layout, compression)
+    writer = RowFileWriter(bundle, layout, packing)
     for group in view.key_group_range:
         for state, rows in view.live_rows(group):
             task.check()
@@ -54,7 +55,7 @@ class FullStrategy(SnapshotStrategy):
             if blank.is_empty:
                 return SnapshotResult(None)
             with self.bundle(blank) as bundle:
-                file = write_base(view, bundle, blank.handle.version, task, self.compression)
+                file = write_base(view, bundle, blank.handle.version, task, self.packing)
                 made = self.with_files(blank, before, (file,), bundle)
             return SnapshotResult(made, file.size, file.rows)
 
