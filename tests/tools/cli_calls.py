@@ -115,7 +115,7 @@ def _snapshots(folder: Path) -> None:
         backend.snapshot(1, storage).result()
         total.update(2**70)
         backend.snapshot(2, storage).result()
-    with mp.open_keyed_backend("heap", key_type=tuple[int, str], place="q1/[red]other") as backend:
+    with mp.open_keyed_backend("heap", key_type=tuple[int, str], place="q1/other") as backend:
         state = backend.get_partitioned_state(mp.ValueStateDescriptor("total", bytes))
         backend.set_current_key((1, "a"))
         state.update(b"\x1b")

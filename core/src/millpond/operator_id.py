@@ -10,12 +10,13 @@ from typing_extensions import override
 
 from millpond.errors import ConfigError, brief
 
-__all__ = ["SAVEPOINT_FILE", "OperatorId", "check_uid"]
+__all__ = ["NAME_RULE", "SAVEPOINT_FILE", "OperatorId", "check_place", "check_uid", "is_plain_name"]
 
 SAVEPOINT_FILE = "savepoint.json"
 """A savepoint's own file, beside the folders of its operators: the one name that no folder has."""
 
-_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_RULE = "1 to 100 letters, digits, '.', '_' or '-', of which the first is a letter or digit"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @attrs.frozen(order=True)
@@ -54,10 +55,28 @@ class OperatorId:
         return str(self) or "keyed state"
 
 
+def is_plain_name(name: Any) -> bool:
+    """Return whether every file system, terminal and URL takes a name as it is."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def check_place(place: str, call: str) -> OperatorId:
+    """Return the operator that ``uid`` or ``query/uid`` names; an empty string names none.
+
+    Raises:
+        ConfigError: a part of it cannot be a folder's name.
+    """
+    query, slash, uid = place.rpartition("/")
+    if slash and not is_plain_name(query):
+        reason = f"expected a uid, or a query and a uid: each {NAME_RULE}, got {brief(place)}"
+        raise ConfigError("place", reason, call)
+    return OperatorId(query, check_uid(uid, call) if place else "")
+
+
 def check_uid(uid: Any, call: str) -> str:
     """Return a usable operator uid; ConfigError where it cannot be a folder's name."""
-    if not isinstance(uid, str) or not _UID.fullmatch(uid):
-        reason = f"expected 1 to 100 letters, digits, '.', '_' or '-', got {brief(uid)}"
+    if not is_plain_name(uid):
+        reason = f"expected {NAME_RULE}, got {brief(uid)}"
         raise ConfigError("uid", reason, call)
     if uid == SAVEPOINT_FILE:
         reason = f"{uid!r} is the name of a savepoint's own file, beside the operators' folders"

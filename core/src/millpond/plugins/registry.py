@@ -32,6 +32,7 @@ from millpond.errors import (
     PluginLoadError,
     PluginNotFoundError,
 )
+from millpond.operator_id import NAME_RULE, is_plain_name
 from millpond.plugins.discovery import (
     PluginRecord,
     Status,
@@ -65,6 +66,9 @@ KNOWN_DISTRIBUTIONS = {
 }
 
 
+_BAD_NAME = f"its name must be {NAME_RULE}"
+
+
 class PluginRegistry:
     """All plugins of one set of rules; pickles as the rules alone and is rebuilt on unpickling.
 
@@ -96,6 +100,10 @@ class PluginRegistry:
         return get_registry, (self.rules,)
 
     def _load(self, record: PluginRecord) -> None:
+        if not is_plain_name(record.name):
+            where = (record.name, record.distribution, record.version, record.target)
+            record.fail(Status.BROKEN, PluginLoadError(*where, _BAD_NAME))
+            return
         rule = blocking_rule(record.name, self.rules)
         if rule is not None:
             record.fail(Status.BLOCKED, PluginBlockedError(record.name, rule))
@@ -113,7 +121,7 @@ class PluginRegistry:
         plugin = import_target(*where)
         try:
             provide = getattr(plugin, "millpond_state_backends", None)
-            backends = {backend.name: backend for backend in provide()} if provide else {}
+            backends = _provided(provide) if provide else {}
             self._manager.register(plugin, record.name)
             self._manager.check_pending()
         except Exception as error:
@@ -276,6 +284,15 @@ class PluginRegistry:
         for mapping in getattr(self.hook, hook)(**arguments):
             merged = {**mapping, **merged}
         return merged
+
+
+def _provided(provide: Callable[[], Iterable[StateBackend]]) -> dict[str, StateBackend]:
+    """Return the backends of a plugin by name; ValueError if one has no usable name."""
+    backends = {backend.name: backend for backend in provide()}
+    for name in backends:
+        if not is_plain_name(name):
+            raise ValueError(f"the backend {name!r}: {_BAD_NAME}")
+    return backends
 
 
 def _mark_duplicates(records: list[PluginRecord], rules: PluginsConfig) -> None:

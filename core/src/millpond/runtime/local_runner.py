@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 from millpond.arguments import INT64, check_type, check_within, checked
 from millpond.clock import Clock
 from millpond.config import Config
+from millpond.operator_id import check_uid
 from millpond.runtime.broadcast import KeyedBroadcastProcessFunction
 from millpond.runtime.checkpointed import CheckpointListener
 from millpond.runtime.co_process import INPUTS, KeyedCoProcessFunction
@@ -116,6 +117,8 @@ def run(
         check_type("function", function, KeyedCoProcessFunction)
         theirs = second_input(second, second_key, second_event_time, inputs[0])
         inputs = [attrs.evolve(inputs[0], method=INPUTS[0]), theirs]
+    if uid:
+        check_uid(uid, "mp.local.run(...)")
     kind = declared_key_type(function, key, key_type, config)
     start = StartingPoint.of(restore, config)
     if kind is None:

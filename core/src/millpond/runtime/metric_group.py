@@ -10,8 +10,9 @@ from typing import Any
 
 import attrs
 
-from millpond.arguments import check_text, check_type
+from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
+from millpond.state.names import check_label
 
 __all__ = ["Counter", "Distribution", "MetricGroup"]
 
@@ -168,6 +169,4 @@ def _number(name: str, value: object) -> Any:
 
 def _check_name(name: str) -> None:
     check_type("name", name, str)
-    check_text("name", name)
-    if not name:
-        raise ArgumentValueError("name", "a name", brief(name))
+    check_label("name", name)

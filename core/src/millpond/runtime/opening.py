@@ -37,7 +37,7 @@ from millpond.errors import (
     brief,
 )
 from millpond.keygroups import KeyGroupRange, check_parallelism
-from millpond.operator_id import OperatorId
+from millpond.operator_id import check_place
 from millpond.plugins import PluginRegistry, Resolution, get_registry
 from millpond.storage.local_directory import check_local_path
 from millpond.types import DeclaredKeyType, key_codec_for
@@ -91,6 +91,7 @@ def open_keyed_backend(
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
     check_parallelism(max_parallelism)
+    operator = check_place(place, "open_keyed_backend(...)")
     config = config or Config()
     if directory is not None:
         check_local_path(directory)
@@ -108,7 +109,7 @@ def open_keyed_backend(
         registry=registry,
         directory=None if directory is None else Path(directory),
         options=config.backend_options(resolution.name),
-        operator=OperatorId.of(place),
+        operator=operator,
     )
     with config.placed():
         return _opened(registry.load(resolution), parameters, handles)
@@ -149,7 +150,7 @@ def open_batch_backend(
             clock=SystemClock(),
             config=config,
             registry=registry,
-            operator=OperatorId.of(place),
+            operator=check_place(place, "bootstrap"),
         )
     )
 
@@ -285,13 +286,14 @@ def open_operator_backend(
     Raises:
         CorruptSnapshotError, RestoreError: a snapshot cannot be read.
     """
+    operator = check_place(place, "open_operator_backend(...)")
     config = config or Config()
     handles = list(restore)
     for handle in handles:
         check_type("restore", handle, OperatorStateHandle | None)
     return OperatorStateBackend(
         read_operator_state(handles, config.restore),
-        partial(write_operator_state, OperatorId.of(place), limits=config.restore),
+        partial(write_operator_state, operator, limits=config.restore),
         get_registry(config.plugins).serializer,
         allow_pickle=config.serialization.allow_pickle,
     )

@@ -214,7 +214,7 @@ class QueryableStateClient(Closeable):
             directory=directory,
             restore=[handle],
             config=self._config,
-            place="queryable state",
+            place="queryable-state",
         )
         made = _Replica(handle, opened, directory)
         try:

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeGuard
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.arguments import check_text, check_type
-from millpond.errors import ArgumentValueError, brief
+from millpond.arguments import check_type
+from millpond.state.names import check_label
 
 __all__ = ["Output", "OutputTag", "divided", "is_side_row"]
 
@@ -18,9 +18,7 @@ T = TypeVar("T", default=Any)
 
 def _check_id(_: OutputTag, __: Any, tag_id: str) -> None:
     check_type("tag_id", tag_id, str)
-    check_text("tag_id", tag_id)
-    if not tag_id:
-        raise ArgumentValueError("tag_id", "a name", brief(tag_id))
+    check_label("tag_id", tag_id)
 
 
 @attrs.frozen

@@ -5,9 +5,10 @@ from __future__ import annotations
 import unicodedata
 from typing import Any, Literal
 
-from millpond.errors import StateNameError, brief
+from millpond.arguments import check_text
+from millpond.errors import ArgumentValueError, StateNameError, brief
 
-__all__ = ["Scope", "check_state_name", "misspelling"]
+__all__ = ["Scope", "check_label", "check_state_name", "misspelling"]
 
 Scope = Literal["keyed", "list", "broadcast"]
 """Within which a state's name is unique: keyed states, lists of the operator, broadcast states."""
@@ -33,6 +34,14 @@ def check_state_name(name: Any) -> str:
     if reason:
         raise StateNameError(name, reason)
     return name
+
+
+def check_label(argument: str, name: str) -> None:
+    """Raise ArgumentValueError for a name that a log, a terminal or a column cannot show."""
+    check_text(argument, name)
+    reason = misspelling(name) if name else "it is empty"
+    if reason:
+        raise ArgumentValueError(argument, "a name", f"{brief(name)}: {reason}")
 
 
 def misspelling(name: str) -> str:

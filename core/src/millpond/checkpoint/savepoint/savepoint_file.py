@@ -21,9 +21,11 @@ from millpond.checkpoint.metadata_checks import (
 )
 from millpond.config import RestoreConfig
 from millpond.errors import (
+    ArgumentValueError,
     CorruptSnapshotError,
     RestoreError,
     TooManyStatesError,
+    brief,
 )
 from millpond.format_versions import SAVEPOINT
 from millpond.keygroups import KeyGroupRange, check_range
@@ -156,6 +158,15 @@ class Savepoint:
         return found[0]
 
 
+def _check_folder(_: Any, __: Any, folder: Any) -> None:
+    check_type("folder", folder, str)
+    try:
+        check_path(folder or "savepoint")
+    except CorruptSnapshotError:
+        expected = "a relative path below the storage's root, or an empty one"
+        raise ArgumentValueError("folder", expected, brief(folder)) from None
+
+
 @attrs.frozen
 class SavepointHandle:
     """A savepoint: its place, relative to its storage.
@@ -165,7 +176,7 @@ class SavepointHandle:
     """
 
     checkpoint_id: int = attrs.field(validator=typed(int))
-    folder: str = attrs.field(validator=typed(str))
+    folder: str = attrs.field(validator=_check_folder)
     storage: CheckpointStorage = attrs.field(repr=False, validator=typed(CheckpointStorage))
     format: str = attrs.field(default=SAVEPOINT_FORMAT, validator=typed(str))
     limits: RestoreConfig = attrs.field(
