@@ -54,6 +54,16 @@ try:
         with opened("x") as store:
             for _ in range(100):
                 fill(store, 10_000)
+    if kind == "large values":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+        limit(resource.RLIMIT_AS, used + (200 << 20))
+        with opened("x") as store:
+            state, held = store.get_partitioned_state(DATA), []
+            for number in range(20):
+                store.set_current_key(f"k{number}")
+                state.update(os.urandom(10 << 20))
+                store.flush()
+                held.append(state.value())
     if kind == "rights":
         os.mkdir(Path(folder) / "x", 0o555)
         if os.geteuid() == 0:
@@ -86,9 +96,10 @@ def test_limits_are_told(tmp_path, backend, kind, name, cure):
     assert cure in message
 
 
-def test_rocksdb_that_outgrows_its_memory_limit_lives(tmp_path):
+@pytest.mark.parametrize("kind", ["address space later", "large values"])
+def test_rocksdb_that_outgrows_its_memory_limit_lives(tmp_path, kind):
     """A limit that is reached later is told before RocksDB would end the process."""
-    done = in_a_child(LIMITED, "address space later", "rocksdb", str(tmp_path))
+    done = in_a_child(LIMITED, kind, "rocksdb", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0] == "StoreFullError"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from millpond.backend.bytestore import META_FAMILY, ByteStore, StoreReader, WriteBatch
@@ -50,8 +52,11 @@ _METRICS = {
 _DAMAGE = ("Corruption", os.strerror(errno.ENOENT))
 _ROOM_TO_OPEN = 128 << 20
 _ROOM_TO_WORK = 64 << 20
-"""Bytes of address space for RocksDB's threads, memtables and compactions: with less, the process
-dies without raising an error (tried: opening with 64 MB too few)."""
+_ROOM_TO_READ = 32 << 20
+"""Bytes of address space for RocksDB's threads, memtables, compactions and blocks: with less, the
+process dies without raising an error (tried: opening with 64 MB too few)."""
+_BATCH_FACTOR = 4
+"""A batch needs at most this many times the bytes of its rows: its buffer doubles when it grows."""
 _SECONDS_TO_BEGIN = 0.5
 """So long a compaction may take to begin: one that does not, as after an error of the disk or where
 an options factory turns them off, is not waited for."""
@@ -74,12 +79,14 @@ class _RocksDBReader(StoreReader):
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
         cursor = self._cursors[family]
+        self._store.require_room_to_read()
         cursor.seek(start)
         while cursor.valid():
             key = cursor.key()
             if end is not None and key >= end:
                 return
             yield key, cursor.value()
+            self._store.require_room_to_read()
             cursor.next()
         self._store.require_end(cursor)
 
@@ -119,7 +126,7 @@ class RocksDBStore(ByteStore):
         self._budget = options.budget
         shared = self._budget.cache if self._budget else _block_cache(options.block_cache_size)
         self._cache = shared
-        self._require_room(_ROOM_TO_OPEN)
+        self._limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
         try:
             self._open(directory, options)
         except Exception as error:
@@ -131,6 +138,7 @@ class RocksDBStore(ByteStore):
             raise
 
     def _open(self, directory: Path, options: RocksDBOptions, more: Iterable[str] = ()) -> None:
+        self._require_room(_ROOM_TO_OPEN)
         path = str(directory)
         if fault := damaged_record(directory):
             raise StoreDamagedError("rocksdb", path, fault)
@@ -159,6 +167,11 @@ class RocksDBStore(ByteStore):
         if not fits_address_space(size):
             reason = f"the address space has no room for {size:,} bytes (ulimit -v)"
             raise StoreFullError("rocksdb", str(self._directory), reason)
+
+    def require_room_to_read(self) -> None:
+        """Raise StoreFullError if the process has an address-space limit and is close to it."""
+        if self._limited:
+            self._require_room(_ROOM_TO_READ)
 
     @override
     def families(self) -> list[str]:
@@ -208,6 +221,7 @@ class RocksDBStore(ByteStore):
 
     @override
     def get(self, family: str, key: bytes) -> bytes | None:
+        self.require_room_to_read()
         try:
             value: bytes | None = self._columns[family].get(key)
         except Exception as error:
@@ -217,6 +231,8 @@ class RocksDBStore(ByteStore):
     @override
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """In a loop that calls nothing but RocksDB; its own reading of many keys is no quicker."""
+        if self._limited:
+            return [self.get(family, key) for key in keys]
         try:
             return list(map(self._columns[family].get, keys))
         except Exception as error:
@@ -230,10 +246,12 @@ class RocksDBStore(ByteStore):
         if end is not None:
             read.set_iterate_upper_bound(end)
         self._iterated = True
+        self.require_room_to_read()
         cursor = self._columns[family].iter(read)
         cursor.seek(start)
         while cursor.valid():
             yield cursor.key(), cursor.value()
+            self.require_room_to_read()
             cursor.next()
         self.require_end(cursor)
 
@@ -260,6 +278,7 @@ class RocksDBStore(ByteStore):
     @override
     def reader(self) -> StoreReader:
         self._iterated = True
+        self.require_room_to_read()
         return _RocksDBReader(self, {name: column.iter() for name, column in self._columns.items()})
 
     @override
@@ -279,6 +298,7 @@ class RocksDBStore(ByteStore):
 
     def checkpoint(self, directory: Path) -> None:
         """Make a native checkpoint (hard links) in a directory that does not exist yet."""
+        self._require_room(_ROOM_TO_WORK)
         try:
             Checkpoint(self._db).create_checkpoint(str(directory))
         except Exception as error:
@@ -294,6 +314,10 @@ class RocksDBStore(ByteStore):
     def write(self, batch: WriteBatch) -> None:
         if not self._unmade.isdisjoint(batch):
             self._make_families()
+        if self._limited:
+            rows = chain.from_iterable(batch.values())
+            size = sum(len(key) + len(value or b"") for key, value in rows)
+            self._require_room(_ROOM_TO_WORK + _BATCH_FACTOR * size)
         native = NativeBatch(raw_mode=True)
         for family, changes in batch.items():
             handle = self._handles[family]
