@@ -9,7 +9,7 @@ from millpond.backend.changes import Change
 from millpond.backend.list_encoding import join_cells, split_cells
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.stamp import STAMP
+from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.untrusted import unreadable
 
 __all__ = ["Expiry", "live_rows"]
@@ -25,7 +25,7 @@ class Expiry:
     def __init__(self, meta: StateMeta, now: int) -> None:
         assert meta.ttl_ms is not None
         self._name = meta.name
-        self._limit = now - meta.ttl_ms
+        self._limit = last_expired(meta.ttl_ms, now)
         self._is_list = meta.kind is StateKind.LIST
         self.oldest: int | None = None
 

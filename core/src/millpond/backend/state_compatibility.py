@@ -8,7 +8,7 @@ from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
-from millpond.state.ttl.stamp import STAMP
+from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer
 from millpond.untrusted import decoding
 
@@ -106,7 +106,7 @@ def _element_migration(
         if stored.ttl_ms is not None:
             (stamp,) = STAMP.unpack_from(data)
             data = data[STAMP.size :]
-            if declared.ttl_ms is None and stamp + stored.ttl_ms <= now:
+            if declared.ttl_ms is None and stamp <= last_expired(stored.ttl_ms, now):
                 return None
         value = convert(data)
         return value if declared.ttl_ms is None else STAMP.pack(stamp) + value

@@ -16,11 +16,11 @@ import attrs
 from millpond.backend.expiry import Expiry
 from millpond.clock import Clock
 from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.stamp import last_expired
 from millpond.state.ttl.ttl_config import CleanupStrategies
 
 __all__ = ["PROGRESS_BYTES", "Sweep", "SweepMetrics", "Sweeper"]
 
-_NEVER = (1 << 63) - 1
 _LONG_AGO = -(1 << 63)
 _PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
@@ -83,9 +83,6 @@ class Sweep:
         self._last_flush = now
         self.metrics = SweepMetrics()
 
-    def _expiry_of(self, stamp: int) -> int:
-        return min(stamp + (self._meta.ttl_ms or 0), _NEVER)
-
     def progress(self) -> bytes:
         """How far the clean-up is, for a store that outlives the process."""
         return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
@@ -98,7 +95,7 @@ class Sweep:
     def run(self, now: int) -> None:
         """Continue the sweep; the number of entries that the bundle changed limits the rows."""
         if self._oldest is None:
-            if now < self._expiry_of(self._last_oldest):
+            if self._last_oldest > last_expired(self._meta.ttl_ms or 0, now):
                 return
             # The pass will not see entries still in the buffer; they are as old as the bundle.
             self._oldest = self._last_flush

@@ -10,6 +10,7 @@ import attrs
 
 from millpond.arguments import INT64, check_type, check_within, typed, within
 from millpond.errors import ConfigError, brief
+from millpond.state.ttl.stamp import last_expired
 
 __all__ = [
     "CleanupStrategies",
@@ -20,7 +21,6 @@ __all__ = [
 ]
 
 _DEFAULT_SIZE = 5
-_LONG_MAX = (1 << 63) - 1
 
 
 class UpdateType(enum.Enum):
@@ -140,11 +140,8 @@ class StateTtlConfig:
         return self.visibility is _StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def expired(self, timestamp: int, now: int) -> bool:
-        """Whether an entry of this timestamp has expired: ``timestamp + ttl <= now``.
-
-        The sum is capped at 2**63 - 1 ms, as Flink's is, so a very long TTL never expires.
-        """
-        return min(timestamp + self.ttl_ms, _LONG_MAX) <= now
+        """Return whether an entry of this timestamp has expired."""
+        return timestamp <= last_expired(self.ttl_ms, now)
 
     def is_enabled(self) -> bool:
         """Whether anything expires: false under ``UpdateType.DISABLED``."""

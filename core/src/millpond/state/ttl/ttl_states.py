@@ -22,6 +22,7 @@ from millpond.state.interfaces import (
 )
 from millpond.state.many_keys import ChosenKeys
 from millpond.state.ttl.envelope import Stamped
+from millpond.state.ttl.stamp import last_expired
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.state.value_over_cells import ValueOverCells
 
@@ -40,7 +41,6 @@ class _TtlState(State):
         self._raw = raw
         self._ttl = ttl
         self._clock = clock
-        self._ttl_ms = ttl.ttl_ms
         self._touch_on_read = ttl.update_type is UpdateType.ON_READ_AND_WRITE
         self._return_expired = ttl.shows_expired
 
@@ -63,8 +63,8 @@ class _TtlState(State):
     ) -> list[Any]:
         """The values that reads give of many; as reads do, clears what has expired, and touches."""
         now = self._clock.now_ms
-        oldest = now - self._ttl_ms
-        expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= oldest]
+        limit = last_expired(self._ttl.ttl_ms, now)
+        expired = [at for at, each in enumerate(stamped) if each is not None and each[1] <= limit]
         seen = [None if each is None else each[0] for each in stamped]
         if expired:
             write(keys.only(expired), [None] * len(expired))
@@ -87,8 +87,8 @@ class TtlValueState(_TtlState, ValueState[Any]):
         stamped = self._raw.value()
         if stamped is None:
             return None
-        value, timestamp = stamped
-        if timestamp + self._ttl_ms <= self._clock.now_ms:
+        value = stamped[0]
+        if self._expired(stamped):
             self._raw.clear()
             return value if self._return_expired else None
         if self._touch_on_read:
@@ -124,6 +124,8 @@ class TtlValueOverCells(TtlValueState):
         self._immutable = raw.value_serializer.immutable
         self._slow_read = self._touch_on_read or not self._immutable
         self._namespace = raw.namespace
+        self._now = self._clock.now_ms
+        self._limit = last_expired(ttl.ttl_ms, self._now)
 
     @override
     def set_current_namespace(self, namespace: Any) -> None:
@@ -135,7 +137,10 @@ class TtlValueOverCells(TtlValueState):
         stamped = self._get(self._namespace)
         if stamped is None:
             return None
-        if self._slow_read or stamped[1] + self._ttl_ms <= self._clock.now_ms:
+        now = self._clock.now_ms
+        if now != self._now:  # to call a function for each read takes 16 % of a read
+            self._now, self._limit = now, last_expired(self._ttl.ttl_ms, now)
+        if self._slow_read or stamped[1] <= self._limit:
             return super().value()
         return stamped[0]
 

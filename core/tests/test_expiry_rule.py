@@ -1,0 +1,27 @@
+"""The rule of expiry, written once: `stamp + ttl <= now`, with Flink's cap at the end of time."""
+
+import re
+from pathlib import Path
+
+import millpond
+from hypothesis import given
+from hypothesis import strategies as st
+from millpond.state.ttl.stamp import last_expired
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(INT64, st.integers(1, (1 << 63) - 1), INT64)
+def test_the_rule_is_flink_s(stamp, ttl, now):
+    """An entry expires when its stamp plus the time to live, at most 2**63 - 1, has come."""
+    assert (stamp <= last_expired(ttl, now)) == (min(stamp + ttl, (1 << 63) - 1) <= now)
+
+
+def test_the_rule_is_written_once():
+    """No other module adds a time to live to a stamp or takes it from the time."""
+    found = [
+        path.name
+        for path in Path(millpond.__file__).parent.rglob("*.py")
+        if re.search(r"[+-] *(self\.)?(_?\w+\.)*_?ttl_ms", path.read_text())
+    ]
+    assert found == ["stamp.py"]
