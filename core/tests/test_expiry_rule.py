@@ -4,13 +4,14 @@ import re
 from pathlib import Path
 
 import millpond
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond.state.ttl.stamp import last_expired
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
+@settings(deadline=None)
 @given(INT64, st.integers(1, (1 << 63) - 1), INT64)
 def test_the_rule_is_flink_s(stamp, ttl, now):
     """An entry expires when its stamp plus the time to live, at most 2**63 - 1, has come."""

@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint
 
 import millpond as mp
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.config import PluginsConfig
@@ -99,6 +99,7 @@ def test_hostile_names_of_plugins_are_refused(name):
         registry.backend(name)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_place_that_is_accepted_names_its_folder(text):
     """Either a text is refused, or it is the folder of the operator that it names."""
@@ -111,6 +112,7 @@ def test_a_place_that_is_accepted_names_its_folder(text):
         check_uid(operator.uid, "test")
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=80))
 def test_a_state_name_that_is_accepted_is_restored(name):
     """Either a name is refused, or snapshot and savepoint restore the state under it."""

@@ -91,7 +91,12 @@ class CustomSerializer(TypeSerializer[Any]):
 
     @override
     def snapshot(self) -> SerializerSnapshot:
-        described = self._given.snapshot()
+        try:
+            described = self._given.snapshot()
+        except ValueError as error:
+            raise self._error(
+                "snapshot", "a SerializerSnapshot", None, f"none ({error})"
+            ) from error
         if not isinstance(described, SerializerSnapshot):
             raise self._error("snapshot", "a SerializerSnapshot", described)
         return described
