@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import attrs
 from typing_extensions import override
@@ -55,7 +55,7 @@ class OperatorId:
         return str(self) or "keyed state"
 
 
-def is_plain_name(name: Any) -> bool:
+def is_plain_name(name: object) -> TypeGuard[str]:
     """Return whether every file system, terminal and URL takes a name as it is."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 

@@ -130,7 +130,7 @@ def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) ->
     return data
 
 
-def _row_groups(table: pa.Table, most: int) -> Iterator[pa.Table]:
+def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
     """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
     waiting = [table]
     while waiting:
