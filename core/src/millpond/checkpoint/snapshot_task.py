@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 
@@ -46,9 +47,26 @@ class SnapshotTask(Future[SnapshotResult]):
             super().cancel()
             self.set_running_or_notify_cancel()
         except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
-            self.set_exception(error)
+            self.set_exception(_released(error))
         else:
             self.set_result(result)
+
+
+def _released(error: BaseException) -> BaseException:
+    """Return the error without the local variables of the frames that it has passed.
+
+    A strategy keeps the task until the snapshot is aborted. The variables would keep open files and
+    read transactions until then, because each of these ends with its last reference.
+    """
+    passed: BaseException | None = error
+    while passed is not None:
+        trace = passed.__traceback__
+        if passed is error and trace is not None:
+            trace = trace.tb_next  # the frame of the task itself, which still runs
+            passed.__traceback__ = trace
+        traceback.clear_frames(trace)
+        passed = passed.__cause__ or passed.__context__
+    return error
 
 
 def run_snapshot(

@@ -105,4 +105,6 @@ class LmdbReader(StoreReader):
     @override
     def close(self) -> None:
         self._transaction.abort()
+        # LMDB frees the slot with the last reference; the error of a snapshot may keep the reader.
+        del self._transaction
         self._closed(self)

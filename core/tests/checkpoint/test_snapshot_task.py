@@ -1,0 +1,34 @@
+"""The asynchronous part of a snapshot."""
+
+import gc
+import weakref
+
+import pytest
+from millpond.checkpoint.snapshot_task import run_snapshot
+
+
+class Source:
+    """Something that a snapshot reads from until its last reference is gone."""
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_failed_snapshot_keeps_no_source(background):
+    """The task of a failed snapshot, which a strategy keeps, keeps nothing that the work had open."""
+    kept = []
+
+    def rows():
+        source = Source()
+        kept.append(weakref.ref(source))
+        yield 1
+        yield source
+
+    def work(task):
+        read = rows()
+        for row in read:
+            raise OSError(f"no room for row {row}")
+
+    task = run_snapshot(work, lambda: None, background=background)
+    with pytest.raises(OSError, match="no room for row 1"):
+        task.result(30)
+    gc.collect()
+    assert kept[0]() is None
