@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from millpond_conformance.comparing import assert_same
 from millpond_conformance.programs import MERGING, SPACES, SemanticsProgram
 from millpond_conformance.semantics import KINDS
 
@@ -51,7 +52,7 @@ class BulkProgram(SemanticsProgram):
         found = self._many(kind, space).get_many(keys)
         model, now = self._models[kind], self._clock.now_ms
         expected = [model.read((key, space), now) for key in keys]
-        assert list(found) == expected, (kind, model.mode, keys, space)
+        assert_same(list(found), expected, (kind, model.mode, keys, space))
         assert self._backend.current_key == self._before
         for value in found:
             if value:

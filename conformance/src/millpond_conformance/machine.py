@@ -23,6 +23,7 @@ from millpond.backend import KeyedStateBackend
 from typing_extensions import override
 
 from millpond_conformance import elsewhere
+from millpond_conformance.comparing import assert_same
 from millpond_conformance.model import (
     GROUPS,
     KEYS,
@@ -30,6 +31,7 @@ from millpond_conformance.model import (
     TTL_MS,
     Model,
     descriptors,
+    in_order,
     observations,
 )
 from millpond_conformance.opening import open_at, open_wrapped
@@ -263,7 +265,7 @@ class BackendMachine(RuleBasedStateMachine):
             self._clock.now_ms,
             self._next(),
         )
-        assert seen == model.observations()
+        assert_same(in_order(seen), in_order(model.observations()))
         self._replace([again], model)
         self._confirmed = []
 
@@ -307,7 +309,7 @@ class BackendMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         """Every state of every key and namespace is what the model says, flushed or not."""
         self._model.expire(self._clock.now_ms)
-        assert observations(self._backend) == self._model.observations()
+        assert_same(in_order(observations(self._backend)), in_order(self._model.observations()))
 
     @override
     def teardown(self) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import attrs
 import millpond as mp
 
-__all__ = ["GROUPS", "KEYS", "SPACES", "TTL_MS", "Model", "descriptors", "observations"]
+from millpond_conformance.comparing import by_key
+
+__all__ = ["GROUPS", "KEYS", "SPACES", "TTL_MS", "Model", "descriptors", "in_order", "observations"]
 
 KEYS = ("", "a", "b", "ab", "\0", "ключ")
 SPACES = ("n", "m")
@@ -45,6 +47,13 @@ class Model:
             "sums": dict(self.sums),
             "stamped": {at: value for at, (value, _) in self.stamped.items()},
         }
+
+
+def in_order(seen: Observations) -> Observations:
+    """Return the same observations with keys, namespaces and entries in one order."""
+    ordered = {name: by_key(held) for name, held in seen.items()}
+    ordered["maps"] = {at: by_key(entries) for at, entries in ordered["maps"].items()}
+    return ordered
 
 
 def descriptors() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import millpond as mp
 
+from millpond_conformance.comparing import assert_same
 from millpond_conformance.semantics import KINDS, MODES, StateModel, descriptor_of
 
 __all__ = ["SemanticsProgram"]
@@ -129,7 +130,7 @@ class SemanticsProgram:
         state = self._state(kind, at, backend)
         found = state.value() if kind == "value" else state.get()
         expected = models[kind].read(at, self._clock.now_ms)
-        assert found == expected, (kind, models[kind].mode, at)
+        assert_same(found, expected, (kind, models[kind].mode, at))
         if found:
             found.clear()  # it is the caller's own
 
@@ -154,7 +155,7 @@ class SemanticsProgram:
             state.put(entry, [number])
             model.put(at, entry, number, now)
         elif action == "get":
-            assert state.get(entry) == model.get(at, entry, now), (model.mode, at)
+            assert_same(state.get(entry), model.get(at, entry, now), (model.mode, at))
         elif action == "contains":
             assert (entry in state) == (model.get(at, entry, now) is not None), (model.mode, at)
         elif action == "remove":
@@ -182,7 +183,8 @@ class SemanticsProgram:
             return
         entry, value = found
         iteration.unseen.remove(entry)
-        assert value == model.get(iteration.at, entry, now), (model.mode, iteration.at, entry)
+        expected = model.get(iteration.at, entry, now)
+        assert_same(value, expected, (model.mode, iteration.at, entry))
 
     # ---------------------------------------------------------------- at the end
 
@@ -213,5 +215,5 @@ class SemanticsProgram:
         unseen = set(model.held.get(at, {}))
         for entry, value in state.items():
             unseen.remove(entry)
-            assert value == model.get(at, entry, now), (model.mode, at, entry)
+            assert_same(value, model.get(at, entry, now), (model.mode, at, entry))
         model.rest(at, unseen, now)

@@ -65,47 +65,62 @@ class Fuse:
 FUSE = Fuse()
 
 
-def _reduce(a: list[int], b: list[int]) -> list[int]:
+Item = Callable[[int], Any]
+"""Makes the item of an accumulator that a number stands for."""
+
+
+@attrs.frozen
+class _Reduce:
     """A reduction that shows the order of its calls, and changes both arguments."""
-    a.append(-1)
-    a.extend(b)
-    b.clear()
-    FUSE.burn()
-    return a
+
+    item: Item
+
+    def __call__(self, a: list[Any], b: list[Any]) -> list[Any]:
+        a.append(self.item(-1))
+        a.extend(b)
+        b.clear()
+        FUSE.burn()
+        return a
 
 
-class _Gather(mp.AggregateFunction[int, list[int], list[int]]):
+class _Gather(mp.AggregateFunction[int, list[Any], list[Any]]):
+    def __init__(self, item: Item) -> None:
+        self._item = item
+
     @override
-    def create_accumulator(self) -> list[int]:
+    def create_accumulator(self) -> list[Any]:
         return []
 
     @override
-    def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator.append(value)
+    def add(self, value: int, accumulator: list[Any]) -> list[Any]:
+        accumulator.append(self._item(value))
         FUSE.burn()
         return accumulator
 
     @override
-    def get_result(self, accumulator: list[int]) -> list[int]:
-        accumulator.append(-3)
+    def get_result(self, accumulator: list[Any]) -> list[Any]:
+        accumulator.append(self._item(-3))
         return accumulator
 
     @override
-    def merge(self, a: list[int], b: list[int]) -> list[int]:
-        merged = [*a, -2, *b]
+    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
+        merged = [*a, self._item(-2), *b]
         a.clear()
         b.clear()
         FUSE.burn()
         return merged
 
 
-def _fold(accumulator: list[int], value: int) -> list[int]:
-    accumulator.insert(0, value)
-    FUSE.burn()
-    return accumulator
+@attrs.frozen
+class _Fold:
+    """A fold that puts the newest item first."""
 
+    item: Item
 
-_GATHER = _Gather()
+    def __call__(self, accumulator: list[Any], value: int) -> list[Any]:
+        accumulator.insert(0, self.item(value))
+        FUSE.burn()
+        return accumulator
 
 
 def descriptor_of(
@@ -114,6 +129,7 @@ def descriptor_of(
     name: str = "",
     element_type: Any = list[int],
     map_key_type: Any = str,
+    item: Item = int,
 ) -> Any:
     """The descriptor of a kind and mode, with functions that change what they get.
 
@@ -121,17 +137,18 @@ def descriptor_of(
         kind: one of KINDS.
         mode: how entries expire.
         name: the state's name; by default the kind.
-        element_type: of values, list elements and map values.
+        element_type: of values, list elements and map values, and of accumulators.
         map_key_type: of a map's keys.
+        item: makes the items of an accumulator, which is a list.
     """
     name = name or kind
     makers: dict[str, Callable[[], Any]] = {
         "value": lambda: mp.ValueStateDescriptor(name, element_type),
         "list": lambda: mp.ListStateDescriptor(name, element_type),
         "map": lambda: mp.MapStateDescriptor(name, map_key_type, element_type),
-        "reducing": lambda: mp.ReducingStateDescriptor(name, _reduce, list[int]),
-        "aggregating": lambda: mp.AggregatingStateDescriptor(name, _GATHER, list[int]),
-        "folding": lambda: mp.FoldingStateDescriptor(name, [0], _fold, list[int]),
+        "reducing": lambda: mp.ReducingStateDescriptor(name, _Reduce(item), element_type),
+        "aggregating": lambda: mp.AggregatingStateDescriptor(name, _Gather(item), element_type),
+        "folding": lambda: mp.FoldingStateDescriptor(name, [item(0)], _Fold(item), element_type),
     }
     made = makers[kind]()
     if mode.expires:
@@ -158,13 +175,15 @@ class StateModel:
     """The content of one state, by key and namespace.
 
     A value or an accumulator is a pair of content and stamp, a list is a list of them, a map
-    a dictionary of them. ``element`` makes the content that a number stands for.
+    a dictionary of them. ``element`` makes the content that a number stands for, ``item`` an
+    item of an accumulator.
     """
 
     kind: str
     mode: Mode
     held: dict[Any, Any] = attrs.field(factory=dict)
     element: Callable[[int], Any] = _alone
+    item: Item = int
 
     def expired(self, stamped: Any, now: int) -> bool:
         """Whether a content with its stamp has expired."""
@@ -190,7 +209,9 @@ class StateModel:
         if self.kind == "list":
             return self._read_list(at, now)
         found = self._read(self.held, at, now)
-        return [*found, -3] if found is not None and self.kind == "aggregating" else found
+        return (
+            [*found, self.item(-3)] if found is not None and self.kind == "aggregating" else found
+        )
 
     def _read_list(self, at: Any, now: int) -> list[Any]:
         stored = self.held.get(at, [])
@@ -229,12 +250,13 @@ class StateModel:
             seen = before[0] if before is not None and self._visible(before, now) else None
             self.held[at] = (self._added(seen, number), now)
 
-    def _added(self, seen: Any, number: int) -> list[int]:
+    def _added(self, seen: Any, number: int) -> list[Any]:
+        new = self.item(number)
         if self.kind == "reducing":
-            return [number] if seen is None else [*seen, -1, number]
+            return [new] if seen is None else [*seen, self.item(-1), new]
         if self.kind == "aggregating":
-            return [*(seen or []), number]
-        return [number, *([0] if seen is None else seen)]
+            return [*(seen or []), new]
+        return [new, *([self.item(0)] if seen is None else seen)]
 
     def merge(self, key: Any, target: Any, sources: list[Any], now: int) -> None:
         """Move the sources into the target."""
@@ -255,7 +277,7 @@ class StateModel:
         seen = [content for content, stamp in found if self._visible((content, stamp), now)]
         if not seen:
             return
-        between = -1 if self.kind == "reducing" else -2
+        between = self.item(-1 if self.kind == "reducing" else -2)
         merged = list(seen[0])
         for content in seen[1:]:
             merged += [between, *content]

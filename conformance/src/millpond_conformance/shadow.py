@@ -20,7 +20,7 @@ from millpond_conformance.wide.running import Played
 __all__ = ["played_in_the_shadow"]
 
 _KIT = "millpond_conformance"
-_NEEDED = ("semantics.py", "wrapping.py", "opening.py", "wide")
+_NEEDED = ("comparing.py", "semantics.py", "wrapping.py", "opening.py", "wide")
 
 _SCRIPT = """
 import json, os, sys

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import attrs
 import mutants_bundles
+import mutants_exactness
 import mutants_failures
 import mutants_limits
 import mutants_lists
@@ -58,6 +59,7 @@ CHAPTERS = (
     mutants_limits,
     mutants_bundles,
     mutants_parts,
+    mutants_exactness,
 )
 """Importing them has filled the gallery."""
 

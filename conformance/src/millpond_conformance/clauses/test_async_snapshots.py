@@ -69,7 +69,8 @@ def write(backend, number):
         backend.set_current_key(key)
         backend.get_partitioned_state(TOTAL).update(number)
         backend.get_partitioned_state(ITEMS).add(number)
-        backend.get_partitioned_state(SCORES).put(f"at {number}", number)
+        scores = {f"at {number}": number, "last": number}  # one is new, one overwritten
+        backend.get_partitioned_state(SCORES).put_all(scores)
 
 
 def contents(backend):
@@ -85,7 +86,8 @@ def contents(backend):
 def expected(numbers):
     """What writing these numbers leaves."""
     numbers = list(numbers)
-    everything = (numbers[-1], numbers, {f"at {number}": number for number in numbers})
+    scores = {f"at {number}": number for number in numbers}
+    everything = (numbers[-1], numbers, {**scores, "last": numbers[-1]})
     return dict.fromkeys(("a", "b", "c"), everything)
 
 

@@ -5,6 +5,7 @@ import pytest
 from millpond import errors
 
 from millpond_conformance.clauses.test_evolution import Place, Shop
+from millpond_conformance.comparing import assert_same, by_key
 from millpond_conformance.fixtures import BackendOpener
 from millpond_conformance.processes import fresh_processes
 from millpond_conformance.refused import half_migrated
@@ -67,7 +68,7 @@ def test_every_one_of_many_entries_migrates(open_backend: BackendOpener, storage
     for number in (2, 3):
         backend = open_backend(restore=[handle])
         found = show(backend, float)
-        assert {n: repr(value) for n, value in found.items()} == {n: f"{n}.0" for n in range(COUNT)}
+        assert_same(by_key(found), by_key({n: float(n) for n in range(COUNT)}))
         handle = backend.snapshot(number, storage).result().handle
     large = open_backend()
     show(large, int, lambda number: 2**53 + 1 if number == COUNT - 1 else 0)

@@ -6,6 +6,7 @@ import millpond as mp
 import pytest
 from typing_extensions import override
 
+from millpond_conformance.comparing import assert_same
 from millpond_conformance.fixtures import BackendOpener
 
 Numbers = dict[str, list[int]]
@@ -112,10 +113,10 @@ def test_nothing_is_shared_with_the_caller(open_backend: BackendOpener, call):
             if flushed:
                 backend.flush()
             found = read(state)
-            assert found == START, (call, name)
+            assert_same(found, START, (call, name))
             found["x"].append(3)
             found["y"] = [4]
-            assert read(state) == START, (call, name)
+            assert_same(read(state), START, (call, name))
 
 
 class Letters(mp.TypeSerializer[str]):

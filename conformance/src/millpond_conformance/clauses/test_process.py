@@ -20,6 +20,7 @@ from datetime import datetime
 import millpond as mp
 import pytest
 
+from millpond_conformance.comparing import assert_same, by_key
 from millpond_conformance.opening import open_at
 from millpond_conformance.processes import in_a_child
 
@@ -178,11 +179,12 @@ def expect_strange(backend, keys):
         backend.set_current_key(f"k{number}")
         moment, scores, words, listed = strange_states(backend)
         expected = datetime(2026, 3, 29, 2, number, 59, 999_999)  # noqa: DTZ001 - no zone
-        assert moment.value() == expected, (moment.value(), expected)
+        assert_same(moment.value(), expected)
         entries = {word: place / 3 for place, word in enumerate(WORDS)}
-        assert dict(scores.items()) == {word: scores.get(word) for word in WORDS} == entries
-        assert words.value() == frozenset(WORDS[number % 5 :])
-        assert listed.get() == [dict.fromkeys(WORDS, number)]
+        assert_same(by_key(dict(scores.items())), by_key(entries))
+        assert_same({word: scores.get(word) for word in WORDS}, entries)
+        assert_same(words.value(), frozenset(WORDS[number % 5 :]))
+        assert_same(listed.get(), [dict.fromkeys(WORDS, number)])
     timers = [(timer.timestamp, timer.key) for timer in backend.timer_queue("event").due(1000)]
     assert timers == [(number, f"k{number}") for number in keys]
 

@@ -10,6 +10,8 @@ from typing import Any
 import millpond as mp
 import pytest
 
+from millpond_conformance.comparing import assert_same
+
 BLOB = mp.ValueStateDescriptor("blob", bytes)
 MANY = mp.MapStateDescriptor("many", int, int)
 TOTAL = mp.ValueStateDescriptor("total", int)
@@ -228,9 +230,9 @@ def test_bytes_are_nobodys_format(open_backend, storage):
     for each in (backend, restored):
         for at, data in enumerate(shown):
             each.set_current_key(str(at))
-            assert each.get_partitioned_state(blob).value() == data
-            assert each.get_partitioned_state(items).get() == [data, b"", data]
-            assert dict(each.get_partitioned_state(many).items()) == {data[:40]: data}
+            assert_same(each.get_partitioned_state(blob).value(), data)
+            assert_same(each.get_partitioned_state(items).get(), [data, b"", data])
+            assert_same(dict(each.get_partitioned_state(many).items()), {data[:40]: data})
 
 
 TINY = mp.Config({"buffer.max-bytes": "64kb", "buffer.max-entries": 1000})

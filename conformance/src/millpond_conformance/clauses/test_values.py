@@ -11,7 +11,9 @@ import millpond as mp
 import pytest
 from millpond import errors
 
+from millpond_conformance.comparing import assert_same
 from millpond_conformance.fixtures import BackendOpener
+from millpond_conformance.typed_states import TypedStates
 
 
 class Level(enum.IntEnum):
@@ -119,7 +121,7 @@ def test_wrong_type_is_refused_before_anything_changes(open_backend: BackendOpen
         state.update(right)
         with pytest.raises(errors.StateTypeError, match=f"spent-{number}"):
             state.update(refused)
-        assert repr(state.value()) == repr(right)
+        assert_same(state.value(), right)
 
 
 @pytest.mark.clause("V12")
@@ -147,7 +149,7 @@ def test_integers_are_exact(open_backend: BackendOpener):
         backend.set_current_key(value % 1000)
         state.update(value)
         backend.flush()
-        assert state.value() == value
+        assert_same(state.value(), value)
     for key in (2**63, -(2**63) - 1):
         with pytest.raises(errors.StateTypeError):
             backend.set_current_key(key)
@@ -244,9 +246,7 @@ def test_odd_values(open_backend: BackendOpener, storage, value_type):
         assert len(list(each.keys("odd"))) == len(ODD[value_type])
         for number, value in enumerate(ODD[value_type]):
             each.set_current_key(f"k{number}")
-            found = held.value()
-            assert type(found) is type(value)
-            assert repr(found) == repr(value)
+            assert_same(held.value(), value)
 
 
 EQUAL: dict[Any, tuple[Any, Any]] = {
@@ -276,10 +276,10 @@ def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, v
         backend.get_partitioned_state(value).update(given)
         backend.get_partitioned_state(entries).put("e", given)
 
-    def held(each: Any, key: str) -> list[str]:
+    def held(each: Any, key: str) -> list[Any]:
         each.set_current_key(key)
         in_map = each.get_partitioned_state(entries).get("e")
-        return [repr(each.get_partitioned_state(value).value()), repr(in_map)]
+        return [each.get_partitioned_state(value).value(), in_map]
 
     for first, second in ((one, other), (other, one)):
         for key, between in steps.items():
@@ -287,13 +287,13 @@ def test_equal_values_replace_each_other(open_backend: BackendOpener, storage, v
             if between is not None:
                 between()
             write(key, second)
-            assert held(backend, key) == [repr(second)] * 2
+            assert_same(held(backend, key), [second] * 2)
         backend.snapshot(1, storage).result()
         backend.notify_checkpoint_complete(1)
         write("at once", first)
         restored = open_backend(restore=[backend.snapshot(2, storage).result().handle])
-        assert held(restored, "at once") == [repr(first)] * 2
-        assert held(restored, "flushed") == [repr(second)] * 2
+        assert_same(held(restored, "at once"), [first] * 2)
+        assert_same(held(restored, "flushed"), [second] * 2)
 
 
 class Rights(enum.Flag):
@@ -334,7 +334,28 @@ def test_types_come_back(open_backend: BackendOpener, storage, value_type):
     handles = [take(1, storage).result().handle for take in (backend.snapshot, backend.savepoint)]
     for each in (backend, *(open_backend(restore=[handle]) for handle in handles)):
         each.set_current_key("k")
-        found = each.get_partitioned_state(descriptor).value()
-        assert type(found) is type(TYPED[value_type])
-        same = found == TYPED[value_type] or repr(found) == repr(TYPED[value_type])
-        assert same, value_type
+        assert_same(each.get_partitioned_state(descriptor).value(), TYPED[value_type])
+
+
+@pytest.mark.clause("V31")
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_every_type_in_every_kind(open_backend: BackendOpener, storage, depth):
+    """Elements of every type and nesting are exact, in each kind of state and by each strategy.
+
+    So it is before and after a flush, from a base and from a delta: types, scales, signs of zero,
+    orders and nulls at any depth.
+    """
+    states = TypedStates(depth)
+    for strategy in open_backend().strategy_names():
+        backend = open_backend(config=mp.Config({"state.snapshot.strategy": strategy}))
+        states.fill(backend, 0, 2)
+        base = backend.snapshot(1, storage).result().handle
+        backend.notify_checkpoint_complete(1)
+        states.fill(backend, 1, 2)
+        states.check(backend)
+        backend.flush()
+        states.check(backend)
+        states.check(open_backend(restore=[backend.snapshot(2, storage).result().handle]))
+        again = open_backend(restore=[base])
+        states.fill(again, 1, 2)
+        states.check(again)

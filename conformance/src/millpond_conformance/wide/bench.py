@@ -7,32 +7,19 @@ from typing import Any
 
 import millpond as mp
 
+from millpond_conformance.comparing import shown
 from millpond_conformance.semantics import StateModel
 from millpond_conformance.wide.coverage import Coverage
 from millpond_conformance.wide.world import World
 
-__all__ = ["Bench", "Place", "same"]
+__all__ = ["Bench", "Place"]
 
 Place = tuple[int, int]
 """Numbers of a key and a namespace."""
 
 
-_LONGEST = 300
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return (
-        text
-        if len(text) <= _LONGEST
-        else f"{text[:150]} … {text[-100:]} ({len(text):,} characters)"
-    )
-
-
-def same(found: Any, expected: Any, what: str) -> None:
-    """Compare by ``repr``, which tells more than equality: -0.0, Decimal zeros, types."""
-    if repr(found) != repr(expected):
-        raise AssertionError(f"{what}: expected {_shown(expected)}, got {_shown(found)}")
+_REUSED = 5
+"""So many requests of states are made by the same descriptors."""
 
 
 class Bench:
@@ -47,6 +34,8 @@ class Bench:
         self.clock = mp.ManualClock(1000)
         self.models = self.empty_models()
         self.dirty = 0
+        self._descriptors: dict[int, Any] = {}
+        self._requests = 0
 
     def empty_models(self) -> list[StateModel]:
         """Models of all states, with nothing in them."""
@@ -56,10 +45,18 @@ class Bench:
         """A state's object, set to a key and a namespace."""
         key, space = at
         self.backend.set_current_key(self.world.keys[key])
-        descriptor = self.world.states[number].descriptor()
         return self.backend.get_partitioned_state(
-            descriptor, self.world.spaces[space], self.world.space_type
+            self._descriptor(number), self.world.spaces[space], self.world.space_type
         )
+
+    def _descriptor(self, number: int) -> Any:
+        """A state's descriptor, now and then a new one: to make one takes longer than a read."""
+        self._requests += 1
+        if self._requests % _REUSED == 0:
+            self._descriptors.pop(number, None)
+        if number not in self._descriptors:
+            self._descriptors[number] = self.world.states[number].descriptor()
+        return self._descriptors[number]
 
     def kind(self, number: int) -> str:
         """The kind of a state."""
@@ -78,4 +75,4 @@ class Bench:
         """The state, key and namespace, for a failure."""
         spec = self.world.states[number]
         key, space = self.world.keys[at[0]], self.world.spaces[at[1]]
-        return f"{spec.kind} {spec.name!r} of key {_shown(key)}, namespace {_shown(space)}"
+        return f"{spec.kind} {spec.name!r} of key {shown(key)}, namespace {shown(space)}"

@@ -8,13 +8,25 @@ from typing import Any
 
 from millpond.errors import StateTypeError
 
-from millpond_conformance.semantics import FUSE, BlownError
-from millpond_conformance.wide.bench import Bench, Place, same
+from millpond_conformance.comparing import assert_same, mutate
+from millpond_conformance.semantics import FUSE, TTL_MS, BlownError
+from millpond_conformance.wide.bench import Bench, Place
 from millpond_conformance.wide.steps import MERGING
 
-__all__ = ["CellSteps"]
+__all__ = ["CellSteps", "stamps_of"]
 
 _ACCUMULATING = ("reducing", "aggregating", "folding")
+
+
+_MOMENTS = 3
+"""At most so many expiries are looked at one after the other."""
+
+
+def stamps_of(held: Any) -> list[int]:
+    """Return the stamps of a content, a list of contents or a dictionary of them."""
+    if isinstance(held, tuple):
+        return [held[1]]
+    return [stamp for _, stamp in (held.values() if isinstance(held, dict) else held)]
 
 
 class _Wrong:
@@ -36,8 +48,7 @@ class CellSteps(Bench):
         elif self._blown(blow if kind in _ACCUMULATING else 0, lambda: state.add(element)):
             return
         self.models[number].write(at, value, self.clock.now_ms)
-        if kind != "value" and isinstance(element, list) and spec.elements == ():
-            element.clear()  # the caller's own: the state holds a copy
+        mutate(element)  # the caller's own: the state holds a copy
         self.wrote()
 
     def _blown(self, calls: int, action: Any) -> bool:
@@ -111,6 +122,12 @@ class CellSteps(Bench):
             else:
                 raise AssertionError(f"{self.told(number, at)}: a wrong value was taken")
 
+    def repeat(self, number: int, key: int, space: int, value: int, apart: int) -> None:
+        """Write a value, and later an equal one: its stamp alone is new."""
+        self.write(number, key, space, value, 0)
+        self.clock.advance(apart)
+        self.write(number, key, space, value, 0)
+
     def clear(self, number: int, key: int, space: int) -> None:
         """Empty a state of a key and namespace."""
         at = (key, space)
@@ -131,9 +148,8 @@ class CellSteps(Bench):
         if any(self._expired_now(number, at)):
             self.coverage.note("expired entry read")
         found = state.value() if kind == "value" else state.get()
-        same(found, model.read(at, self.clock.now_ms), self.told(number, at))
-        if isinstance(found, list | dict):
-            found.clear()
+        assert_same(found, model.read(at, self.clock.now_ms), self.told(number, at))
+        mutate(found)
 
     def _expired_now(self, number: int, at: Place) -> Iterator[bool]:
         model, now = self.models[number], self.clock.now_ms
@@ -172,12 +188,42 @@ class CellSteps(Bench):
         sources: tuple[int, ...],
         blow: int,
         filled: int,
+        apart: int,
     ) -> None:
-        """Write under several namespaces, as windows are, and merge them."""
+        """Write under several namespaces, as windows are; merge them and outlive the result."""
         for space in range(len(self.world.spaces)):
             if (filled >> space) & 1:
                 self.write(number, key, space, 10 * filled + space, 0)
+                self.clock.advance(apart)
         self.merge(number, key, target, sources, blow)
+        if apart:
+            self.outlive(number, key)
+
+    def outlive(self, number: int, key: int) -> None:
+        """Read a key's contents before and at each moment at which one of them expires."""
+        model = self.models[number]
+        if not model.mode.expires:
+            return
+        stamps = {
+            stamp for at, held in model.held.items() if at[0] == key for stamp in stamps_of(held)
+        }
+        for when in sorted(stamps)[:_MOMENTS]:
+            for moment in (when + TTL_MS - 1, when + TTL_MS):
+                self.clock.advance(max(0, moment - self.clock.now_ms))
+                self.see(number, key)
+        self.coverage.note("content outlived")
+
+    def see(self, number: int, key: int) -> None:
+        """Read a state of a key under every namespace."""
+        for space in range(len(self.world.spaces)):
+            if self.kind(number) == "map":
+                self.look(number, key, space, "items", 0)
+            else:
+                self.read(number, key, space)
+
+    def look(self, number: int, key: int, space: int, call: str, entry: int) -> None:
+        """Read a map by one of its calls."""
+        raise NotImplementedError
 
     def enumerate(self, number: int) -> None:
         """Compare the keys and namespaces of a state, and the number of entries."""
@@ -192,13 +238,25 @@ class CellSteps(Bench):
             for k, s in model.held
             if self.readable(number, (k, s))
         }
-        same(
+        assert_same(
             sorted(set(found)),
             sorted(found),
             f"each key and namespace of {world.states[number].name!r} once",
         )
         lost, strange = readable - set(found), set(found) - held
-        same((sorted(lost), sorted(strange)), ([], []), "keys that are not listed, and wrong ones")
+        assert_same(
+            (sorted(lost), sorted(strange)), ([], []), "keys that are not listed, and wrong ones"
+        )
+
+    def count(self) -> None:
+        """Compare the number of entries, if none can expire."""
+        if any(model.mode.expires for model in self.models):
+            return
+        sizes = [
+            sum(map(len, model.held.values())) if model.kind == "map" else len(model.held)
+            for model in self.models
+        ]
+        assert_same(self.backend.num_state_entries(), sum(sizes), "number of entries")
 
     def readable(self, number: int, at: Place) -> bool:
         """Whether a read would give something."""
@@ -222,10 +280,12 @@ class CellSteps(Bench):
             state.clear()
 
         self.backend.apply_to_all_keys(world.states[number].descriptor(), seen, world.spaces[space])
-        same(repr(self.backend.current_key), repr(world.keys[0]), "the key after apply_to_all_keys")
+        assert_same(
+            repr(self.backend.current_key), repr(world.keys[0]), "the key after apply_to_all_keys"
+        )
         lost = {repr(world.keys[k]) for k in expected} - set(keys)
         strange = set(keys) - {repr(world.keys[k]) for k in known}
-        same(
+        assert_same(
             (sorted(lost), sorted(strange)),
             ([], []),
             "keys that were not applied to, and wrong ones",

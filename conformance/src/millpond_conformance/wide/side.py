@@ -1,4 +1,4 @@
-"""One backend of a program through its life: flushes, snapshots, restores, other directories."""
+"""One backend of a program through its life: flushes, restores, other directories."""
 
 from __future__ import annotations
 
@@ -12,24 +12,15 @@ from typing import Any
 
 import attrs
 import millpond as mp
+from typing_extensions import override
 
 from millpond_conformance.opening import open_at, open_wrapped
-from millpond_conformance.semantics import StateModel
-from millpond_conformance.wide.cells import CellSteps
 from millpond_conformance.wide.coverage import Coverage
-from millpond_conformance.wide.maps import MapSteps
-from millpond_conformance.wide.timers import Timers, TimerSteps
+from millpond_conformance.wide.histories import Moment, SnapshotSteps
+from millpond_conformance.wide.operators import OperatorModel
 from millpond_conformance.wide.world import OWN_STRATEGY, World
 
 __all__ = ["Side"]
-
-
-@attrs.frozen
-class _Moment:
-    """What was there when a snapshot was taken."""
-
-    models: list[StateModel]
-    timers: Timers
 
 
 @cache
@@ -45,7 +36,7 @@ def _strategy(backend: str, wanted: str) -> str:
     return own[0] if own else "changelog"
 
 
-class Side(MapSteps, CellSteps, TimerSteps):
+class Side(SnapshotSteps):
     """A backend of a program."""
 
     def __init__(
@@ -61,11 +52,8 @@ class Side(MapSteps, CellSteps, TimerSteps):
         self._name, self._wrapped = backend, wrapped
         self._strategy = _strategy(backend, world.strategy)
         self._opened = 0
-        self._checkpoint = 0
-        self._storage = mp.checkpoint_storage((folder / "snapshots").as_uri())
-        self._kept: list[tuple[Any, _Moment]] = []
-        self._running: tuple[int, Any, _Moment] | None = None
-        self.backend = self._open([], number)
+        self.backend = self.opened([], number)
+        self.attach()
 
     # ---------------------------------------------------------------- opening and closing
 
@@ -73,7 +61,8 @@ class Side(MapSteps, CellSteps, TimerSteps):
         self._opened += 1
         return self.folder / str(self._opened)
 
-    def _open(self, restore: list[Any], limit: int, groups: Any = None) -> Any:
+    @override
+    def opened(self, restore: list[Any], limit: int, groups: Any = None) -> Any:
         return open_wrapped(
             self._name,
             self._wrapped,
@@ -86,13 +75,15 @@ class Side(MapSteps, CellSteps, TimerSteps):
             restore=restore,
         )
 
-    def _replace(self, restore: list[Any], moment: _Moment, limit: int) -> None:
+    def _replace(self, restore: list[Any], moment: Moment, limit: int) -> None:
         """Go on with another backend, restored from these."""
         self._forget()
         self.backend.close()
         self.models = copy.deepcopy(moment.models)
         self.timers = copy.deepcopy(moment.timers)
-        self.backend = self._open(restore, limit)
+        self.backend = self.opened(restore, limit)
+        self.operators = copy.deepcopy(moment.operators)
+        self.attach(restore[0] if len(restore) == 1 else None)
         self.coverage.note("restore")
 
     def _forget(self) -> None:
@@ -119,102 +110,7 @@ class Side(MapSteps, CellSteps, TimerSteps):
         """Let time pass."""
         self.clock.advance(ms)
 
-    # ---------------------------------------------------------------- snapshots
-
-    def _moment(self) -> _Moment:
-        """What a snapshot of now holds; every state is asked for, so that it is in it."""
-        for number in range(len(self.models)):
-            self.state(number, (0, 0))
-        for domain in range(len(self.timers)):
-            self.queue(domain)
-        models = copy.deepcopy(self.models)
-        self._leave_out(models)
-        if self.dirty:
-            self.coverage.note("snapshot of a dirty buffer")
-        self.dirty = 0
-        self.flushed_under_way()
-        return _Moment(models, copy.deepcopy(self.timers))
-
-    def _leave_out(self, models: list[StateModel]) -> None:
-        """Drop what has expired and could still be read: a full snapshot does not hold it."""
-        for model in models:
-            if model.mode.shows:
-                model.expire(self.clock.now_ms)
-
-    def _take(self) -> tuple[int, Any, _Moment]:
-        moment = self._moment()
-        self._checkpoint += 1
-        return self._checkpoint, self.backend.snapshot(self._checkpoint, self._storage), moment
-
-    def snapshots(self, fates: tuple[str, ...], number: int, key: int, space: int) -> None:
-        """Take snapshots in a row, each after a change: confirmed, aborted or never heard of."""
-        if self._running is not None:
-            self.settle(0)
-        for count, fate in enumerate(fates):
-            # Each changes another place, so that none makes up for what one before it has lost.
-            key, space = (
-                (key + 1) % len(self.world.keys),
-                (space + key % 2) % len(self.world.spaces),
-            )
-            if count % 4 == 3:  # noqa: PLR2004 - each fourth snapshot tells of nothing else
-                self._clear_one(number)
-            elif self.kind(number) == "map":
-                self.put(number, key, space, count, count)
-            elif count % 3:
-                self.write(number, key, space, count, 0)
-            else:
-                self.rewrite(number, key, space, count)
-            checkpoint, future, moment = self._take()
-            handle = future.result().handle
-            if fate == "confirm":
-                self.backend.notify_checkpoint_complete(checkpoint)
-                self._kept.append((handle, moment))
-                self.coverage.note("snapshots confirmed")
-            elif fate == "abort":
-                self.backend.notify_checkpoint_aborted(checkpoint)
-                self.coverage.note("snapshots aborted")
-
-    def _keep_one(self) -> None:
-        """Take a snapshot that is confirmed at once."""
-        if self._running is not None:
-            self.settle(0)
-        checkpoint, future, moment = self._take()
-        self._kept.append((future.result().handle, moment))
-        self.backend.notify_checkpoint_complete(checkpoint)
-
-    def _clear_one(self, number: int) -> None:
-        """Empty the first place of a state that holds something."""
-        held = sorted(self.models[number].held)
-        if held:
-            self.clear(number, *held[0])
-            self.coverage.note("removal between snapshots")
-
-    def subsume(self) -> None:
-        """Say that of the snapshots of this backend only the newest is needed."""
-        if self._kept:
-            self._keep_one()
-            self.backend.notify_checkpoint_subsumed(self._kept[-2][0].checkpoint_id)
-            del self._kept[:-1]
-            self.coverage.note("snapshots subsumed")
-
-    def begin(self) -> None:
-        """Begin a snapshot, and go on working while it is written."""
-        if self._running is None:
-            self._running = self._take()
-
-    def settle(self, how: int) -> None:
-        """Confirm or abort the snapshot that was begun."""
-        if self._running is None:
-            return
-        (checkpoint, future, moment), self._running = self._running, None
-        handle = future.result().handle
-        if self.dirty:
-            self.coverage.note("work while a snapshot is written")
-        if how:
-            self.backend.notify_checkpoint_complete(checkpoint)
-            self._kept.append((handle, moment))
-        else:
-            self.backend.notify_checkpoint_aborted(checkpoint)
+    # ---------------------------------------------------------------- other backends
 
     def crash(self, older: int, limit: int) -> None:
         """Lose the backend, and restore the newest snapshot or one before it."""
@@ -238,10 +134,11 @@ class Side(MapSteps, CellSteps, TimerSteps):
         handles: list[Any] = []
         for before, last in pairwise([-1, *cuts, top]):
             groups = mp.KeyGroupRange(before + 1, last)
-            with self._open([handle], len(handles), groups) as part:
+            with self.opened([handle], len(handles), groups) as part:
                 self._checkpoint += 1
                 handles.append(part.snapshot(self._checkpoint, self._storage).result().handle)
         self._leave_out(moment.models)
+        moment = attrs.evolve(moment, operators=OperatorModel())
         shuffled = random.Random(first).sample(handles, len(handles))  # noqa: S311 - a program
         self._replace(shuffled, moment, first)
         self._kept = []
@@ -261,8 +158,9 @@ class Side(MapSteps, CellSteps, TimerSteps):
     def reopen(self, limit: int, unnamed: int) -> None:
         """Close the backend and open its directory again: it is at its version, or empty."""
         version = f"v{self._checkpoint} of {self.number}"
-        self._moment()
+        self.request_all()
         self.backend.flush(version)
+        self.dirty = 0
         directory = self.backend.parameters.directory
         if unnamed == 0:
             self._write_more()
@@ -279,6 +177,9 @@ class Side(MapSteps, CellSteps, TimerSteps):
             config=self.world.config(limit, self._strategy),
         )
         self.backend.strategy(self._strategy).start(None)
+        self.request_all()  # the directory alone does not tell the types of its states
+        self.operators = OperatorModel()
+        self.attach()
         if self.backend.version is None:
             self.models = self.empty_models()
             self.timers = [set() for _ in self.timers]
@@ -335,23 +236,11 @@ class Side(MapSteps, CellSteps, TimerSteps):
 
     # ---------------------------------------------------------------- at the end
 
-    def compare(self) -> None:
-        """Compare everything that can be read, without a flush."""
-        for number in range(len(self.models)):
-            for key in range(len(self.world.keys)):
-                for space in range(len(self.world.spaces)):
-                    if self.kind(number) == "map":
-                        self.look(number, key, space, "items", 0)
-                    else:
-                        self.read(number, key, space)
-        for domain in range(len(self.timers)):
-            self.earliest(domain)
-
     def finish(self) -> None:
         """Finish iterations, then compare everything: before a flush, after it, and restored."""
         while self.open:
             self.proceed(0)
-        self.settle(1)
+        self.settle(2)
         self.compare()
         for number in range(len(self.models)):
             self.enumerate(number)

@@ -8,10 +8,13 @@ from typing import Any
 
 from millpond_conformance.wide.world import TIMES, World
 
-__all__ = ["Step", "generate"]
+__all__ = ["Event", "Step", "generate"]
 
 Step = tuple[Any, ...]
 """The name of a method of ``Player``, and its arguments: which backend, then numbers."""
+
+Event = tuple[str, bool, tuple[Step, ...]]
+"""A snapshot's fate, whether the changes that come next overlap it, and these changes."""
 
 SIDES = 2
 """So many backends are alive at once."""
@@ -22,7 +25,11 @@ _SECOND = 0.25
 _MAP_READS = ("get", "getitem", "contains", "items", "keys", "values", "is_empty")
 _WITH_FUNCTIONS = ("reducing", "aggregating", "folding")
 MERGING = ("list", "reducing", "aggregating")
-_FATES = ("confirm", "confirm", "confirm", "abort", "lose")
+_FATES = ("confirm", "confirm", "confirm", "confirm", "abort", "lose", "cancel")
+_CHANGES = (
+    *("write", "write", "extend", "rewrite", "clear", "clear_held", "put", "put", "remove"),
+    *("unite", "timer", "untimer", "write_many", "clear_many", "wait", "operate", "repeat"),
+)
 _MANY = (1000, 1001, 1024, 1025, 2049)
 
 
@@ -63,9 +70,27 @@ class _Drawing:
         """At which call a user's function raises; 0 for never."""
         return self.draw.choice((0, 0, 0, 1, 1, 2))
 
-    def fates(self) -> tuple[str, ...]:
-        count = self.draw.choice((1, 1, 1, 2, 3, 5, 9, 15))
-        return tuple(self.draw.choices(_FATES, k=count))
+    def events(self) -> tuple[Event, ...]:
+        """The events of a history; some do again what the one before did, at a later time."""
+        events: list[Event] = []
+        for _ in range(self.draw.choice((1, 1, 2, 2, 3, 5, 9, 15, 30))):
+            changes = self._changes()
+            if events and self.below(4) == 0:
+                again = tuple(step for step in events[-1][2] if step[0] != "wait")
+                changes = (("wait", self.draw.choice((1, 4, 9))), *again)
+            events.append((self.draw.choice(_FATES), self.below(3) == 0, changes))
+        return tuple(events)
+
+    def _changes(self) -> tuple[Step, ...]:
+        """From none to three changes of any state, or of operator state alone."""
+        if self.below(8) == 0:
+            return (("operate", *_STEPS["operate"][1](self)),)
+        names = self.draw.choices(_CHANGES, k=self.draw.choice((0, 1, 1, 2, 3)))
+        return tuple((name, *_STEPS[name][1](self)) for name in names)
+
+    def keys(self) -> tuple[int, ...]:
+        """Some keys, none to all; a key may come again."""
+        return tuple(self.key() for _ in range(self.below(len(self.world.keys) + 1)))
 
     def sources(self) -> tuple[int, ...]:
         """Up to five namespaces, some of them twice; as often all there are, in any order."""
@@ -78,6 +103,10 @@ class _Drawing:
         """Which namespaces have something, as bits; as often all as any."""
         every = (1 << len(self.world.spaces)) - 1
         return self.draw.choice((every, self.below(every + 1)))
+
+    def apart(self) -> int:
+        """How many milliseconds lie between writes; as often none as any."""
+        return self.draw.choice((0, 0, 1, 3))
 
     def time(self) -> int:
         return self.below(len(TIMES))
@@ -98,7 +127,21 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
     "iterate": (5, lambda d: d.map_place()),
     "proceed": (9, lambda d: (d.below(3),)),
     "merge": (2, lambda d: (*d.place_in(*MERGING), d.sources(), d.blow())),
-    "unite": (3, lambda d: (*d.place_in(*MERGING), d.sources(), d.blow(), d.filled())),
+    "unite": (
+        3,
+        lambda d: (
+            *d.place_in(*MERGING),
+            d.sources(),
+            d.blow(),
+            d.filled(),
+            d.draw.choice((0, 1, 3)),
+        ),
+    ),
+    "outlive": (0.5, lambda d: (d.state(), d.key())),
+    "write_many": (1.5, lambda d: (d.state(), d.space(), d.keys(), d.number())),
+    "read_many": (1.5, lambda d: (d.state(), d.space(), d.keys())),
+    "clear_many": (0.5, lambda d: (d.state(), d.space(), d.keys())),
+    "clear_held": (0.5, lambda d: (d.state(),)),
     "enumerate": (1.5, lambda d: (d.state(),)),
     "apply": (0.5, lambda d: (d.state(), d.space())),
     "flush": (2, lambda d: (d.below(3),)),
@@ -109,9 +152,9 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
     "fire": (1.5, lambda d: (d.below(2), d.time(), d.key(), d.space(), d.time())),
     "earliest": (1, lambda d: (d.below(2),)),
     "take_all": (0.2, lambda d: (d.below(2),)),
-    "snapshots": (1.2, lambda d: (d.fates(), d.state(), d.key(), d.space())),
+    "history": (1.2, lambda d: (d.events(), d.below(30))),
     "begin": (0.6, lambda _: ()),
-    "settle": (0.6, lambda d: (d.below(3),)),
+    "settle": (0.6, lambda d: (d.below(4),)),
     "subsume": (1.2, lambda _: ()),
     "crash": (0.6, lambda d: (d.below(2), d.below(6))),
     "rescale": (0.7, lambda d: (d.below(4), d.below(1000), d.below(1000))),
@@ -119,6 +162,9 @@ _STEPS: dict[str, tuple[float, Callable[[_Drawing], tuple[Any, ...]]]] = {
     "savepoint": (0.2, lambda _: ()),
     "fill": (0.4, lambda d: (*d.place_in("map", "list"), d.draw.choice(_MANY), d.below(3))),
     "many_timers": (0.25, lambda d: (d.below(2), d.key(), d.space(), d.draw.choice(_MANY))),
+    "operate": (0.5, lambda d: (d.below(4), d.number())),
+    "repeat": (0.7, lambda d: (*d.place(), d.number(), d.apart())),
+    "count": (0.5, lambda _: ()),
     "compare": (0.5, lambda _: ()),
 }
 """How often each kind of step comes, and what draws its arguments."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from millpond_conformance.wide.bench import Bench, same
+from millpond_conformance.comparing import assert_same
+from millpond_conformance.wide.bench import Bench
 from millpond_conformance.wide.world import TIMES
 
 __all__ = ["TimerSteps"]
@@ -53,7 +54,7 @@ class TimerSteps(Bench):
     def earliest(self, domain: int) -> None:
         """Compare the time of the first timer."""
         expected = min((when for when, _, _ in self.timers[domain]), default=None)
-        same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
+        assert_same(self.queue(domain).earliest(), expected, f"earliest of {_DOMAINS[domain]!r}")
 
     def fire(self, domain: int, limit: int, key: int, space: int, time: int) -> None:
         """Take what is due; meanwhile set a timer and delete one."""
@@ -71,7 +72,9 @@ class TimerSteps(Bench):
             elif count == 1 and held:
                 self._delete_one(domain)
         left = sorted(when for when, _, _ in held if when <= until)
-        same(left, [], f"timers of {_DOMAINS[domain]!r} that were due up to {until} and never came")
+        assert_same(
+            left, [], f"timers of {_DOMAINS[domain]!r} that were due up to {until} and never came"
+        )
         self.wrote()
 
     def _delete_one(self, domain: int) -> None:
@@ -98,8 +101,8 @@ class TimerSteps(Bench):
         for timer in self.queue(domain).take_all():
             self._taken(held, timer)
             times.append(timer.timestamp)
-        same(times, sorted(times), "the order in which all timers come")
-        same(sorted(held, key=operator.itemgetter(0)), [], "timers that never came")
+        assert_same(times, sorted(times), "the order in which all timers come")
+        assert_same(sorted(held, key=operator.itemgetter(0)), [], "timers that never came")
         self.wrote()
 
     def many_timers(self, domain: int, key: int, space: int, count: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -13,6 +15,7 @@ import attrs
 import millpond as mp
 
 from millpond_conformance.semantics import KINDS, MODES, Mode, StateModel, descriptor_of
+from millpond_conformance.wide.values import ITEMS, draw_element
 
 __all__ = ["OWN_STRATEGY", "TIMES", "Spec", "World"]
 
@@ -25,7 +28,7 @@ _STRINGS = (
     *("k" * 255, "k" * 256, "k" * 495, "k" * 511, "k" * 512, "k" * 4096, "k" * 65535, "k" * 65536),
     *(f"{'k' * size}{end}" for size in (255, 490, 511, 4096) for end in "ab"),
 )
-_INTEGERS = (0, 1, -1, 255, 256, -256, (1 << 63) - 1, -(1 << 63), 1 << 32, (1 << 62) + 1)
+_INTEGERS = (0, 1, -1, -2, 255, 256, -256, (1 << 63) - 1, -(1 << 63), 1 << 32, (1 << 62) + 1)
 _BYTES = (b"", b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0", b"a\0b", b"a" * 511, b"a" * 600)
 _PAIRS = (("", 0), ("a", 0), ("a", 1), ("a\0", 0), ("ab", 0), ("a", -1), ("a" * 500, 1))
 _NESTED = tuple((a, (b, c)) for a, b, c in ((1, 1, ""), (1, 1, "a"), (1, 2, ""), (-1, 1, ""),
@@ -36,39 +39,19 @@ _KEYS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (int, _INTEGERS),
     (bytes, _BYTES),
     (tuple[str, int], _PAIRS),
+    (Decimal, tuple(map(Decimal, ("0", "1", "1.0", "1.00", "-1", "0.00", "10", "1E+1")))),
     (bool, (False, True)),
     (datetime, tuple(datetime(year, 1, 1, tzinfo=UTC) for year in (1, 1969, 1970, 2024, 9999))),
     (UUID, tuple(UUID(int=number) for number in (0, 1, 1 << 64, (1 << 128) - 1, 255))),
     (tuple[str | None, int], ((None, 0), ("", 0), ("a", 0), (None, -1), ("a", 1), ("\0", 0))),
 )
-_MAP_KEYS = 4
+_MAP_KEYS = 5
 """So many of these types are map keys: those with enough values."""
 _SPACES: tuple[tuple[Any, tuple[Any, ...]], ...] = (
     (str, ("", "n", "nn", "n\0", "N", _COMPOSED, _DECOMPOSED, "n" * 300)),
     (int, _INTEGERS),
     (tuple[str, int], _PAIRS),
     (tuple[int, tuple[int, str]], _NESTED),
-)
-
-_SIZES = tuple((1 << power) + near for power in (7, 8, 12, 15, 16) for near in (-1, 0, 1))
-
-
-def _moment(micros: int) -> datetime:
-    return datetime(2020, 2, 29, 23, 59, 59) + timedelta(microseconds=micros)  # noqa: DTZ001 - without a zone
-
-
-_ELEMENTS: tuple[tuple[Any, tuple[Any, ...]], ...] = (
-    (int, (0, -1, 127, 128, (1 << 63) - 1, -(1 << 63), 1 << 63, -(1 << 70))),
-    (float, (-0.0, 0.0, 1.5, float("inf"), float("-inf"), float("nan"), 5e-324)),
-    (Decimal, tuple(map(Decimal, ("0", "-0", "0.00", "1.500", "1E+5", "-1.0", "100")))),
-    (str, ("", "\0", _COMPOSED, _DECOMPOSED, "x" * 255, "x" * 256, "\ufeffx", "x\r\n")),
-    (bytes, (b"", b"\0", *(bytes(size) for size in _SIZES))),
-    (bool, (False, True)),
-    (datetime, tuple(map(_moment, (0, 1, 999, 1000, 999_999, -1)))),
-    (int | None, (None, 0, 1, -1)),
-    (list[float], ([], [-0.0], [0.0, -0.0, 1.0])),
-    (dict[str, int], ({}, {"a": 1}, {"b": 1, "a": 2})),
-    (tuple[str, int | None], (("", None), ("a", 0), ("\0", -1))),
 )
 
 GROUPS = (1, 2, 100, 128, 129, 300, 1024, 32_768)
@@ -95,13 +78,13 @@ class Spec:
     elements: tuple[Any, ...]
     map_key_type: Any = str
     map_keys: tuple[Any, ...] = ()
+    item: Callable[[int], Any] = int
 
     def element(self, number: int) -> Any:
         """The element of a number; a new object where it can be changed."""
         if not self.elements:
-            return [number]
-        found = self.elements[number % len(self.elements)]
-        return type(found)(found) if isinstance(found, list | dict) else found
+            return [self.item(number)]
+        return copy.deepcopy(self.elements[number % len(self.elements)])
 
     def map_key(self, number: int) -> Any:
         """The map key of a number; beyond the chosen ones there are many plain ones."""
@@ -109,21 +92,21 @@ class Spec:
             return self.map_keys[number]
         if self.map_key_type is int:
             return number * 1000
+        if self.map_key_type is Decimal:
+            return Decimal(number * 1000)
         if self.map_key_type is bytes:
             return b"entry %d" % number
         return f"entry {number}" if self.map_key_type is str else (f"entry {number // 3}", number)
 
     def descriptor(self) -> Any:
         """A new descriptor of the state."""
-        return descriptor_of(self.kind, self.mode, self.name, self.element_type, self.map_key_type)
+        return descriptor_of(
+            self.kind, self.mode, self.name, self.element_type, self.map_key_type, self.item
+        )
 
     def model(self) -> StateModel:
         """What the state is compared with, empty."""
-        return StateModel(self.kind, self.mode, element=self.element)
-
-    def none_is_a_value(self) -> bool:
-        """Whether None can be an element."""
-        return None in self.elements
+        return StateModel(self.kind, self.mode, element=self.element, item=self.item)
 
 
 @attrs.frozen
@@ -182,12 +165,10 @@ class World:
 
 def _spec(draw: random.Random, name: str, modes: tuple[Mode, ...]) -> Spec:
     kind, mode = draw.choice(KINDS), draw.choice(modes)
-    element_type: Any = list[int]
     elements: tuple[Any, ...] = ()
+    element_type, item = draw.choice(ITEMS)
     if kind in ("value", "list", "map") and draw.random() < _TYPED:
-        choices = [each for each in _ELEMENTS if kind == "map" or None not in each[1]]
-        element_type, elements = draw.choice(choices)
+        element_type, elements = draw_element(draw, nullable=kind == "map")
     map_key_type, map_keys = draw.choice(_KEYS[:_MAP_KEYS])
-    return Spec(
-        name, kind, mode, element_type, elements, map_key_type, tuple(draw.sample(map_keys, 4))
-    )
+    chosen = tuple(draw.sample(map_keys, 4))
+    return Spec(name, kind, mode, element_type, elements, map_key_type, chosen, item)

@@ -1,0 +1,73 @@
+"""What a process holds: threads, descriptors and files, counted before and after some calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+
+__all__ = ["Census", "grown"]
+
+_WARM, _CALLS, _ROUNDS = 6, 16, 4
+"""Calls before the first count, in which pools fill up; calls in a round; rounds at the most."""
+
+
+@attrs.frozen
+class Census:
+    """The number of threads and descriptors of this process, and of entries in some folders.
+
+    A descriptor of a file that is still in one of the folders is counted as that file: a store may
+    have many open, and their number goes up and down.
+    """
+
+    threads: int
+    native_threads: int
+    descriptors: int
+    files: int
+
+    @classmethod
+    def of_process(cls, folders: Sequence[Path] = ()) -> Census:
+        """Count now."""
+        return cls(
+            threading.active_count(),
+            sum(1 for _ in Path("/proc/self/task").iterdir()),
+            sum(1 for path in _targets() if not _is_in(path, folders)),
+            sum(1 for folder in folders for _ in folder.rglob("*")),
+        )
+
+
+def _targets() -> Iterator[str]:
+    """Yield what each descriptor of this process refers to."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own descriptor is closed by now
+            yield str(link.readlink())
+
+
+def _is_in(path: str, folders: Sequence[Path]) -> bool:
+    inside = any(path.startswith(f"{folder}/") for folder in folders)
+    return inside and not path.endswith(" (deleted)")
+
+
+def grown(call: Callable[[], object], folders: Sequence[Path]) -> dict[str, int]:
+    """Repeat a call and return the counts that grow with it, with how much they have grown.
+
+    Files of a store may grow in number for a while, until they are joined into one. So a count
+    grows only if it does so in each of several rounds.
+    """
+    for _ in range(_WARM):
+        call()
+    growing: dict[str, int] = {}
+    before = attrs.asdict(Census.of_process(folders))
+    for _ in range(_ROUNDS):
+        for _ in range(_CALLS):
+            call()
+        after = attrs.asdict(Census.of_process(folders))
+        added = {name: after[name] - before[name] for name in before}
+        growing = {name: more for name, more in added.items() if more >= _CALLS // 2}
+        if not growing:
+            break
+        before = after
+    return growing

@@ -1,0 +1,121 @@
+"""Exact comparison of what a backend gives with what was stored: `==` calls too much equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import date, time
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import attrs
+
+__all__ = ["assert_same", "by_key", "difference", "mutate", "shown"]
+
+_LONGEST = 300
+_SINGLE = (int, str, bytes, bytearray, float, type(None), Decimal, enum.Enum)
+_BY_REPR = (float, complex, date, time)
+"""Types whose ``repr`` shows more than ``==`` compares: the sign of zero, NaN, zone and fold."""
+
+
+def shown(value: Any) -> str:
+    """Return a value's ``repr``, shortened if it is long."""
+    text = repr(value)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:150]} … {text[-100:]} ({len(text):,} characters)"
+
+
+def assert_same(found: Any, expected: Any, what: Any = "") -> None:
+    """Raise an AssertionError unless two values are the same in every part.
+
+    Args:
+        found: the value that a backend has given.
+        expected: the value that was stored.
+        what: the state and place that were read, for the message.
+    """
+    told = difference(found, expected)
+    if told:
+        raise AssertionError(told if what == "" else f"{what}: {told}")
+
+
+def difference(found: Any, expected: Any, path: str = "") -> str:
+    """Return where and how two values differ, or an empty string if they are the same.
+
+    Both have the same type at every depth, and nulls at the same places. Decimals have the same
+    sign, digits and scale, floats the same sign of zero. Sequences and dictionaries are in the same
+    order. One NaN is the same as another.
+    """
+    if type(found) is not type(expected):
+        return _told(path, found, expected)
+    theirs, ours = _parts(found), _parts(expected)
+    if theirs is None or ours is None:
+        return "" if _form(found) == _form(expected) else _told(path, found, expected)
+    if len(theirs) != len(ours):
+        return _told(path, found, expected)
+    pairs = zip(theirs, ours, strict=True)
+    told = (difference(a, b, f"{path}{name}") for (name, a), (_, b) in pairs)
+    return next(filter(None, told), "")
+
+
+def _form(value: Any) -> Any:
+    """Return the object whose equality decides whether two single values are the same."""
+    if isinstance(value, Decimal):
+        return value.as_tuple()
+    return repr(value) if isinstance(value, _BY_REPR) else value
+
+
+def _told(path: str, found: Any, expected: Any) -> str:
+    if not path:
+        return f"expected {shown(expected)}, got {shown(found)}"
+    return f"at {path}: expected {shown(expected)}, got {shown(found)}"
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of a container or of an object with fields, None for a single value."""
+    if isinstance(value, _SINGLE):
+        return None
+    kind: Any = type(value)
+    fields = _fields(kind)
+    if fields:
+        return [(f".{name}", getattr(value, name)) for name in fields]
+    if isinstance(value, Mapping):
+        value = list(value.items())
+    elif isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    if isinstance(value, Collection):
+        return [(f"[{number}]", each) for number, each in enumerate(value)]
+    return None
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of an attrs class or a dataclass."""
+    if attrs.has(kind):
+        return tuple(field.name for field in attrs.fields(kind))
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return ()
+
+
+def by_key(entries: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return entries in the order of their keys' ``repr``: a map state promises no order."""
+    return dict(sorted(entries.items(), key=lambda entry: repr(entry[0])))
+
+
+def mutate(value: Any) -> None:
+    """Empty every container in a value and every field that can be set: the caller owns them."""
+    inner = value.values() if isinstance(value, dict) else value
+    kind: Any = type(value)
+    names = _fields(kind)
+    parts = [getattr(value, name) for name in names]
+    for part in parts or (inner if isinstance(value, list | tuple | dict) else ()):
+        mutate(part)
+    for name in names:
+        with suppress(AttributeError):  # the object is frozen
+            setattr(value, name, None)
+    if isinstance(value, list | dict | set):
+        value.clear()

@@ -1,0 +1,59 @@
+"""Steps that write, read and clear a state of many keys by one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond_conformance.comparing import assert_same, mutate
+from millpond_conformance.wide.bench import Bench
+from millpond_conformance.wide.values import is_inexact_column
+
+__all__ = ["BulkSteps"]
+
+
+class BulkSteps(Bench):
+    """Steps for many keys at once; the model takes the keys one after the other."""
+
+    def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
+        """Set values, or add one element per key; a key may come again."""
+        kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
+        if kind == "map":
+            return
+        state = self.state(number, (0, space))
+        numbers = [value + n for n in range(len(keys))]
+        items = kind in ("aggregating", "folding")
+        values: list[Any] = numbers if items else [spec.element(n) for n in numbers]
+        chosen = [self.world.keys[key] for key in keys]
+        if kind == "value":
+            state.update_many(chosen, values)
+        else:
+            state.add_many(chosen, values)
+        for key, each in zip(keys, numbers, strict=True):
+            model.write((key, space), each, self.clock.now_ms)
+        mutate(values)
+        self.wrote(len(keys))
+        self.coverage.note("call for many keys")
+
+    def read_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
+        """Read and compare; the key that was current remains so."""
+        kind, spec, model = self.kind(number), self.world.states[number], self.models[number]
+        if kind == "map" or (kind == "value" and is_inexact_column(spec.element_type)):
+            return
+        state = self.state(number, (0, space))
+        chosen = list(dict.fromkeys(keys))
+        column = state.get_many([self.world.keys[key] for key in chosen])
+        found = column if isinstance(column, list) else column.to_pylist()
+        expected = [model.read((key, space), self.clock.now_ms) for key in chosen]
+        assert_same(found, expected, f"{spec.name!r} of many keys, namespace {space}")
+        assert_same(self.backend.current_key, self.world.keys[0], "the key after get_many")
+        mutate(found)
+        self.coverage.note("call for many keys")
+
+    def clear_many(self, number: int, space: int, keys: tuple[int, ...]) -> None:
+        """Clear a state of several keys."""
+        if self.kind(number) == "map":
+            return
+        self.state(number, (0, space)).clear_many([self.world.keys[key] for key in keys])
+        for key in keys:
+            self.models[number].held.pop((key, space), None)
+        self.wrote(len(keys))
