@@ -294,7 +294,8 @@ def test_metrics_of_a_query(spark, job_conf, tmp_path):
     files = Files(spark, tmp_path / "in")
     files.add(*((f"k{n}", n) for n in range(8)))
     run(key_by(files.stream(), "k").process(Measured(), output="k string", uid="m"), tmp_path)
-    (total,) = sum_metrics(subtask_metrics(spark, str(tmp_path / "query" / "checkpoint")), 0)
+    subtasks = subtask_metrics(spark, str(tmp_path / "query" / "checkpoint"))
+    (total,) = sum_metrics(subtasks, 0, "query")
     found = {name: value for name, value in total.metrics.items() if name.startswith("user.")}
     assert found == {
         "user.seen": 8, "user.sizes.small": 3, "user.values.count": 8, "user.values.sum": 28,

@@ -345,10 +345,19 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     assert second.metrics["sum.value"] == 16
     assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
     assert second.metrics["native_live_bytes"] >= 0
-    assert 'groups="0-63"' in first.prometheus()
+    labels = f'groups="0-63",operator="metered",query="{query.id}"'
+    assert f"millpond_rows_in{{{labels}}}" in first.prometheus()
     labels = "rocksdb-metered-" + str(query.id).replace("-", "%2D")
     names = sorted(path.name for path in (tmp_path / "texts").iterdir())
     assert names == [f"millpond-{labels}-{subtask}.prom" for subtask in (0, 1)]
+
+
+def test_queries_with_one_uid_differ_in_prometheus():
+    """The text of two queries whose operators share a uid has no series twice."""
+    subtasks = [SubtaskMetrics("totals", 0, 127, 1, {"rows_in": 1})]
+    of_queries = [sum_metrics(subtasks, 0, query)[0].prometheus() for query in ("a", "b")]
+    series = [line.partition(" ")[0] for text in of_queries for line in text.splitlines()[1:]]
+    assert len(series) == len(set(series)) == 2
 
 
 def test_sums_of_a_functions_metrics():
@@ -359,7 +368,7 @@ def test_sums_of_a_functions_metrics():
         spread = {"user.d.count": 1, "user.d.sum": n, "user.d.min": n, "user.d.max": n}
         return SubtaskMetrics("u", groups, groups, 1, {**counts, **spread, "open_ms": n})
 
-    (found,) = sum_metrics([reported(0, 100), reported(1, 200)], 0)
+    (found,) = sum_metrics([reported(0, 100), reported(1, 200)], 0, "query")
     assert found.metrics == {
         "user.waited_ms": 300,
         "user.max": 300,
@@ -379,7 +388,7 @@ def test_counters_named_as_a_distributions_parts_are_summed():
         group.add_group("o").counter(name).inc(3)
     group.distribution("d").update(3)
     noted = {**group.values(), "summed": group.alike()}
-    (found,) = sum_metrics([SubtaskMetrics("u", n, n, 1, noted) for n in (0, 1)], 0)
+    (found,) = sum_metrics([SubtaskMetrics("u", n, n, 1, noted) for n in (0, 1)], 0, "query")
     expected = dict.fromkeys(("user.o.count", "user.o.sum", "user.o.min", "user.o.max"), 6)
     spread = {"user.d.count": 2, "user.d.sum": 6, "user.d.min": 3, "user.d.max": 3}
     assert found.metrics == {**expected, **spread}

@@ -35,6 +35,7 @@ class OperatorMetrics:
 
     Attributes:
         batch_id: the micro-batch.
+        query: the id of the query.
         subtasks: how many ran in it.
         metrics: the metrics by name: the sum of counts, the largest of times and quantiles.
         by_subtask: what each subtask has reported.
@@ -45,6 +46,7 @@ class OperatorMetrics:
     subtasks: int
     metrics: dict[str, float]
     by_subtask: tuple[SubtaskMetrics, ...]
+    query: str
 
     def prometheus(self) -> str:
         """Each subtask's metrics in Prometheus' text format."""
@@ -52,6 +54,7 @@ class OperatorMetrics:
             (
                 numbers_of(dict(each.metrics)),
                 {
+                    "query": self.query,
                     "operator": self.operator_uid,
                     "groups": f"{each.first_group}-{each.last_group}",
                 },
@@ -60,8 +63,10 @@ class OperatorMetrics:
         )
 
 
-def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[OperatorMetrics]:
-    """The metrics of the subtasks that ran in a batch, by operator."""
+def sum_metrics(
+    subtasks: Iterable[SubtaskMetrics], batch_id: int, query: str
+) -> list[OperatorMetrics]:
+    """The metrics of the subtasks that ran in a batch of a query, by operator."""
     by_operator: dict[str, list[SubtaskMetrics]] = {}
     for each in subtasks:
         if each.checkpoint_id == batch_id + 1:
@@ -77,7 +82,7 @@ def sum_metrics(subtasks: Iterable[SubtaskMetrics], batch_id: int) -> list[Opera
             name: (sum if name in apart else _joining(name, samples))(found)
             for name, found in samples.items()
         }
-        found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine)))
+        found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine), query))
     return found
 
 
@@ -130,7 +135,7 @@ class MetricsListener(StreamingQueryListener):
                 self._checkpoints[query_id] = self._checkpoint_of(query_id)
             checkpoint = self._checkpoints[query_id]
             subtasks = committed_metrics(self._spark, checkpoint, progress.batchId)
-            for metrics in sum_metrics(subtasks, progress.batchId):
+            for metrics in sum_metrics(subtasks, progress.batchId, query_id):
                 self._report(metrics)
         except Exception:  # noqa: BLE001 - metrics never fail a query
             _LOG.warning("the metrics of a batch could not be read", exc_info=True)
