@@ -13,6 +13,7 @@ __all__ = [
     "HarnessNotOpenError",
     "NoEventTimeError",
     "NoKeysError",
+    "OperatorNotLoadedError",
     "OutputModeError",
     "OutputTypeError",
     "SeveralOperatorsError",
@@ -24,6 +25,11 @@ __all__ = [
     "WindowStateError",
 ]
 
+SHIP_MODULE = (
+    "Install the module in the workers' Python, or send it with "
+    "spark.sparkContext.addPyFile(path), over Spark Connect with "
+    "spark.addArtifacts(path, pyfile=True)"
+)
 _LONGEST_LIST = 300
 """A row may have a thousand columns, and the point is to be seen before them."""
 
@@ -58,6 +64,27 @@ class UserFunctionError(MillpondError):
         return (
             f"Operator {self.operator_uid!r}, subtask {self.subtask}{key}{row}: "
             f"{self.method} failed{place}: {self.reason}"
+        )
+
+
+@attrs.define(eq=False, slots=False)
+class OperatorNotLoadedError(MillpondError):
+    """A worker cannot import the code of an operator.
+
+    Attributes:
+        function: the class of the user's function.
+        reason: Python's own error, with its type.
+    """
+
+    operator_uid: str
+    function: str
+    reason: str
+
+    @override
+    def sentence(self) -> str:
+        return (
+            f"Operator {self.operator_uid!r}: this worker cannot load {self.function}: "
+            f"{self.reason}. {SHIP_MODULE}"
         )
 
 

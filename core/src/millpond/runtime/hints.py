@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millpond.errors import said
+from millpond.errors.functions import SHIP_MODULE
 from millpond.runtime.functions import Context
 from millpond.runtime.user_frames import names_read
 from millpond.state import State, StateDescriptor
@@ -27,6 +28,8 @@ def hint_for(error: BaseException) -> str:
     """Where None has come from, or what an object has instead; empty where nobody can tell."""
     if isinstance(error, AttributeError):
         return _attribute(error)
+    if isinstance(error, ModuleNotFoundError):
+        return SHIP_MODULE
     if isinstance(error, TypeError) and "None" in said(error):
         names = names_read(error)
         return next((hint for name, hint in _NONE.items() if name in names), "")

@@ -25,7 +25,8 @@ from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.group_labels import spreading
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.planning import ProcessCall
-from millpond.spark.operator_frame import carried_rows, shipping
+from millpond.spark.operator_frame import carried_rows
+from millpond.spark.shipping import ShippedPlan
 from millpond.spark.worker.bootstrap_task import PART_COLUMN, write_part
 
 __all__ = ["bootstrap_call", "check_rows", "write_operator"]
@@ -94,15 +95,15 @@ def _parts(
     carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
 ) -> list[SavedOperator]:
     """What each task has written; one that writes the states of no row, where there is none."""
+    shipped = ShippedPlan.from_plan(plan)
 
     def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return write_part(plan, place, exact, frames)
+        return write_part(shipped.load(), place, exact, frames)
 
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     keys = plan.rows.sort_columns(plan.key_positions)
     ordered = spread.sortWithinPartitions(GROUP_COLUMN, *keys)
-    with shipping(plan, ordered, task):
-        written: Any = ordered.mapInPandas(task, f"{PART_COLUMN} string").collect()
+    written: Any = ordered.mapInPandas(task, f"{PART_COLUMN} string").collect()
     texts = [row[0] for row in written]
     if not texts:
         texts = [text for frame in task(iter(())) for text in frame[PART_COLUMN]]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState
 
-from millpond.errors import ConfigError
 from millpond.spark.carriers.frames import plain_name
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.dealing import dealt_group
@@ -20,12 +16,11 @@ from millpond.spark.driver.group_labels import group_labels, spreading
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
 from millpond.spark.driver.pointer import POINTER_SCHEMA
 from millpond.spark.driver.timing import TIMEOUTS, time_column, with_one_wake_up_each, with_wake_ups
-from millpond.spark.schemas import brief_reason
-from millpond.spark.session import is_connect
+from millpond.spark.shipping import ShippedPlan
 from millpond.spark.worker.bounded import run_partition
 from millpond.spark.worker.task import run_subtask
 
-__all__ = ["bounded_output", "carried_rows", "shipping", "streaming_output"]
+__all__ = ["bounded_output", "carried_rows", "streaming_output"]
 
 
 def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> DataFrame:
@@ -58,56 +53,42 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
     return plan.broadcast.joined(carried, plan.rows.fillers(), other, labels)
 
 
-@contextmanager
-def shipping(plan: OperatorPlan, carried: DataFrame, run: Callable[..., Any]) -> Iterator[None]:
-    """Spark pickles the plan; where that fails, it is for what the user's function holds."""
-    try:
-        if is_connect(carried.sparkSession):
-            # Spark itself would do so when the job starts.
-            CloudPickleSerializer().dumps(run)  # type: ignore[no-untyped-call]
-        yield
-    except pickle.PicklingError as error:
-        function = type(plan.function).__name__
-        reason = f"{function} cannot be pickled for the workers: {brief_reason(error)}"
-        raise ConfigError("function", reason, f"process(uid={plan.uid!r})") from error
-
-
 def streaming_output(
     carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
 ) -> DataFrame:
     """The output of a streaming operator, whose function has the given name in Spark's plan."""
+    shipped = ShippedPlan.from_plan(plan)
 
     def subtask(
         key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        return run_subtask(plan, key[0], frames, state)
+        return run_subtask(shipped.load(), key[0], frames, state)
 
     subtask.__name__ = name
     carried = carried.select("*", time_column())
     if plan.wakes:
         carried = with_wake_ups(carried, group_labels(plan.parallelism))
-    with shipping(plan, carried, subtask):
-        result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
-            subtask,
-            outputStructType=plan.returned.schema(),
-            stateStructType=POINTER_SCHEMA,
-            outputMode=output_mode,
-            timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
-        )
+    result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
+        subtask,
+        outputStructType=plan.returned.schema(),
+        stateStructType=POINTER_SCHEMA,
+        outputMode=output_mode,
+        timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
+    )
     return plan.returned.restored(result)
 
 
 def bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
     """The output of an operator over a DataFrame that is not streaming."""
+    shipped = ShippedPlan.from_plan(plan)
 
     def partition(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return run_partition(plan, frames)
+        return run_partition(shipped.load(), frames)
 
     if plan.restores:
         carried = with_one_wake_up_each(carried, group_labels(plan.parallelism))
     spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
     if plan.batch:
         spread = spread.sortWithinPartitions(*plan.rows.sort_columns(plan.key_positions))
-    with shipping(plan, spread, partition):
-        result = spread.mapInPandas(partition, plan.returned.schema())
+    result = spread.mapInPandas(partition, plan.returned.schema())
     return plan.returned.restored(result)

@@ -27,9 +27,11 @@ from millpond.runtime.user_code import Place
 from millpond.runtime.user_frames import describe, raised_by_us
 from millpond.spark.driver.plan import OperatorPlan
 
-__all__ = ["failed_before", "told_readably"]
+__all__ = ["BEHIND", "failed_before", "hide_traceback", "told_readably"]
 
 _HEADING = "Traceback (most recent call last):"
+BEHIND = "Behind it, in Millpond:"
+"""The line between the user's frames and ours."""
 _HIDE = "SPARK_HIDE_TRACEBACK"
 """What ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets in a worker."""
 
@@ -53,10 +55,17 @@ def told_readably(plan: OperatorPlan) -> Iterator[None]:
             error.add_note(told)
         if isinstance(error, MillpondError):
             _name_place(plan, error)
-        error.add_note(f"Behind it, in Millpond:\n{_all_frames(error)}")
-        # The worker ends with this exception, so no other task of it goes without a traceback.
-        os.environ[_HIDE] = "1"
+        error.add_note(f"{BEHIND}\n{_all_frames(error)}")
+        hide_traceback()
         raise
+
+
+def hide_traceback() -> None:
+    """Ask Spark for no traceback of its own.
+
+    The worker ends with the exception, so no other task of it goes without a traceback.
+    """
+    os.environ[_HIDE] = "1"
 
 
 def _name_place(plan: OperatorPlan, error: MillpondError) -> None:
