@@ -5,15 +5,18 @@ server, whose process the JVM belongs to.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import logging
 import os
+import sys
 import threading
 from pathlib import Path
 
 import millpond as mp
 import pages
+import pandas as pd
 from millpond import windows
 from millpond.errors import MillpondError
 from millpond.spark import (
@@ -150,6 +153,23 @@ def unshippable(spark):
     key_by(rows, "k").process(Locked(), output=RUNNING, uid="locked")
 
 
+def lacking(spark, folder):
+    """The error of a function of a module that workers lack, and its rows once they have it."""
+    configure(spark, parallelism=2)
+    file = folder / "millpond_lacking_shop.py"
+    file.write_text("from streaming import Running\n\n\nclass Shop(Running):\n    pass\n")
+    sys.path.insert(0, str(folder))
+    function = importlib.import_module(file.stem).Shop()
+    rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    out = key_by(rows, "k").process(function, output=RUNNING, uid="shop")
+    try:
+        out.collect()
+    except PySparkException as error:
+        said = str(error)
+    spark.addArtifacts(str(file), pyfile=True)
+    return said, list(map(tuple, out.collect()))
+
+
 def unnumbered(spark):
     """Make an operator where nobody has said how many subtasks there are."""
     spark.conf.unset("spark.millpond.parallelism")
@@ -262,7 +282,7 @@ class Alarm(mp.KeyedProcessFunction):
         yield (context.current_key,)
 
 
-def alarms(spark, folder, by_clock):
+def alarms(spark, folder, by_clock, *, in_foreach_batch=False):
     """The keys whose timers have fired, with batches without rows only where they end."""
     _configure(spark, folder, 2)
     df = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
@@ -272,10 +292,25 @@ def alarms(spark, folder, by_clock):
         out = key_by(df, "k").process(
             Alarm(by_clock), output="k string", uid="alarm", time_mode=mode
         )
+        if in_foreach_batch:
+            return _each_batch(out, folder)
         _write(out, folder)
     finally:
         spark.conf.unset(NO_DATA)
     return _rows(spark, folder)
+
+
+def _each_batch(out, folder):
+    """The rows that ``foreachBatch`` collects."""
+    said = folder / "said.jsonl"
+
+    def each(df, batch_id):
+        with said.open("a") as file:
+            file.writelines(f"{json.dumps(tuple(row))}\n" for row in df.collect())
+
+    writer = out.writeStream.foreachBatch(each).trigger(availableNow=True)
+    _started(writer.option("checkpointLocation", str(folder / "each"))).awaitTermination()
+    return [tuple(json.loads(line)) for line in said.read_text().splitlines()]
 
 
 def warned(spark, folder, time_mode):
@@ -376,6 +411,80 @@ def broadcast(spark, folder):
     query = _started(writer.option("checkpointLocation", str(folder / "each-checkpoint")))
     query.awaitTermination()
     return sorted(map(tuple, spark.read.parquet(target).collect()))
+
+
+def plain_running(key, frames, state):
+    """Running counts and sums of a key, as a function for ``applyInPandasWithState``."""
+    rows, total = state.get if state.exists else (0, 0)
+    found = []
+    for n in sorted(n for frame in frames for n in frame["n"]):
+        rows, total = rows + 1, total + n
+        found.append((key[0], rows, total))
+    state.update((rows, total))
+    yield pd.DataFrame(found, columns=["k", "rows", "sum"])
+
+
+def _tuples(df):
+    return sorted(map(tuple, df.collect()))
+
+
+def _written(df, target):
+    df.write.mode("overwrite").parquet(target)
+    return _tuples(df.sparkSession.read.parquet(target))
+
+
+def _cached(df):
+    df.cache()
+    try:
+        return df.count(), _tuples(df)
+    finally:
+        df.unpersist()
+
+
+def _in_threads(action):
+    """Call an action in two threads of one's own, one after the other."""
+    found = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: found.append(action()))
+        thread.start()
+        thread.join()
+    return found
+
+
+ACTIONS = {
+    "collect": lambda df, target: _tuples(df),
+    "two writes": lambda df, target: [_written(df, f"{target}-{each}") for each in "ab"],
+    "cache": lambda df, target: _cached(df),
+    "count": lambda df, target: df.count(),
+    "isEmpty": lambda df, target: (df.isEmpty(), df.count()),
+    "limit": lambda df, target: (len(df.limit(1).collect()), df.count()),
+    "toPandas": lambda df, target: len(df.toPandas()),
+    "toLocalIterator": lambda df, target: len(list(df.toLocalIterator())),
+    "threads": lambda df, target: _in_threads(lambda: _tuples(df)),
+}
+
+
+def each_action(spark, folder, name, *, plain):
+    """What an action gives in each batch that ``foreachBatch`` gets, of two kinds of operators."""
+    _configure(spark, folder, 2)
+    action, said = ACTIONS[name], folder / f"said-{plain}"
+
+    def each(df, batch_id):
+        result = action(df, str(folder / f"{plain}-{batch_id}"))
+        with said.open("a") as file:
+            file.write(f"{batch_id} {result!r}\n")
+
+    source = _source(spark, folder)
+    if plain:
+        out = source.groupBy("k").applyInPandasWithState(
+            plain_running, RUNNING, "rows bigint, sum bigint", "append", "NoTimeout"
+        )
+    else:
+        out = key_by(source, "k").process(Running(), output=RUNNING, uid="running")
+    writer = out.writeStream.foreachBatch(each).trigger(availableNow=True)
+    checkpoint = str(folder / f"checkpoint-{plain}")
+    _started(writer.option("checkpointLocation", checkpoint)).awaitTermination()
+    return said.read_text()
 
 
 class Misspelling(Running):

@@ -78,6 +78,14 @@ def test_everyday_use(server, client, tmp_path):
     client(jobs.page, f"sc://127.0.0.1:{server(jobs.port)}", tmp_path)
 
 
+def test_a_module_that_workers_lack(client, tmp_path):
+    """A query names operator, module and cure; with the cure it runs."""
+    before, after = client(jobs.lacking, tmp_path)
+    assert "Operator 'shop': this worker cannot load Shop: ModuleNotFoundError" in before
+    assert "addArtifacts" in before
+    assert after == [("a", 1, 1)]
+
+
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_rows_that_are_not_streaming(client, mode):
     """A DataFrame is processed by a function that only the client knows."""
@@ -157,13 +165,14 @@ def test_metrics(client, stopped):
     assert [row[:2] for row in client(jobs.figures, stopped)] == [(1, 0), (1, 64)]
 
 
+@pytest.mark.parametrize("in_foreach_batch", [False, True])
 @pytest.mark.parametrize("by_clock", [False, True])
-def test_timers(client, tmp_path, by_clock):
-    """Timers fire in the batches that follow, and the query ends."""
+def test_timers(client, tmp_path, by_clock, in_foreach_batch):
+    """Timers fire in the batches that follow, also in one without rows, and the query ends."""
     jobs.add(tmp_path, {"k": "a", "at": "2024-01-01 00:00:00"})
     jobs.add(tmp_path, {"k": "b", "at": "2024-01-01 00:01:00"})
     jobs.add(tmp_path, {"k": "c", "at": "2024-01-01 00:02:00"})
-    fired = client(jobs.alarms, tmp_path, by_clock)
+    fired = client(jobs.alarms, tmp_path, by_clock, in_foreach_batch=in_foreach_batch)
     assert {("a",), ("b",)} <= set(fired)
 
 
@@ -210,6 +219,18 @@ def test_broadcast_in_foreach_batch(client, tmp_path):
     assert client(jobs.broadcast, tmp_path) == [(key, 7) for key in sorted(KEYS)]
 
 
+@pytest.mark.parametrize("name", jobs.ACTIONS)
+@pytest.mark.parametrize("where", ["client", "server"])
+def test_actions_in_foreach_batch(request, tmp_path, where, name):
+    """Each action gives what it gives with Spark's own operator, in any thread."""
+    ask = request.getfixturevalue(where)
+    for number in range(2):
+        give(tmp_path, number)
+    millpond = ask(jobs.each_action, tmp_path, name, plain=False)
+    assert millpond == ask(jobs.each_action, tmp_path, name, plain=True)
+    assert millpond.count("\n") == 2
+
+
 def test_two_operators_in_a_query(client, tmp_path):
     """Spark's refusal of two operators is told as ours, and says that it cannot be lifted here."""
     give(tmp_path, 1)
@@ -253,14 +274,15 @@ def test_failures_are_told_in_the_client(client, tmp_path, case):
 
 
 def test_failures_in_foreach_batch_are_told_in_the_client(client, tmp_path):
-    """Spark's client tells the way to the action that failed, and the sentence at its end."""
+    """The sentence comes on the first line, with the place of the action, then the user's frames."""
     jobs.add(tmp_path, {"k": "a", "n": 1})
     _, said = client(jobs.failing_each, tmp_path, jobs.Mistyping())
-    way, _, rest = said.partition("millpond.errors.functions.UserFunctionError: ")
-    assert "Found error inside foreachBatch Python process" in way.splitlines()[0], said
-    assert f'File "{jobs.__file__}", line {mark("each", jobs.__file__)}, in each' in way, said
-    assert re.match(ROW + pattern(SAID["type"], "type"), rest), said
-    assert "/millpond/" not in way
+    place = rf"{jobs.__file__}, line {mark('each', jobs.__file__)}"
+    sentence = rf"foreachBatch failed in batch 0 \({re.escape(place)}\): \S*UserFunctionError: "
+    head = said.splitlines()[0]
+    assert re.search(sentence + ROW + pattern(SAID["type"], "type"), head), said
+    assert "/millpond/" not in said
+    assert len(said.partition("\n=== Streaming Query ===")[0]) < 3_000, said
 
 
 def test_a_null_key_and_no_directory_name_the_operators_line(client, tmp_path):

@@ -215,22 +215,58 @@ def test_a_stream_says_it_on_its_first_line(job_conf, files, tmp_path, wait):
 
 
 def test_foreach_batch_says_it_too(spark, job_conf, files, tmp_path):
-    """The sentence stands in the exception of the query whose batch has failed."""
+    """The sentence stands on the first line of the query's exception, then the user's frames.
+
+    A stream's operator and one over the batch's rows fail in the same words.
+    """
     files.add(("a", 1))
 
     def each(batch, _):
         key_by(batch, "k").process(Bad(), output=RUNNING, uid="totals").collect()  # fails: each
 
-    writer = files.stream().writeStream.foreachBatch(each).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination()
-    said, line = str(caught.value), mark("stream", __file__)
-    assert re.search(rf"^\S*UserFunctionError: {KEY}, row .*line {line}\)", said, re.MULTILINE), (
-        said
-    )
-    assert f'File "{__file__}", line {mark("each", __file__)}, in each' in said
-    assert f'File "{__file__}", line {line}, in process_element' in said
+    def collect(batch, _):
+        batch.collect()  # fails: collect
+
+    for df, function, name in (
+        (files.stream(), each, "each"),
+        (stream_of(files, Bad()), collect, "collect"),
+    ):
+        writer = df.writeStream.foreachBatch(function).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        with pytest.raises(StreamingQueryException) as caught:
+            query.awaitTermination()
+        said, line = str(caught.value), mark("stream", __file__)
+        place = rf"foreachBatch failed in batch 0 \({re.escape(__file__)}, line {mark(name, __file__)}\): "
+        sentence = rf"{place}\S*UserFunctionError: {KEY}, row .*line {line}\)"
+        assert re.search(sentence, first_line(said)), said
+        assert f'File "{__file__}", line {line}, in process_element' in said
+        before_the_plan = said.partition("\n=== Streaming Query ===")[0]
+        assert "Behind it, in Millpond" not in before_the_plan
+        assert len(before_the_plan) < 3_000, said
+
+
+def test_foreach_batch_leaves_other_errors_alone(spark, job_conf, files, tmp_path):
+    """A ValueError of the user's own function is Spark's to tell; one of the call is told first."""
+    files.add(("a", 1))
+
+    def own(batch, _):
+        raise ValueError("mine")
+
+    def misconfigured(batch, _):
+        key_by(batch, "no_such_column")
+
+    for function, sentence in (
+        (own, "\nValueError: mine"),
+        (
+            misconfigured,
+            "Return Message: millpond.errors.functions.ForeachBatchError: foreachBatch",
+        ),
+    ):
+        writer = files.stream().writeStream.foreachBatch(function).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / function.__name__)).start()
+        with pytest.raises(StreamingQueryException) as caught:
+            query.awaitTermination()
+        assert sentence in str(caught.value)
 
 
 def test_restarts_that_cannot_be(spark, job_conf, files, tmp_path):

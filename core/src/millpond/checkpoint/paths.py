@@ -7,6 +7,7 @@
     <query>/<uid>/layout/<number>.json                                    layouts, on Spark
     <query>/<uid>/layout/<number>.kg-<first>-<last>                       subtasks' records
     <query>/<uid>/layout/settings                                         the query's settings
+    <query>/<uid>/layout/batch.json                                       running batch, on Connect
 
 ``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names. In 0.1
 a snapshot's metadata had a file of its own, which ended in ``.handle.json``.
@@ -27,6 +28,7 @@ __all__ = [
     "BUNDLE_ENDING",
     "METADATA_ENDING",
     "SnapshotPath",
+    "batch_path",
     "layout_folder",
     "layout_path",
     "new_snapshot_path",
@@ -112,6 +114,11 @@ def layout_folder(operator: OperatorId) -> str:
 def layout_path(operator: OperatorId, number: int) -> str:
     """The file of a layout."""
     return f"{layout_folder(operator)}/{number:08d}.json"
+
+
+def batch_path(operator: OperatorId) -> str:
+    """Return the file that names the batch that runs."""
+    return f"{layout_folder(operator)}/batch.json"
 
 
 def parse_layout_path(path: str) -> tuple[OperatorId, int] | None:

@@ -11,6 +11,7 @@ from millpond.errors.config import ConfigError
 from millpond.errors.event_time import EventTimeChainError, NoWatermarkError, TimeModeError
 from millpond.errors.functions import (
     EndlessTimersError,
+    ForeachBatchError,
     FunctionResultError,
     HarnessNotOpenError,
     NoEventTimeError,
@@ -88,6 +89,7 @@ __all__ = [
     "DirectoryNotEmptyError",
     "EndlessTimersError",
     "EventTimeChainError",
+    "ForeachBatchError",
     "FunctionResultError",
     "HarnessNotOpenError",
     "IncompleteCheckpointError",

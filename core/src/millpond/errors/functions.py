@@ -9,6 +9,7 @@ from millpond.errors.base import MillpondError
 
 __all__ = [
     "EndlessTimersError",
+    "ForeachBatchError",
     "FunctionResultError",
     "HarnessNotOpenError",
     "NoEventTimeError",
@@ -86,6 +87,27 @@ class OperatorNotLoadedError(MillpondError):
             f"Operator {self.operator_uid!r}: this worker cannot load {self.function}: "
             f"{self.reason}. {SHIP_MODULE}"
         )
+
+
+@attrs.define(eq=False, slots=False)
+class ForeachBatchError(MillpondError):
+    """A function of ``foreachBatch`` failed because of an operator.
+
+    Attributes:
+        batch_id: the micro-batch.
+        reason: the operator's error, with its type.
+        file, line: where in the function the error was raised; empty and 0 if it has no place.
+    """
+
+    batch_id: int
+    reason: str
+    file: str = ""
+    line: int = 0
+
+    @override
+    def sentence(self) -> str:
+        place = f" ({self.file}, line {self.line})" if self.file else ""
+        return f"foreachBatch failed in batch {self.batch_id}{place}: {self.reason}"
 
 
 @attrs.define(eq=False, slots=False)

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["GROUP_COLUMN", "LABEL_COLUMN", "column_named", "quoted", "told_apart"]
+__all__ = ["BATCH_COLUMN", "GROUP_COLUMN", "LABEL_COLUMN", "column_named", "quoted", "told_apart"]
 
 GROUP_COLUMN = "millpond_group"
 """The key group of a row."""
 
 LABEL_COLUMN = "millpond_label"
 """The label of the subtask that owns the key group; what Spark groups by."""
+
+BATCH_COLUMN = "millpond_batch"
+"""Over Spark Connect, in rows that wake subtasks: the batch that the row belongs to."""
 
 
 def column_named(name: str) -> Column:

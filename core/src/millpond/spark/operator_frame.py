@@ -11,6 +11,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from millpond.spark.carriers.frames import plain_name
 from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.driver.batch_identity import batch_column
 from millpond.spark.driver.dealing import dealt_group
 from millpond.spark.driver.group_labels import group_labels, spreading
 from millpond.spark.driver.plan import OperatorPlan, key_group_column
@@ -66,8 +67,9 @@ def streaming_output(
 
     subtask.__name__ = name
     carried = carried.select("*", time_column())
+    batch = batch_column(carried.sparkSession, plan) if plan.settles else None
     if plan.wakes:
-        carried = with_wake_ups(carried, group_labels(plan.parallelism))
+        carried = with_wake_ups(carried, group_labels(plan.parallelism), batch)
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.returned.schema(),
@@ -75,6 +77,9 @@ def streaming_output(
         outputMode=output_mode,
         timeoutConf=TIMEOUTS[plan.time_mode] if plan.timed else "NoTimeout",
     )
+    if batch is not None and plan.time_mode is not None:
+        # In a batch without rows Spark leaves out what is below the operator.
+        result = result.where(batch.isNotNull())
     return plan.returned.restored(result)
 
 

@@ -165,4 +165,11 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B:
     setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
     for key, value in chosen.items():
         setter(key, value)
+    _watch_writers(remote=is_connect(target))
     return target
+
+
+def _watch_writers(*, remote: bool) -> None:
+    from millpond.spark.driver.several_operators import watch_starts  # noqa: PLC0415 - a circle
+
+    watch_starts(remote=remote)

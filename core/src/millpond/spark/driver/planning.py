@@ -115,7 +115,7 @@ class ProcessCall:
             time_mode=mode,
             refused_timers=refused,
             timed=mode is not None or past.timed(),
-            wakes=streaming and self._wakes(mode, config),
+            wakes=streaming and (remote or self._wakes(mode, config)),
             settles=streaming and remote,
             parallelism=parallelism,
             max_parallelism=max_parallelism,

@@ -18,11 +18,11 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQue
 from typing_extensions import override
 
 from millpond.errors import MillpondError
+from millpond.spark.driver.batch_identity import note_run
 from millpond.spark.driver.checkpoint_files import leave_unless_local
 from millpond.spark.driver.declared import DeclaredOperator
 from millpond.spark.driver.operator_chains import require_one_watermark
 from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.run_ids import note_run
 from millpond.spark.driver.settle_layouts import Start
 from millpond.spark.driver.several_operators import require_supported
 from millpond.spark.driver.spark_plans import operator_names

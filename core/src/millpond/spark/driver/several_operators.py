@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from millpond.errors import OutputModeError, SeveralOperatorsError, UnsupportedQueryError
+from millpond.spark.driver.batch_functions import watch_batches
 from millpond.spark.driver.operator_chains import require_one_watermark_of_client
 from millpond.spark.driver.settings import all_settings
 from millpond.spark.driver.spark_plans import OPERATOR_NAME, OPERATOR_NODE, children, operator_names
@@ -64,9 +65,11 @@ def several_operators() -> Iterator[None]:
 
 @cache
 def watch_starts(*, remote: bool) -> None:
-    """Have Spark's refusal of several operators told as ours, or lifted where that is asked for.
+    """Watch PySpark's writer: its starts, and the functions that it gives batches to.
 
-    A query is started by pyspark's writer, which asks nobody, and its refusal names no cure.
+    Spark's refusal of several operators is told as ours, or lifted where that is asked for.
+
+    A query is started by pyspark's writer, which asks nobody, and the refusal names no cure.
 
     Args:
         remote: whether the session is one over Spark Connect, which has a writer of its own.
@@ -75,6 +78,7 @@ def watch_starts(*, remote: bool) -> None:
     writer = import_module(f"{package}.readwriter").DataStreamWriter
     for name in ("start", "toTable"):
         setattr(writer, name, _watched(getattr(writer, name), remote=remote))
+    watch_batches(writer, remote=remote)
 
 
 def _watched(start: Callable[..., Any], *, remote: bool) -> Callable[..., Any]:

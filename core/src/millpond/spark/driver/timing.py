@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from millpond.runtime import MIN_TIMESTAMP
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond.spark.columns import BATCH_COLUMN, GROUP_COLUMN, LABEL_COLUMN
 from millpond.spark.driver.watermarks import WATERMARK
 from millpond.types.exact_values import micros_from_datetime
 
@@ -80,12 +80,19 @@ def time_column() -> Column:
     return F.lit(_FAR_FUTURE).cast("bigint").alias(_TIME_COLUMN, metadata={WATERMARK: 0})
 
 
-def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
+def with_wake_ups(
+    carried: DataFrame, labels: Sequence[int], batch: Column | None = None
+) -> DataFrame:
     """Copies of each partition's first row for all subtasks, which have no key group.
 
     A subtask that has not run yet, after a rescale or the start from a savepoint, has no timeout
     to be called by, but may have got timers; and by event time Spark does not call it for timers
     of processing time. Whoever has nothing of the kind sleeps on.
+
+    Args:
+        carried: the rows as they travel.
+        labels: the subtasks' labels.
+        batch: the batch's identity, which the copies are to carry.
     """
     first = F.expr(_ROW_NUMBER).bitwiseAND(F.lit(_ROW_IN_PARTITION)) == 0
     own = F.col(LABEL_COLUMN)
@@ -95,6 +102,8 @@ def with_wake_ups(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
     original = F.col("millpond_copy") == 0
     group = F.when(original, F.col(GROUP_COLUMN)).otherwise(F.lit(_WAKE_UP))
     woken = spread.withColumns({GROUP_COLUMN: group, LABEL_COLUMN: F.col("millpond_to")})
+    if batch is not None:
+        woken = woken.withColumn(BATCH_COLUMN, F.when(~original, batch))
     return woken.drop("millpond_copy", "millpond_to")
 
 

@@ -14,17 +14,15 @@ from typing import Any
 
 import attrs
 import pandas as pd
-from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState
 
 from millpond.checkpoint import SnapshotResult
-from millpond.errors import RestoreError
 from millpond.operator_id import OperatorId
 from millpond.runtime import SubtaskInfo, open_operator_backend
+from millpond.spark.driver.batch_identity import BatchIdentity, identify_batch
 from millpond.spark.driver.layout import Layout
 from millpond.spark.driver.plan import OperatorPlan
 from millpond.spark.driver.pointer import Pointer
-from millpond.spark.driver.run_ids import run_of
 from millpond.spark.driver.timing import BatchTime, own_rows, set_timeout, sleeps_on
 from millpond.spark.metrics.worker_metrics import SUMMED, BatchMetrics, numbers_of
 from millpond.spark.worker.backend_source import Acquired, acquire_backend
@@ -55,10 +53,10 @@ def _run_subtask(
     warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
     spare_what_stays()
     metrics = BatchMetrics()
-    query, run, batch_id = _running_query()
     found = Pointer.from_row(state.get) if state.exists else None
-    layout = layout_in_force(plan, query, run, batch_id, found)
-    pointer = own_pointer(plan, query, run, layout, found)
+    batch, frames = identify_batch(plan, frames, found)
+    layout = layout_in_force(plan, batch.query, batch.run, batch.batch_id, found)
+    pointer = own_pointer(plan, batch.query, batch.run, layout, found)
     if not plan.owns(label):
         # A timeout that a subtask of an earlier, larger parallelism has left.
         state.remove()
@@ -72,7 +70,7 @@ def _run_subtask(
                 return
             frames = frames if first is None else chain((first,), frames)
     committed = committed_state(plan, layout, info.index, pointer)
-    task = _Task(plan, info, query, run, batch_id + 1, committed, state, metrics)
+    task = _Task(plan, info, batch, committed, state, metrics)
     yield from task.run(frames)
     task.tidy_up(layout, pointer)
 
@@ -86,28 +84,21 @@ def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
     return noted is not None and sleeps_on(state, plan.time_mode, time, noted)
 
 
-def _running_query() -> tuple[str, str, int]:
-    """The query's id, the run's, and the number of the batch."""
-    context = TaskContext.get()
-    query = context.getLocalProperty("sql.streaming.queryId") if context else None
-    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
-    if context is None or query is None or batch is None:
-        raise RestoreError("the operator", ("it does not run in a streaming query",))
-    return query, run_of(context), int(batch)
-
-
 @attrs.frozen
 class _Task:
     """A subtask's part of a micro-batch."""
 
     plan: OperatorPlan
     info: SubtaskInfo
-    query: str
-    run_id: str
-    checkpoint_id: int
+    batch: BatchIdentity
     committed: CommittedState
     state: GroupState
     metrics: BatchMetrics
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The number of the batch's checkpoint."""
+        return self.batch.batch_id + 1
 
     def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the output; at the end Spark's state has the new pointer and timeout."""
@@ -119,7 +110,7 @@ class _Task:
             collector_paused(),
             plan.config.placed(),
             acquire_backend(
-                plan, self.query, self.run_id, groups, self.committed, time.processing_time
+                plan, self.batch.query, self.batch.run, groups, self.committed, time.processing_time
             ) as acquired,
             open_operator_backend(restore=restored, config=plan.config) as own,
         ):
@@ -144,7 +135,7 @@ class _Task:
         """Delete outdated files; note a first snapshot under the layout for later deletions."""
         subtask = Subtask(
             storage=self.plan.storage(),
-            operator=OperatorId(self.query, self.plan.uid),
+            operator=OperatorId(self.batch.query, self.plan.uid),
             layout=layout,
             index=self.info.index,
             checkpoint_id=self.checkpoint_id,
@@ -185,6 +176,7 @@ class _Task:
             rows_out=runner.rows_out,
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
+            **({"query": self.batch.query} if self.plan.settles else {}),
             **runner.operator.metrics.values(),
             **({SUMMED: alike} if (alike := runner.operator.metrics.alike()) else {}),
         )
@@ -192,7 +184,7 @@ class _Task:
         native = config.metrics.native
         metrics = self.metrics.finish(acquired.backend, result, acquired.source, native=native)
         labels = {
-            "query": self.query,
+            "query": self.batch.query,
             "operator": self.plan.uid,
             "subtask": str(self.info.index),
             "backend": acquired.backend.name,
