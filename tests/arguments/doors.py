@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import millpond as mp
+from millpond.config import RestoreConfig
 
 from arguments.calling import call, kept
 from arguments.making import fresh, handle, saved, savepoint, snapshots
@@ -166,7 +167,8 @@ TARGETS = {
     ),
     "SavepointHandle": (
         mp.SavepointHandle,
-        {**IDENTIFIER, "folder": lambda: "saved", **STORAGE, "format": lambda: "savepoint"},
+        {**IDENTIFIER, "folder": lambda: "saved", **STORAGE, "format": lambda: "savepoint",
+         "limits": RestoreConfig},
     ),
     "SavepointHandle.path": (call(saved, "path"), {"name": lambda: "metadata.json"}),
     "StateTtlConfig": (

@@ -56,6 +56,7 @@ def forge(storage, handle, streams, copies=1, states=("blob",)):
             "digest": hashlib.sha256(data).hexdigest(),
             "offset": len(body),
             "length": len(data),
+            "compression": "lz4",
         }
         entries += [entry] * copies
         body += data

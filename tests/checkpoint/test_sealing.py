@@ -174,28 +174,6 @@ def test_no_state_shares_the_folder_of_the_timers(tmp_path):
     assert fires(tmp_path / "s")
 
 
-def test_timers_stay_where_an_older_savepoint_has_them(tmp_path):
-    """It is read and sealed, whichever folder the metadata names."""
-    with harness() as operator:
-        operator.process({"k": "a"})
-        operator.savepoint(tmp_path / "s")
-    place = tmp_path / "s" / "operator"
-    (place / "millpond!timers_event-time").rename(place / "old")
-
-    def moved(body):
-        for state in body["operators"][0]["states"]:
-            for file in state["files"]:
-                file["path"] = file["path"].replace("millpond!timers_event-time", "old")
-
-    reseal(tmp_path / "s", moved)
-    assert fires(tmp_path / "s")
-    (table,) = (place / "old").iterdir()
-    pq.write_table(pq.read_table(table), table)
-    for added in (False, True):
-        mp.seal_savepoint(tmp_path / "s", added=added)
-        assert fires(tmp_path / "s")
-
-
 def test_names_that_are_too_long_for_a_folder(tmp_path):
     """They are cut, each to a folder of its own, and both states come back."""
     names = ["金額" * 40 + end for end in "ab"]

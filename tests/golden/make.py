@@ -1,4 +1,4 @@
-"""Writes the golden corpus of this format version; run once, when the format changes.
+"""Writes the golden corpus of this state of the formats; run once, when a format changes.
 
 The files are kept as they were written: later versions must read them back.
 Usage: make.py FOLDER
@@ -41,9 +41,12 @@ STATES = {
     "fading": (mp.ValueStateDescriptor("fading", str).enable_time_to_live(TTL), "stamped"),
     "spaced": (mp.ValueStateDescriptor("spaced", int), 9),
 }
+ITEMS = mp.ListStateDescriptor("items", int)
+RULES = mp.MapStateDescriptor("items", str, int)
+"""Operator state: a list and a broadcast state of one name."""
 KEYS = ("alice", "bob", "")
 LOG = mp.ListStateDescriptor("log", bytes)
-"""Since version 2: a list whose first part stands in the base, and what is appended in the delta."""
+"""A list whose first part is in the base; the delta appends the rest."""
 LOGGED = [bytes([number]) * 500 for number in range(12)]
 
 
@@ -66,11 +69,9 @@ def fill(backend):
                 state.update(value)
 
 
-def contents(backend, version=1):
+def contents(backend):
     """Everything, by key and state."""
-    found = {}
-    if version > 1:
-        found = {(key, "log"): log_of(backend, key).get() for key in KEYS}
+    found = {(key, "log"): log_of(backend, key).get() for key in KEYS}
     for key in KEYS:
         backend.set_current_key(key)
         for name, (descriptor, _) in STATES.items():
@@ -83,9 +84,9 @@ def contents(backend, version=1):
     return found
 
 
-def expected(version=1):
+def expected():
     """What every restore must give."""
-    logs = {(key, "log"): LOGGED for key in KEYS if version > 1}
+    logs = {(key, "log"): LOGGED for key in KEYS}
     return logs | {(key, name): value for key in KEYS for name, (_, value) in STATES.items()}
 
 
@@ -97,12 +98,17 @@ WRITTEN = {
     "plain": ("heap", {"checkpoint.compression": "none"}),
     "together": ("heap", {"checkpoint.inline-threshold": 1}),
 }
-"""By the name of the handle's file; since version 3 what a handle carries, and parts of one file."""
+"""Backend and settings by the name of the handle's file."""
 
 
 def main(folder):
-    """Write changelogs, a savepoint and RocksDB's own snapshot."""
+    """Write changelogs, a savepoint, RocksDB's own snapshot and operator state."""
     storage = mp.checkpoint_storage(folder.resolve().as_uri())
+    with mp.open_operator_backend(place="golden/operator") as own:
+        own.get_list_state(ITEMS).add_all([1, 2])
+        own.get_broadcast_state(RULES).put("a", 1)
+        handle = own.snapshot(1, storage).result().handle
+        (folder / "operator_state.json").write_text(handle.to_json())
     for strategy, (backend_name, settings) in WRITTEN.items():
         config = mp.Config(settings)
         with mp.open_keyed_backend(

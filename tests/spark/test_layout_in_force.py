@@ -184,14 +184,6 @@ def test_an_older_checkpoint_does_not_begin_it(tmp_path, storage, operator):
         divided(storage, operator, [], 2, -1, LIMITS)
 
 
-def test_an_earlier_layout_says_when_it_was_prepared(tmp_path, storage, operator):
-    """One of an earlier Millpond notes a rescale alone, which is refused as well."""
-    layout = attrs.evolve(prepared(storage, operator, 3, after=4), settled_after=None)
-    write_layout(storage, operator, attrs.evolve(layout, begun=True))
-    with pytest.raises(errors.RestoreError, match="after batch 4"):
-        start(tmp_path, operator, 4, parallelism=3)
-
-
 def saved(place, max_parallelism=128):
     """A savepoint of the operator, as configuration names it."""
     writer = mp.SavepointWriter.new_savepoint(max_parallelism)

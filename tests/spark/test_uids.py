@@ -1,6 +1,5 @@
 """State belongs to an operator's uid, whatever place in the plan Spark counts it at."""
 
-import attrs
 import millpond as mp
 import pytest
 from millpond import errors
@@ -170,31 +169,3 @@ def test_the_worker_looks_at_the_uid(tmp_path, uid, layout, outcome):
         with pytest.raises(errors.RestoreError, match=outcome):
             look()
     assert own_pointer(plan, "q", "run", mine, None) is None
-
-
-def test_an_earlier_layout_is_read(tmp_path):
-    """A layout that was written before rosters counts for an operator that was alone."""
-    import hashlib
-    import json
-
-    content = json.dumps(
-        {
-            "format_version": 1,
-            "number": 0,
-            "parallelism": 2,
-            "max_parallelism": 128,
-            "sources": [],
-            "savepoint": "",
-        }
-    )
-    folder = tmp_path / "q" / "totals" / "layout"
-    folder.mkdir(parents=True)
-    sealed = {"sha256": hashlib.sha256(content.encode()).hexdigest(), "content": content}
-    (folder / "00000000.json").write_text(json.dumps(sealed))
-    storage = mp.checkpoint_storage(tmp_path.as_uri())
-    layout = current_layout(storage, OperatorId("q", "totals"))
-    assert layout == Layout(0, 2, 128, roster=("totals",), timed=False)
-    write_layout(
-        storage, OperatorId("q", "totals"), attrs.evolve(layout, number=1, dropped_after=7)
-    )
-    assert current_layout(storage, OperatorId("q", "totals")).dropped_after == 7

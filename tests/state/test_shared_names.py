@@ -1,7 +1,6 @@
 """One name as a keyed state, a list and a broadcast state of one operator: three states."""
 
 import json
-from pathlib import Path
 
 import attrs
 import millpond as mp
@@ -9,15 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.savepoint.savepoint_file import (
-    SavepointHandle,
-    read_savepoint,
-    write_savepoint,
-)
 from millpond.cli.main import commands
 from stored import open_stored
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 ITEMS = mp.ListStateDescriptor("items", int)
 RULES = mp.MapStateDescriptor("items", str, int)
 
@@ -125,18 +118,6 @@ def test_names_are_told_apart_by_scope():
         assert dict(backend.get_broadcast_state(RULES).items()) == {"a": 1}
 
 
-@pytest.mark.parametrize("version", ["operator_v1", "operator_v2", "operator_v3"])
-def test_golden_operator_states(version):
-    """Operator state that earlier versions have written is read back."""
-    storage = mp.checkpoint_storage((GOLDEN / version).as_uri())
-    text = (GOLDEN / version / "handle.json").read_text()
-    handle = mp.OperatorStateHandle.from_json(text, storage)
-    rules = mp.MapStateDescriptor("rules", str, int) if version == "operator_v1" else RULES
-    with mp.open_operator_backend(restore=[handle]) as backend:
-        assert backend.get_list_state(ITEMS).get() == [1, 2]
-        assert dict(backend.get_broadcast_state(rules).items()) == {"a": 1}
-
-
 def test_tables_lie_in_folders_of_their_own(saved):
     """Lists keep their place in a savepoint; a broadcast state of the same name has another one."""
     folder = saved / "operator"
@@ -161,25 +142,6 @@ def test_folders_of_long_names(tmp_path):
     with mp.testing.KeyedOperatorHarness(LongNames(), key="k", restore=start) as operator:
         operator.process({"k": "b", "n": 2})
         assert operator.output == [([1, 2], {"a": 1, "b": 2})]
-
-
-def test_tables_that_lie_elsewhere_are_sealed(saved):
-    """A broadcast state's table counts where the savepoint says that it is, as keyed tables do."""
-    handle = SavepointHandle(1, "", mp.checkpoint_storage(saved.as_uri()))
-    moved = "operator/of an earlier version"
-    (saved / "operator" / "items!broadcast").rename(saved / moved)
-    savepoint = read_savepoint(handle)
-    (operator,) = savepoint.operators
-    own = tuple(
-        attrs.evolve(state, file=attrs.evolve(state.file, path=f"{moved}/operator.parquet"))
-        if state.meta.scope == "broadcast"
-        else state
-        for state in operator.operator_states
-    )
-    operators = (attrs.evolve(operator, operator_states=own),)
-    write_savepoint(handle, attrs.evolve(savepoint, operators=operators))
-    mp.seal_savepoint(saved)
-    assert moved in (saved / "savepoint.json").read_text()
 
 
 def test_the_writer_asks_for_the_scope(saved, tmp_path):

@@ -49,19 +49,10 @@ class Format:
         return found
 
 
-SNAPSHOT_HANDLE = Format("snapshot handle", 3)
-"""2: a store's own files may keep a list in pieces. 3: files are parts of others, or carried."""
-
-OPERATOR_STATE_HANDLE = Format("operator state handle", 3)
-"""2: a list and a broadcast state may have one name. 3: the file is part of one, or carried."""
-
-SNAPSHOT_FILE = Format("snapshot file", 3)
-"""2: a row of a list state may append to what there is. 3: segments say how they are compressed."""
-
-SAVEPOINT = Format("savepoint", 2)
-"""2: a list and a broadcast state may have one name."""
-
+SNAPSHOT_HANDLE = Format("snapshot handle", 1)
+OPERATOR_STATE_HANDLE = Format("operator state handle", 1)
+SNAPSHOT_FILE = Format("snapshot file", 1)
+SAVEPOINT = Format("savepoint", 1)
 LAYOUT = Format("layout", 1)
 POINTER = Format("pointer", 1)
-LOCAL_COPY = Format("local copy", 2)
-"""2: a store may keep a list in pieces."""
+LOCAL_COPY = Format("local copy", 1)

@@ -97,10 +97,7 @@ _Source = tuple[str, int, StateId]
 
 
 def _source(part: OperatorStateHandle, state: StoredOperatorState) -> _Source | None:
-    """None of a broadcast state, and where there is no file: no element, or none has bytes.
-
-    For elements without bytes an earlier Millpond wrote none.
-    """
+    """Return the source of a list's elements; None for a broadcast state, or without elements."""
     if part.raw is None or state.meta.mode is Mode.BROADCAST:
         return None
     return part.raw.stream.path, part.raw.stream.offset, state.meta.id

@@ -16,7 +16,7 @@ from millpond.checkpoint.output_stream import CheckpointStreamFactory
 from millpond.checkpoint.raw_streams import ByteStream, OperatorRawOutputStream
 from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.config import RestoreConfig
-from millpond.errors import RestoreError, SnapshotTooLargeError
+from millpond.errors import CorruptSnapshotError, RestoreError, SnapshotTooLargeError
 from millpond.keygroups import MAX_KEY_GROUPS
 from millpond.operator_id import OperatorId
 from millpond.storage.checkpoint_storage import CheckpointStorage
@@ -102,7 +102,7 @@ def holds(handle: OperatorStateHandle, states: Sequence[FrozenState]) -> bool:
             offsets.append(position)
             position += len(data)
             digest.update(data)
-    if handle.raw is None:  # of an earlier Millpond, or without elements
+    if handle.raw is None:  # without elements
         return position == 0
     if not position:
         offsets.append(0)
@@ -162,8 +162,8 @@ def read_partitions(
     wanted = tuple(sorted({n for state in handle.states for n in state.partitions}))
     if not wanted:
         return {}
-    if handle.raw is None:  # an earlier Millpond wrote no file for elements without bytes
-        return dict.fromkeys(wanted, b"")
+    if handle.raw is None:
+        raise CorruptSnapshotError("operator state", "its handle has elements, but no file")
     if handle.storage is None:
         raise RestoreError("operator state", ("its handle has no storage",))
     raw = attrs.evolve(handle.raw, partitions=wanted)

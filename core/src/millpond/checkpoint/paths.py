@@ -9,8 +9,7 @@
     <query>/<uid>/layout/settings                                         the query's settings
     <query>/<uid>/layout/batch.json                                       running batch, on Connect
 
-``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names. In 0.1
-a snapshot's metadata had a file of its own, which ended in ``.handle.json``.
+``<query>/<uid>`` is the operator's folder; outside of Spark it is what ``place`` names.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from millpond.operator_id import OperatorId
 
 __all__ = [
     "BUNDLE_ENDING",
-    "METADATA_ENDING",
     "SnapshotPath",
     "batch_path",
     "layout_folder",
@@ -43,8 +41,6 @@ __all__ = [
 
 BUNDLE_ENDING = "snapshot"
 """How the name of a file ends that holds parts of a snapshot and its metadata."""
-METADATA_ENDING = "handle.json"
-"""How the names of older snapshots' metadata end."""
 
 _SNAPSHOT = re.compile(
     r"(?P<folder>(?:(?P<operator>.*)/)?kg-(?P<first>\d{1,5})-(?P<last>\d{1,5}))"

@@ -137,7 +137,7 @@ class Entry:
     digest: str
     offset: int
     length: int
-    compression: str = "lz4"
+    compression: str
 
 
 @attrs.frozen

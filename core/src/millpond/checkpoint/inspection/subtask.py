@@ -9,8 +9,7 @@ import attrs
 
 from millpond.checkpoint.bundle import read_bundled
 from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.paths import BUNDLE_ENDING, METADATA_ENDING, SnapshotPath, root_of
-from millpond.checkpoint.sealed_metadata import read_sealed
+from millpond.checkpoint.paths import BUNDLE_ENDING, SnapshotPath, root_of
 from millpond.errors import CorruptSnapshotError, MillpondError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
@@ -91,15 +90,13 @@ def read_subtask(
     broken: dict[str, str] = {}
     foreign: dict[str, str] = {}
     for path, file in files.items():
-        bundle = path.endswith(f".{BUNDLE_ENDING}")
-        if not bundle and not path.endswith(f".{METADATA_ENDING}"):
+        if not path.endswith(f".{BUNDLE_ENDING}"):
             continue
         if path in odd:
             broken[path] = _NO_FILE
             continue
         try:
-            text = (read_bundled if bundle else read_sealed)(storage, path)
-            handle = KeyedStateHandle.from_json(text, storage)
+            handle = KeyedStateHandle.from_json(read_bundled(storage, path), storage)
         except MillpondError as error:
             broken[path] = reason_of(error)
             continue

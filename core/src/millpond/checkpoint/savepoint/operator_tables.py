@@ -205,11 +205,9 @@ def _sealed(
     *,
     added: bool,
 ) -> SavedOperatorState:
-    if state.file is None:
-        known = [each.meta.id for each in operator.operator_states]
-        folder, named = operator_state_folder(operator.uid, state.meta, known), []
-    else:  # older savepoints may have it elsewhere than newer ones
-        folder, named = state.file.path.rpartition("/")[0], [state.file.path]
+    known = [each.meta.id for each in operator.operator_states]
+    folder = operator_state_folder(operator.uid, state.meta, known)
+    named = [] if state.file is None else [state.file.path]
     # What else lies in a folder that a keyed state has too is that one's.
     shared = folder in {state_folder(operator.uid, meta.name) for meta in operator.metas}
     names = named if shared else named_files(handle, folder, named, added=added)

@@ -193,8 +193,8 @@ class SavepointHandle:
 def state_folder(uid: str, state: str, ending: str = "") -> str:
     """Where a new table of a state lies, an ending behind the folder's name.
 
-    Readers of datasets skip folders that begin with _ or a dot. Those of Millpond's own states have
-    names that no user's state is written as, which those that 0.1.0 has written have not.
+    Readers of datasets skip folders that begin with _ or a dot. No user's state has the folder of
+    one of Millpond's own states.
     """
     if state.startswith(_OWN):
         return f"{uid}/millpond!{state.removeprefix(_OWN)}{ending}"

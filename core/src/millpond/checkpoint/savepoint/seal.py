@@ -81,7 +81,10 @@ def _checked_operator(
     files = {}
     others = {state.file.path for state in operator.operator_states if state.file is not None}
     for state in operator.states:
-        known, folder = [file.path for file in state.files], _folder(operator, state)
+        known, folder = (
+            [file.path for file in state.files],
+            state_folder(operator.uid, state.meta.name),
+        )
         names = named_files(handle, folder, known, added=added, others=others)
         seen: dict[bytes, str] = {}
         tables = _edited_tables(handle, operator, state, names, limits, seen)
@@ -114,13 +117,6 @@ def _refuse_again(
 def _twice(codec: TableCodec, address: bytes, other: str) -> str:
     cure = "take one of the two rows out, or the file that is outdated"
     return f"{codec.described(address)} is in {other}, too: {cure}"
-
-
-def _folder(operator: SavedOperator, state: SavedState) -> str:
-    """Where a state's table lies; older savepoints may have it elsewhere than newer ones."""
-    if state.files:
-        return state.files[0].path.rpartition("/")[0]
-    return state_folder(operator.uid, state.meta.name)
 
 
 def _sealed_operator(

@@ -69,10 +69,10 @@ class Layout:
             where the query's start has written it.
         begun: False from ``rescale`` until the next batch begins; then it is written once more.
         settled_after: the last batch that was committed when it was written, -1 if there was
-            none; None where an earlier Millpond has not noted it.
+            none.
         restore: what ``checkpoint.restore`` named when the operator began with it; None where the
             operator goes on from what it has left under the layouts before.
-        key: the type of the keys; None where an earlier Millpond has not noted it.
+        key: the type of the keys; None if it is unknown.
     """
 
     number: int
@@ -189,15 +189,14 @@ def read_layout(storage: CheckpointStorage, operator: OperatorId, number: int) -
             max_parallelism=exact_int(body["max_parallelism"], int),
             sources=tuple(KeyedStateHandle.from_json(text, storage) for text in body["sources"]),
             savepoint=exact_text(body["savepoint"], str),
-            # Earlier ones had no roster and kept a timeout only where there were timers.
-            roster=tuple(exact_text(each, str) for each in body.get("roster", [operator.uid])),
-            timed=exact_bool(body.get("timed", False), bool),
-            dropped_after=_batch_or_none(body.get("dropped_after")),
-            rescaled_after=_batch_or_none(body.get("rescaled_after")),
-            begun=exact_bool(body.get("begun", True), bool),
-            settled_after=_settled_after(body),
-            restore=None if body.get("restore") is None else exact_text(body["restore"], str),
-            key=_key(body.get("key")),
+            roster=tuple(exact_text(each, str) for each in body["roster"]),
+            timed=exact_bool(body["timed"], bool),
+            dropped_after=_batch_or_none(body["dropped_after"]),
+            rescaled_after=_batch_or_none(body["rescaled_after"]),
+            begun=exact_bool(body["begun"], bool),
+            settled_after=_batch_or_none(body["settled_after"]),
+            restore=None if body["restore"] is None else exact_text(body["restore"], str),
+            key=_key(body["key"]),
         )
         if layout.number != number:
             raise ValueError(f"it says that its number is {layout.number}")
@@ -214,12 +213,6 @@ def _key(noted: Any) -> SerializerSnapshot | None:
     key = nested_snapshot(noted)
     exact_text(key.id, str)
     return key
-
-
-def _settled_after(body: dict[str, Any]) -> int | None:
-    """After which batch a layout was written; an earlier Millpond noted it of some alone."""
-    noted = [body.get(name) for name in ("settled_after", "dropped_after", "rescaled_after")]
-    return next((exact_int(each, int) for each in noted if each is not None), None)
 
 
 def unusable(
