@@ -26,7 +26,7 @@ test: setup browser ## all tests but the long ones
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
 	$(PYTEST) -q -m "not soak and not slow and not spark"
 
-soak: setup ## the long tests
+soak: setup flink ## the long tests, some of them next to Apache Flink
 	$(PY) -m pytest -m soak
 
 lint: setup ## ruff, mypy, import contracts, the changelog's fragments
@@ -95,6 +95,9 @@ java:
 browser:
 	@tools/browser
 
+flink:  # without it the tests that need it are skipped with that reason
+	@tools/flink || true
+
 .venv/.ready: pyproject.toml core/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	tools/uv sync --quiet
 	@touch $@
@@ -102,4 +105,4 @@ browser:
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser clean
+.PHONY: help demo examples check test soak lint format bench fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels setup java browser flink clean

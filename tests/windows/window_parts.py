@@ -4,6 +4,7 @@ import math
 import operator
 from contextlib import suppress
 
+import attrs
 import flink_triggers
 import flink_windows
 import millpond as mp
@@ -12,6 +13,16 @@ from stretches import STRETCHES, OfKind
 from window_triggers import Wild
 
 KEYS = "abcde"
+
+
+@attrs.frozen
+class GapByNumber:
+    """A session gap of 1 to ``most`` ms, from the row's number."""
+
+    most: int
+
+    def __call__(self, row):
+        return row.n % self.most + 1
 
 
 def assigners(rng):
@@ -40,7 +51,7 @@ def times(rng):
             return session.with_gap(size), flink_windows.session(lambda row: size)
         case 4:
             return (
-                session.with_dynamic_gap(lambda row: row.n % size + 1),
+                session.with_dynamic_gap(GapByNumber(size)),
                 flink_windows.session(lambda row: row["n"] % size + 1),
             )
     return windows.GlobalWindows.create(), flink_windows.all_in_one
