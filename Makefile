@@ -32,7 +32,7 @@ soak: setup flink ## the long tests, some of them next to Apache Flink
 lint: setup ## ruff, mypy, import contracts, the changelog's fragments
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy -p millpond -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
+	.venv/bin/mypy -p millpond -p millpond_spark -p millpond_cli -p millpond_command -p millpond_heap -p millpond_rocksdb -p millpond_lmdb -p millpond_conformance
 	MYPYPATH=benchmarks .venv/bin/mypy benchmarks
 	.venv/bin/lint-imports
 	.venv/bin/towncrier build --draft --version next > /dev/null
@@ -98,7 +98,7 @@ browser:
 flink:  # without it the tests that need it are skipped with that reason
 	@tools/flink || true
 
-.venv/.ready: pyproject.toml core/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+.venv/.ready: pyproject.toml core/pyproject.toml spark/pyproject.toml cli/pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	tools/uv sync --quiet
 	@touch $@
 

@@ -25,7 +25,7 @@ import pandas as pd
 import psutil
 from cases import CASES, INPUT_SCHEMA, Totals, VectorizedTotals, session
 from millpond.spark import key_by, subtask_metrics
-from millpond.spark.driver.group_labels import group_labels
+from millpond_spark.session.group_labels import group_labels
 from one_case import write_batches
 from own_process import tell
 from pyspark import cloudpickle
@@ -64,7 +64,7 @@ class TimedVectorizedTotals(VectorizedTotals):
 
 def install_laps() -> None:
     """Have this worker time its parts; the laps join the metrics that a subtask reports."""
-    from millpond.spark.metrics.worker_metrics import BatchMetrics  # noqa: PLC0415 - in the worker
+    from millpond_spark.worker.worker_metrics import BatchMetrics  # noqa: PLC0415 - in the worker
 
     if hasattr(BatchMetrics, "laps"):
         return
@@ -109,10 +109,10 @@ def install_laps() -> None:
 
 def time_parts(timed: Callable[[Any, str, str], None]) -> None:
     """Have the places timed where the parts of a task meet."""
-    from millpond.runtime import KeyedOperator  # noqa: PLC0415 - in the worker
-    from millpond.spark.carriers.frames import RowCodec  # noqa: PLC0415
-    from millpond.spark.carriers.side_rows import Packer  # noqa: PLC0415
-    from millpond.spark.worker import runner, task, vectorized  # noqa: PLC0415
+    from millpond.operator.keyed_operator import KeyedOperator  # noqa: PLC0415 - in the worker
+    from millpond_spark.values.frames import RowCodec  # noqa: PLC0415
+    from millpond_spark.values.side_rows import Packer  # noqa: PLC0415
+    from millpond_spark.worker import runner, task, vectorized  # noqa: PLC0415
 
     for module in (runner, vectorized):
         timed(module, "in_key_order", "decode")

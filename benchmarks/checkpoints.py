@@ -23,8 +23,8 @@ import matplotlib as mpl
 import millpond as mp
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.restore import catch_up
-from millpond.checkpoint.row_file_reader import read_rows
+from millpond.snapshots.restore import catch_up
+from millpond.snapshots.row_file_reader import read_rows
 from rich.console import Console
 from rich.table import Table
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions

@@ -30,14 +30,14 @@ import pandas as pd
 from cases import Totals
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.driver.declared import DeclaredOperator, first_layout
-from millpond.spark.driver.layout import write_layout
-from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.pointer import POINTER_SCHEMA
-from millpond.spark.worker.task import run_subtask
+from millpond_spark.plan.declared import DeclaredOperator, first_layout
+from millpond_spark.plan.layout import write_layout
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.pointer import POINTER_SCHEMA
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.worker.task import run_subtask
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DoubleType, LongType, StructType

@@ -21,7 +21,7 @@ import pandas as pd
 from cases import DEFAULT_FILES
 from millpond import windows
 from millpond.spark import configure, key_by
-from millpond.spark.driver.group_labels import group_labels
+from millpond_spark.session.group_labels import group_labels
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F

@@ -35,16 +35,18 @@ import millpond as mp
 import numpy as np
 import pandas as pd
 from cases import Totals, VectorizedTotals
+from millpond.functions.functions import SubtaskInfo
+from millpond.operator.keyed_operator import KeyedOperator
+from millpond.operator.opening import open_operator_backend
 from millpond.plugins import get_registry
-from millpond.runtime import KeyedOperator, SubtaskInfo, open_operator_backend
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.carriers.side_rows import Packer
-from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.driver.timing import BatchTime
-from millpond.spark.worker.collector import collector_paused
-from millpond.spark.worker.vectorized import runner_of
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.timing import BatchTime
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.side_rows import Packer
+from millpond_spark.worker.collector import collector_paused
+from millpond_spark.worker.vectorized import runner_of
 from pyspark.sql.types import (
     DoubleType,
     LongType,

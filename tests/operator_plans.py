@@ -1,9 +1,9 @@
 """The plan of a plain operator on Spark: rows in, rows out, the first column as the key."""
 
 from millpond.plugins import get_registry
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.driver.plan import OperatorPlan
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
 
 
 def plan_of(uid, function, schema, config, backend):

@@ -20,7 +20,15 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".matrix"
-DISTRIBUTIONS = ("core", "plugins/heap", "plugins/lmdb", "plugins/rocksdb", "conformance")
+DISTRIBUTIONS = (
+    "core",
+    "spark",
+    "cli",
+    "plugins/heap",
+    "plugins/lmdb",
+    "plugins/rocksdb",
+    "conformance",
+)
 
 LOWEST = "lowest"
 NEWEST = "4.3"

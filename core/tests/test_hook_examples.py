@@ -7,14 +7,14 @@ import attrs
 import memory_store
 import millpond as mp
 import pytest
-from millpond import hookspecs
 from millpond.backend import KeyedBackendParameters
 from millpond.backend.states.value_state import RawValueState
-from millpond.checkpoint.restore import RestoreOperation, restore_keyed
-from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
+from millpond.snapshots.full import FullStrategy
+from millpond.snapshots.restore import RestoreOperation, restore_keyed
+from millpond.spi import hooks as hookspecs
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for

@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from millpond import hookspecs
+from millpond.spi import hooks as hookspecs
 
 HOOKS = {name: spec for name, spec in vars(hookspecs).items() if name.startswith("millpond_")}
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -7,6 +7,8 @@ from import_graph import circles, graph_of, modules_below
 HERE = Path(__file__).resolve().parents[2]
 SOURCES = (
     "core/src",
+    "spark/src",
+    "cli/src",
     "plugins/heap/src",
     "plugins/rocksdb/src",
     "plugins/lmdb/src",

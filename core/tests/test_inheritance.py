@@ -6,14 +6,21 @@ from pathlib import Path
 from import_graph import modules_below
 
 HERE = Path(__file__).resolve().parents[2]
-SOURCES = ("core/src", "plugins/heap/src", "plugins/rocksdb/src", "plugins/lmdb/src")
+SOURCES = (
+    "core/src",
+    "spark/src",
+    "cli/src",
+    "plugins/heap/src",
+    "plugins/rocksdb/src",
+    "plugins/lmdb/src",
+)
 
 
 REFUSED = {
     "millpond.backend.operator_state.kinds: merge_namespaces": "users' lists, without a namespace",
     "millpond.backend.operator_state.kinds: set_current_namespace": "users' lists, the same",
-    "millpond.runtime.stored_descriptors: serialize": "what is read for show is never written",
-    "millpond.spark.carriers.carrier: pack": "a void column has no value but null",
+    "millpond.local.stored_descriptors: serialize": "what is read for show is never written",
+    "millpond_spark.values.carrier: pack": "a void column has no value but null",
 }
 """The methods that refuse, and why they may."""
 

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 from millpond import KeyGroupRange
-from millpond.checkpoint.paths import (
+from millpond.operator_id import OperatorId
+from millpond.snapshots.paths import (
     SnapshotPath,
     layout_path,
     new_snapshot_path,
@@ -12,7 +13,6 @@ from millpond.checkpoint.paths import (
     parse_layout_path,
     snapshot_folder,
 )
-from millpond.operator_id import OperatorId
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from typing import Any
 import millpond as mp
 from generate import SCHEMA, generate
 from job import OUTPUT, CustomerSummary
-from millpond.checkpoint import KeyedStateHandle
 from millpond.plugins import get_registry
+from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spark import configure, key_by
-from millpond.spark.metrics.batch_metrics import read_pointers
+from millpond_spark.metrics.batch_metrics import read_pointers
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery

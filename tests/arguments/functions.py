@@ -1,8 +1,8 @@
 """Targets: local runs, the harness, and what functions are given: contexts, timers, raw output."""
 
 import millpond as mp
-from millpond.runtime import MetricGroup
-from millpond.runtime.functions import ReadOnlyBroadcastState
+from millpond.functions.functions import ReadOnlyBroadcastState
+from millpond.functions.metric_group import MetricGroup
 
 from arguments.calling import call, kept
 from arguments.making import (

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from millpond import errors
 from millpond.config import PluginsConfig
 from millpond.errors import printable
+from millpond.functions.metric_group import MetricGroup
 from millpond.operator_id import check_place, check_uid
+from millpond.operator_id import check_uid as planned_uid
 from millpond.plugins.discovery import Status, discover
 from millpond.plugins.registry import PluginRegistry
-from millpond.runtime.metric_group import MetricGroup
-from millpond.spark.driver.planning import check_uid as planned_uid
 
 HOSTILE = (
     *("../../x", "..", ".", "a//b", "/a", "a/", "a/b/c", "a\\b", "a\0b", "\x1b[31m", "con\n", "\n"),

@@ -5,7 +5,7 @@ import json
 import tempfile
 
 import millpond as mp
-from millpond.checkpoint.inspection import inspector
+from millpond.inspection import inspector
 from millpond.plugins import get_registry
 
 TOTAL = mp.ValueStateDescriptor("total", int)

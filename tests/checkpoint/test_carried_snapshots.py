@@ -9,12 +9,12 @@ import random
 import attrs
 import millpond as mp
 import pytest
-from millpond.checkpoint.bundle import POINTER_BYTES
-from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.checkpoint.inspection.inspector import open_stored
-from millpond.checkpoint.inspection.verify import files_of, verify_file
 from millpond.errors import ConfigError, CorruptSnapshotError, SnapshotTooLargeError
+from millpond.inspection.catalog import read_catalog
+from millpond.inspection.inspector import open_stored
 from millpond.plugins import get_registry
+from millpond.snapshots.bundle import POINTER_BYTES
+from millpond_cli.inspection.verify import files_of, verify_file
 
 BACKENDS = ("heap", "lmdb", "rocksdb")
 TEXT = mp.ValueStateDescriptor("text", str)

@@ -4,8 +4,8 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.cli.main import commands
+from millpond.inspection.catalog import read_catalog
+from millpond_cli.main import commands
 from stored import TOTAL
 
 LAST = 10**18 - 1

@@ -5,8 +5,8 @@ import itertools
 import millpond as mp
 import pyarrow as pa
 import pytest
-from millpond.checkpoint.segments import Packing, pack, unpack
 from millpond.errors import CorruptSnapshotError
+from millpond.snapshots.segments import Packing, pack, unpack
 
 CODECS = ("lz4", "zstd", "none")
 TEXT = mp.ValueStateDescriptor("text", str)

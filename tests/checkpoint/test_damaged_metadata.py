@@ -11,16 +11,16 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.bundle import read_bundled
-from millpond.checkpoint.inspection.catalog import complete_parts, read_catalog
-from millpond.checkpoint.layout_records import record_first
-from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.checkpoint.sealed_metadata import write_sealed
-from millpond.cli.main import commands
+from millpond.inspection.catalog import complete_parts, read_catalog
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.spark.driver.layout import Layout, write_layout
+from millpond.savepoints.collect import collect_savepoint
+from millpond.snapshots.bundle import read_bundled
+from millpond.snapshots.layout_records import record_first
+from millpond.snapshots.sealed_metadata import write_sealed
 from millpond.storage.memory import MemoryStorage
+from millpond_cli.main import commands
+from millpond_spark.plan.layout import Layout, write_layout
 from stored import confirmed, locate_savepoint, open_stored
 
 HALVES = (mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127))
@@ -317,7 +317,7 @@ def test_a_claimed_handle_deletes_nothing_of_others(tmp_path):
 
 def retired(path):
     """A retired file of long ago."""
-    return mp.checkpoint.handles.RetiredFile(path, 1)
+    return mp.snapshots.handles.RetiredFile(path, 1)
 
 
 def test_overlapping_parts_are_no_savepoint(directory, tmp_path):

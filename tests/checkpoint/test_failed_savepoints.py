@@ -6,16 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.savepoint.reservation import reserved
-from millpond.checkpoint.savepoint.savepoint_file import (
-    Savepoint,
-    SavepointHandle,
-    write_savepoint,
-)
-from millpond.checkpoint.savepoint.table_writer import _row_groups
-from millpond.cli.main import commands
+from millpond.savepoints.reservation import reserved
+from millpond.savepoints.savepoint_file import Savepoint, SavepointHandle, write_savepoint
+from millpond.savepoints.table_writer import _row_groups
 from millpond.storage.local_directory import LocalStorage
 from millpond.storage.memory import MemoryStorage
+from millpond_cli.main import commands
 from typing_extensions import override
 
 

@@ -10,12 +10,12 @@ import pytest
 from millpond import errors
 from millpond import format_versions as formats
 from millpond.backend.local_copy_seal import SEAL_FILE, Seal
-from millpond.checkpoint.handles import OperatorStateHandle
 from millpond.format_versions import Format
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.layout import Layout, read_layout, write_layout
-from millpond.spark.driver.pointer import Pointer
+from millpond.snapshots.handles import OperatorStateHandle
+from millpond_spark.plan.layout import Layout, read_layout, write_layout
+from millpond_spark.plan.pointer import Pointer
 
 ROOT = Path(__file__).resolve().parents[2]
 SPENT = mp.ValueStateDescriptor("spent", float)

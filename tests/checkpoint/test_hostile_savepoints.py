@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.savepoint.page_headers import check_statistics
-from millpond.checkpoint.savepoint.table_reader import read_table
-from millpond.cli.main import commands
 from millpond.config import RestoreConfig
+from millpond.savepoints.page_headers import check_statistics
+from millpond.savepoints.table_reader import read_table
 from millpond.storage.memory import MemoryStorage
+from millpond_cli.main import commands
 from stored import reseal
 
 BLOB = mp.ValueStateDescriptor("blob", bytes)

@@ -10,12 +10,12 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.handles import RetiredFile
-from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.checkpoint.paths import layout_path
-from millpond.checkpoint.sealed_metadata import seal_metadata
-from millpond.cli.main import commands
+from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import RetiredFile
+from millpond.snapshots.paths import layout_path
+from millpond.snapshots.sealed_metadata import seal_metadata
+from millpond_cli.main import commands
 from stored import confirmed
 
 GROUPS = mp.KeyGroupRange(0, 127)

@@ -4,7 +4,7 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.cli.main import commands
+from millpond_cli.main import commands
 
 LAST = mp.ListStateDescriptor("last", str)
 

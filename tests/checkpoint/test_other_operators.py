@@ -6,12 +6,12 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.paths import layout_path
-from millpond.checkpoint.sealed_metadata import write_sealed
-from millpond.cli.main import commands
+from millpond.local.queryable import QueryableStateClient
 from millpond.operator_id import OperatorId
-from millpond.runtime.queryable import QueryableStateClient
-from millpond.spark.datasource import MillpondDataSource
+from millpond.snapshots.paths import layout_path
+from millpond.snapshots.sealed_metadata import write_sealed
+from millpond_cli.datasource import MillpondDataSource
+from millpond_cli.main import commands
 from stored import confirmed, open_stored
 
 LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)

@@ -8,14 +8,14 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspection.rows_in_memory import read_contents
-from millpond.cli.main import commands
+from millpond.operator.opening import create_backend
 from millpond.plugins import get_registry
-from millpond.runtime.opening import create_backend
-from millpond.spark.datasource import MillpondDataSource
+from millpond.savepoints.rows_in_memory import read_contents
 from millpond.types import key_codec_for
 from millpond.types.columns import column_form
 from millpond.types.key_columns import codec_from_snapshot
+from millpond_cli.datasource import MillpondDataSource
+from millpond_cli.main import commands
 
 RAN = []
 PICKLE = mp.PickleSerializer()

@@ -6,7 +6,7 @@ from datetime import timedelta
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint.savepoint import read_savepoint
+from millpond.savepoints.savepoint_file import read_savepoint
 from stored import locate_savepoint
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millpond import errors
-from millpond.checkpoint.savepoint.savepoint_file import (
+from millpond.savepoints.savepoint_file import (
     Savepoint,
     SavepointHandle,
     read_savepoint,

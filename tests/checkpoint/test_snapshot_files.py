@@ -8,7 +8,7 @@ import millpond as mp
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.checkpoint.handles import KeyedStateHandle, handle_from_json, handle_to_json
+from millpond.snapshots.handles import KeyedStateHandle, handle_from_json, handle_to_json
 from stored import reseal
 
 TOTAL = mp.ValueStateDescriptor("total", int)

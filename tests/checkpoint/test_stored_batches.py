@@ -5,7 +5,7 @@ import json
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark.datasource import MillpondDataSource
+from millpond_cli.datasource import MillpondDataSource
 from stored import confirmed
 
 LOWER, UPPER = mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)

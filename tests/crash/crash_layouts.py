@@ -15,16 +15,17 @@ import attrs
 import millpond as mp
 from crash_model import ITEMS, TOTAL, contents
 from crash_tasks import plan_of
-from millpond.checkpoint import CheckpointStorage, KeyedStateHandle
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.committed_handles import committed_handles
-from millpond.spark.driver.find_layout import current_layout
-from millpond.spark.driver.layout import Layout, read_layout, write_layout
-from millpond.spark.driver.pointer import Pointer
-from millpond.spark.worker.backend_source import acquire_backend
-from millpond.spark.worker.committed_state import CommittedState
-from millpond.spark.worker.outdated_files import Subtask
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.plan.find_layout import current_layout
+from millpond_spark.plan.layout import Layout, read_layout, write_layout
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.worker.backend_source import acquire_backend
+from millpond_spark.worker.committed_state import CommittedState
+from millpond_spark.worker.outdated_files import Subtask
 
 QUERY = OperatorId("query", "totals")
 GROUPS = 128

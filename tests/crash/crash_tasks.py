@@ -9,11 +9,11 @@ import millpond as mp
 from crash_faults import damage
 from crash_model import DAMAGES, FAULT_ROUND, ROUNDS, change, require
 from millpond.plugins import get_registry
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.driver.plan import OperatorPlan
-from millpond.spark.worker.backend_source import acquire_backend
-from millpond.spark.worker.committed_state import CommittedState
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.worker.backend_source import acquire_backend
+from millpond_spark.worker.committed_state import CommittedState
 from pyspark.sql.types import StringType, StructType
 
 SCHEMA = StructType().add("k", StringType())

@@ -48,7 +48,7 @@ def test_every_distribution_builds(wheels):
     """There is a wheel for each distribution, each of whose packages has the py.typed mark."""
     names = {path.name.partition("-")[0] for path in wheels.glob("*.whl")}
     assert names == {
-        "millpond", "millpond_heap", "millpond_rocksdb", "millpond_lmdb", "millpond_conformance",
+        "millpond", "millpond_spark", "millpond_cli", "millpond_heap", "millpond_rocksdb", "millpond_lmdb", "millpond_conformance",
     }  # fmt: skip
     for wheel in wheels.glob("*.whl"):
         files = {Path(name) for name in ZipFile(wheel).namelist()}
@@ -103,7 +103,7 @@ def test_the_core_alone_explains_what_is_missing(wheels, tmp_path):
     command = [str(environment / "bin" / "millpond"), "--help"]
     bare = subprocess.run(command, capture_output=True, text=True, check=False, env=CLEAN)
     assert bare.returncode == 1
-    assert bare.stderr == "millpond: the command needs click: pip install 'millpond[cli]'\n"
+    assert bare.stderr == "millpond: the command needs millpond-cli: pip install 'millpond[cli]'\n"
     run(*install, "millpond[cli]")
     done = subprocess.run(
         [python, "-c", JOB.replace("NAME", "rocksdb")],

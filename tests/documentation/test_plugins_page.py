@@ -4,7 +4,7 @@ import inspect
 import re
 
 import pytest
-from millpond import hookspecs
+from millpond.spi import hooks as hookspecs
 from pages import text
 
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if name.startswith("millpond_")}

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 from millpond import errors
 from millpond.spark import configure
-from millpond.spark.session import LOWEST_PYSPARK, spark_configuration
+from millpond_spark.session.session import LOWEST_PYSPARK, spark_configuration
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]

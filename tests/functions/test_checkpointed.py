@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.cli.main import commands
+from millpond.functions.checkpointed import RawKeyedOutput, RawOperatorOutput
 from millpond.plugins import get_registry
-from millpond.runtime.checkpointed import RawKeyedOutput, RawOperatorOutput
+from millpond.savepoints.collect import collect_savepoint
 from millpond.spark import create_savepoint, key_by, subtask_metrics
+from millpond_cli.main import commands
 from stored import open_stored
 from streaming import output, run
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.runtime.tables import ResultTable
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.carriers.tables import packed_table
+from millpond.operator.tables import ResultTable
 from millpond.types.rows import row_maker, row_type
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.tables import packed_table
 from pyspark.sql import Row
 from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructField, StructType
 

@@ -11,7 +11,7 @@ import millpond as mp
 import numpy as np
 import pytest
 from millpond import errors, windows
-from millpond.runtime import MetricGroup
+from millpond.functions.metric_group import MetricGroup
 from millpond.spark import key_by, subtask_metrics
 from streaming import Files, run
 
@@ -288,7 +288,7 @@ def test_two_metrics_that_are_reported_under_one_name(first, second):
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):
     """They stand beside Millpond's own, by subtask, and the listener joins those of all."""
-    from millpond.spark.metrics.listener import sum_metrics
+    from millpond_spark.metrics.listener import sum_metrics
 
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in")

@@ -7,15 +7,15 @@ import millpond as mp
 import numpy as np
 import pytest
 from millpond import errors
+from millpond.functions.metric_group import MetricGroup
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text
 from millpond.reporters.prometheus import write_text_file
-from millpond.runtime.metric_group import MetricGroup
 from millpond.spark import MetricsListener, key_by
-from millpond.spark.metrics.batch_metrics import SubtaskMetrics
-from millpond.spark.metrics.listener import sum_metrics
-from millpond.spark.metrics.worker_metrics import BatchMetrics
 from millpond_conformance.faults import Fault, FaultySerializer
+from millpond_spark.metrics.batch_metrics import SubtaskMetrics
+from millpond_spark.metrics.listener import sum_metrics
+from millpond_spark.worker.worker_metrics import BatchMetrics
 from streaming import RUNNING, Running, run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from millpond import errors
-from millpond.runtime.tables import ResultTable
+from millpond.operator.tables import ResultTable
 from millpond.types.listed import listed
 
 NAIVE = datetime(2026, 1, 1, 12)

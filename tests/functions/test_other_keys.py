@@ -3,8 +3,10 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.runtime import KeyedOperator, SubtaskInfo, open_batch_backend
-from millpond.runtime.named_rows import as_row
+from millpond.functions.functions import SubtaskInfo
+from millpond.functions.named_rows import as_row
+from millpond.operator.keyed_operator import KeyedOperator
+from millpond.operator.opening import open_batch_backend
 
 TOTAL = mp.ValueStateDescriptor("total", int, default=0)
 

@@ -4,8 +4,8 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import CheckpointStreamFactory
-from millpond.checkpoint.raw_streams import OperatorRawOutputStream
+from millpond.snapshots.output_stream import CheckpointStreamFactory
+from millpond.snapshots.raw_streams import OperatorRawOutputStream
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import functools
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.testing import KeyedOperatorHarness
+from millpond.local.harness import KeyedOperatorHarness
 from millpond.windows import TumblingEventTimeWindows, window
 
 ROWS = [{"k": "a", "n": 1}]

@@ -8,15 +8,15 @@ import attrs
 import make as corpus
 import millpond as mp
 import pyarrow as pa
-from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.checkpoint.inspection.inspector import open_stored
-from millpond.checkpoint.operator_state_snapshot import read_operator_state
-from millpond.checkpoint.sealed_metadata import seal_metadata, write_sealed
-from millpond.checkpoint.segments import Packing, pack, unpack
 from millpond.config import RestoreConfig
+from millpond.inspection.catalog import read_catalog
+from millpond.inspection.inspector import open_stored
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
-from millpond.spark.driver.layout import Layout, read_layout, write_layout
+from millpond.snapshots.operator_state_snapshot import read_operator_state
+from millpond.snapshots.sealed_metadata import seal_metadata, write_sealed
+from millpond.snapshots.segments import Packing, pack, unpack
+from millpond_spark.plan.layout import Layout, read_layout, write_layout
 
 from fuzz.mutate import mutate_bytes, mutate_tree
 from fuzz.runner import CHANGED, EQUAL, WRONG

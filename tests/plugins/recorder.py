@@ -14,9 +14,9 @@ from pathlib import Path
 import attrs
 import millpond as mp
 from click.testing import CliRunner
-from millpond.cli.main import commands
+from millpond.operator.opening import configured_backend, open_batch_backend
 from millpond.plugins import get_registry
-from millpond.runtime.opening import configured_backend, open_batch_backend
+from millpond_cli.main import commands
 
 PLAIN = mp.ValueStateDescriptor("spent", float)
 THIRD = Fraction(1, 3)

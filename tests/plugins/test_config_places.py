@@ -9,11 +9,11 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.cli import run as run_command
-from millpond.cli.jobfile import JobFile, JobSection, SinkSection, SourceSection
+from millpond.config.structuring import known_keys
+from millpond.operator.opening import configured_backend
 from millpond.plugins.discovery import effective_rules
-from millpond.runtime.opening import configured_backend
-from millpond.structuring import known_keys
+from millpond_cli import run as run_command
+from millpond_cli.jobfile import JobFile, JobSection, SinkSection, SourceSection
 from millpond_heap import HeapStateBackend
 from millpond_lmdb.options import LmdbOptions
 from millpond_rocksdb.options import ColumnOptions, RocksDBOptions

@@ -7,11 +7,11 @@ import millpond as mp
 import pytest
 from millpond.backend import KeyedBackendParameters
 from millpond.backend.states.value_state import RawValueState
-from millpond.checkpoint.restore import RestoreOperation
-from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import PluginsConfig
 from millpond.plugins import PluginRecord, PluginRegistry
 from millpond.plugins.discovery import discover
+from millpond.snapshots.full import FullStrategy
+from millpond.snapshots.restore import RestoreOperation
 from millpond.state import ListState, ValueState
 from millpond.storage.memory import MemoryStorage
 from millpond.types import SerializerSnapshot, TypeSerializer, key_codec_for
@@ -138,7 +138,7 @@ def test_snapshot_strategy(registry_with):
 
 def test_restore_operation(registry_with):
     """A plugin can restore its own kind of handle."""
-    from millpond.checkpoint import restore_keyed
+    from millpond.snapshots.restore import restore_keyed
 
     done = []
 

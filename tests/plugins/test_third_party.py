@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.cli.main import commands
 from millpond.errors import ConfigError
+from millpond_cli.main import commands
 from millpond_conformance.newbackend import write_tree
 
 pytestmark = pytest.mark.spark
@@ -72,7 +72,7 @@ def run(environment, *command):
 
 def test_it_is_found_by_its_entry_point(installed):
     """`millpond backends` lists it beside the others, as usable."""
-    code = "import sys; from millpond.cli.main import main; sys.argv[1:] = ['backends', '--json']; main()"
+    code = "import sys; from millpond_cli.main import main; sys.argv[1:] = ['backends', '--json']; main()"
     rows = {row["name"]: row for row in json.loads(run(installed, "-c", code))}
     assert rows["sqlite"]["status"] == "ok"
     assert rows["sqlite"]["distribution"] == "millpond-sqlite"
@@ -99,7 +99,7 @@ def test_its_own_tests_pass(installed, tmp_path):
 
 def test_the_command_proves_it(installed):
     """``millpond conformance`` gives it a certificate in the quick profile."""
-    code = "import sys; from millpond.cli.main import main; sys.argv[1:] = sys.argv[1:]; main()"
+    code = "import sys; from millpond_cli.main import main; sys.argv[1:] = sys.argv[1:]; main()"
     out = run(installed, "-c", code, "conformance", "sqlite", "--profile", "quick", "--json")
     report = json.loads(out)
     assert report["verdict"] == "PASS"

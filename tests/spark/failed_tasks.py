@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from arriving import arriving
 from millpond import errors
-from millpond.runtime.keyed_operator import WATCHED
-from millpond.runtime.user_code import Place
-from millpond.spark.columns import GROUP_COLUMN, LABEL_COLUMN
-from millpond.spark.driver.group_labels import group_labels
-from millpond.spark.worker.bounded import run_partition
+from millpond.functions.user_code import Place
+from millpond.operator.keyed_operator import WATCHED
+from millpond_spark.session.group_labels import group_labels
+from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond_spark.worker.bounded import run_partition
 from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
 

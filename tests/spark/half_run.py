@@ -5,15 +5,17 @@ from collections import Counter
 
 import attrs
 import millpond as mp
-from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.config import RestoreConfig
+from millpond.functions.functions import SubtaskInfo
+from millpond.functions.named_rows import as_row
+from millpond.functions.side_outputs import Output
+from millpond.operator.operators import operator_of
 from millpond.operator_id import OperatorId
-from millpond.runtime import Output, SubtaskInfo, operator_of
-from millpond.runtime.named_rows import as_row
-from millpond.spark.driver.committed_handles import committed_handles
-from millpond.spark.driver.layout import Layout
-from millpond.spark.driver.pointer import Pointer
-from millpond.spark.worker.committed_state import committed_state
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.plan.layout import Layout
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.worker.committed_state import committed_state
 
 KEYS = [f"k{number}" for number in range(60)]
 QUERY = OperatorId("query", "keeping")

@@ -22,7 +22,7 @@ def quick_files():
     Spark starts readlink eight times for each small file of a checkpoint that it renames, and
     chmod for each that it writes, checksums beside them.
     """
-    from millpond.spark.driver.checkpoint_files import MANAGER, quick_manager
+    from millpond_spark.session.checkpoint_files import MANAGER, quick_manager
 
     return {
         MANAGER: quick_manager(),

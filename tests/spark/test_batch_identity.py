@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from millpond import errors
-from millpond.checkpoint.paths import batch_path
-from millpond.checkpoint.sealed_metadata import write_sealed
 from millpond.operator_id import OperatorId
-from millpond.spark.columns import BATCH_COLUMN
-from millpond.spark.driver.batch_identity import BatchIdentity, identify_batch
-from millpond.spark.driver.pointer import Pointer
+from millpond.snapshots.paths import batch_path
+from millpond.snapshots.sealed_metadata import write_sealed
+from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.values.columns import BATCH_COLUMN
 from operator_plans import plan_of
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructType

@@ -5,7 +5,7 @@ import math
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond.runtime import open_batch_backend
+from millpond.operator.opening import open_batch_backend
 from millpond.spark import key_by
 from streaming import RUNNING, Running
 

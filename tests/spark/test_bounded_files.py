@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from millpond.cli.main import commands
 from millpond.spark import key_by
+from millpond_cli.main import commands
 from streaming import RUNNING, Files, Running
 
 pytestmark = pytest.mark.spark

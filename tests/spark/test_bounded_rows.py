@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from arriving import values_of
 from millpond import errors
-from millpond.runtime import SubtaskInfo
-from millpond.runtime.restoring import StartingPoint
-from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.worker.bootstrap_task import write_part
-from millpond.spark.worker.vectorized import runner_of
+from millpond.functions.functions import SubtaskInfo
+from millpond.operator.restoring import StartingPoint
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.worker.bootstrap_task import write_part
+from millpond_spark.worker.vectorized import runner_of
 from operator_plans import plan_of
 from pyspark.sql.types import LongType, StringType, StructType
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from millpond.spark import configure, key_by
-from millpond.spark.driver import checkpoint_files
-from millpond.spark.driver.checkpoint_files import FILES, MANAGER
+from millpond_spark.session import checkpoint_files
+from millpond_spark.session.checkpoint_files import FILES, MANAGER
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from streaming import RUNNING, Files, Running, output

@@ -7,12 +7,12 @@ import textwrap
 
 import millpond as mp
 from millpond.spark import key_by, subtask_metrics
-from millpond.spark.worker import collector
+from millpond_spark.worker import collector
 from streaming import Files, run
 
 COLLECTIONS = """
     import gc, os, weakref
-    from millpond.spark.worker import collector
+    from millpond_spark.worker import collector
 
     class Cycle:
         def __init__(self):

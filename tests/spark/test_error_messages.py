@@ -8,9 +8,9 @@ import millpond as mp
 import pytest
 from failing import OUTPUT, mark
 from millpond import errors
-from millpond.cli.spark import reason
 from millpond.spark import key_by
 from millpond.windows import TumblingEventTimeWindows
+from millpond_cli.spark import reason
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import functions as F
 from streaming import RUNNING, Running, run

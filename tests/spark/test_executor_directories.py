@@ -4,14 +4,14 @@ import json
 
 import pytest
 from millpond.keygroups import KeyGroupRange
-from millpond.spark.worker.copy_directories import place_of_copy, remove_earlier_copies
-from millpond.spark.worker.copy_lock import claimed_directory
 from millpond_conformance.processes import in_a_child
+from millpond_spark.worker.copy_directories import place_of_copy, remove_earlier_copies
+from millpond_spark.worker.copy_lock import claimed_directory
 from retail_runs import PATIENCE_S
 
 SESSION = """
 import json, sys
-from millpond.spark.worker.copy_directories import place_of_copy
+from millpond_spark.worker.copy_directories import place_of_copy
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

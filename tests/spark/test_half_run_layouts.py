@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from half_run import KEYS, QUERY, HalfRun, Keeping
 from millpond import errors
 from millpond.backend.operator_state import FrozenState
-from millpond.checkpoint.inspection.inspector import operator_of_parts
-from millpond.checkpoint.operator_state_snapshot import holds, read_partitions
-from millpond.checkpoint.savepoint.collect import collect_savepoint
-from millpond.cli.main import commands
 from millpond.config import RestoreConfig
+from millpond.inspection.inspector import operator_of_parts
 from millpond.plugins import get_registry
+from millpond.savepoints.collect import collect_savepoint
+from millpond.snapshots.operator_state_snapshot import holds, read_partitions
 from millpond.spark import create_savepoint, key_by
+from millpond_cli.main import commands
 from operator_plans import plan_of
 from pyspark.sql.types import StructType
 from stored import open_stored

@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.driver.plan import key_codec_of
+from millpond_spark.plan.plan import key_codec_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.types import (

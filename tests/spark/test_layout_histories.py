@@ -11,17 +11,17 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import KeyedStateHandle
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
-from millpond.spark.driver import find_layout
-from millpond.spark.driver.declared import DeclaredOperator
-from millpond.spark.driver.layout import write_layout
-from millpond.spark.driver.pointer import Pointer
-from millpond.spark.driver.rescaling import divided
-from millpond.spark.driver.settle_layouts import Start
-from millpond.spark.worker import layout_in_force as module
-from millpond.spark.worker.committed_state import committed_state, own_pointer
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond_spark.driver.rescaling import divided
+from millpond_spark.driver.settle_layouts import Start
+from millpond_spark.plan import find_layout
+from millpond_spark.plan.declared import DeclaredOperator
+from millpond_spark.plan.layout import write_layout
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.worker import layout_in_force as module
+from millpond_spark.worker.committed_state import committed_state, own_pointer
 from operator_plans import plan_of
 from pyspark.sql.types import StructType
 from streaming import Running

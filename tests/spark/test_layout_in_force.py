@@ -8,17 +8,17 @@ import pytest
 from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.committed_handles import committed_handles
-from millpond.spark.driver.declared import DeclaredOperator
-from millpond.spark.driver.find_layout import current_layout, last_counting, layout_of_run
-from millpond.spark.driver.layout import Layout, write_layout
-from millpond.spark.driver.pointer import Pointer
-from millpond.spark.driver.rescaling import divided
-from millpond.spark.driver.settle_layouts import Start
-from millpond.spark.worker import layout_in_force as module
-from millpond.spark.worker.committed_state import committed_state, own_pointer
-from millpond.spark.worker.layout_in_force import layout_in_force
 from millpond.types import SerializerSnapshot
+from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.driver.rescaling import divided
+from millpond_spark.driver.settle_layouts import Start
+from millpond_spark.plan.declared import DeclaredOperator
+from millpond_spark.plan.find_layout import current_layout, last_counting, layout_of_run
+from millpond_spark.plan.layout import Layout, write_layout
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.worker import layout_in_force as module
+from millpond_spark.worker.committed_state import committed_state, own_pointer
+from millpond_spark.worker.layout_in_force import layout_in_force
 from operator_plans import plan_of
 from pyspark.sql.types import DecimalType, StructType
 from streaming import Running

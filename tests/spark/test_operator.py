@@ -302,7 +302,7 @@ def test_configure_knows_its_settings():
 
 def test_labels_spread_over_partitions(spark):
     """Subtask i falls on partition i % n, for Spark's own hash."""
-    from millpond.spark.driver.group_labels import group_labels
+    from millpond_spark.session.group_labels import group_labels
     from pyspark.sql import functions as F
 
     labels = group_labels(64)

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from arriving import arriving, values_of
 from millpond import errors
-from millpond.runtime import SubtaskInfo
+from millpond.functions.functions import SubtaskInfo
 from millpond.spark import key_by
-from millpond.spark.carriers.frames import nulls_first
-from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.worker import ordering
-from millpond.spark.worker.ordering import in_order
-from millpond.spark.worker.runner import SubtaskRunner
 from millpond_conformance.processes import in_a_child
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.values.frames import nulls_first
+from millpond_spark.worker import ordering
+from millpond_spark.worker.ordering import in_order
+from millpond_spark.worker.runner import SubtaskRunner
 from operator_plans import plan_of
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -239,10 +239,10 @@ import millpond as mp
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from millpond.runtime import SubtaskInfo
-from millpond.spark.columns import GROUP_COLUMN
-from millpond.spark.worker.collector import collector_paused
-from millpond.spark.worker.runner import SubtaskRunner
+from millpond.functions.functions import SubtaskInfo
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.worker.collector import collector_paused
+from millpond_spark.worker.runner import SubtaskRunner
 from operator_plans import plan_of
 from pyspark.sql import Window
 from pyspark.sql import functions as F

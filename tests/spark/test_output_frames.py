@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from arriving import values_of
 from millpond.spark import key_by
-from millpond.spark.carriers.list_columns import list_offsets
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond_spark.values.list_columns import list_offsets
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import DoubleType, LongType, StructType
 from streaming import run
 

@@ -4,8 +4,8 @@ import millpond as mp
 import pytest
 from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.layout import Layout, write_layout
-from millpond.spark.driver.past import Past
+from millpond_spark.driver.past import Past
+from millpond_spark.plan.layout import Layout, write_layout
 
 
 class Nothing(mp.KeyedProcessFunction):

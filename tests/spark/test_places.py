@@ -6,7 +6,7 @@ import pytest
 import s3_server
 from millpond import errors
 from millpond.spark import create_savepoint, key_by
-from millpond.spark.session import spark_configuration
+from millpond_spark.session.session import spark_configuration
 from streaming import RUNNING, Running, output, run
 
 pytestmark = pytest.mark.spark

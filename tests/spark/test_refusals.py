@@ -3,8 +3,8 @@
 import millpond as mp
 import pytest
 from millpond import errors
+from millpond.local.harness import KeyedOperatorHarness
 from millpond.spark import key_by, subtask_metrics
-from millpond.testing import KeyedOperatorHarness
 from pyspark.errors import StreamingQueryException
 from streaming import RUNNING, Running, run
 

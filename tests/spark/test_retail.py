@@ -9,9 +9,9 @@ from pathlib import Path
 
 import millpond as mp
 import pytest
-from millpond.checkpoint import KeyedStateHandle
+from millpond.snapshots.handles import KeyedStateHandle
 from millpond.spark import create_savepoint, subtask_metrics
-from millpond.spark.metrics.batch_metrics import read_pointers
+from millpond_spark.metrics.batch_metrics import read_pointers
 from retail_runs import Job, check_output, last, python_workers, tuples
 
 pytestmark = pytest.mark.spark

@@ -8,12 +8,12 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond.runtime.windows import ProcessWindowFunction
+from millpond.functions.windows import ProcessWindowFunction
 from millpond.spark import key_by
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.carriers.side_rows import SideRows
-from millpond.spark.schemas import output_schema
 from millpond.types.rows import row_type
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.schemas import output_schema
+from millpond_spark.values.side_rows import SideRows
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType, StructType
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.unpicklable import unpicklable_part
 from millpond.windows import TumblingProcessingTimeWindows
+from millpond_spark.worker.unpicklable import unpicklable_part
 from pyspark import cloudpickle
 from pyspark.errors import PythonException, StreamingQueryException
 from streaming import RUNNING, Running, run

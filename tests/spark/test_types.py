@@ -9,9 +9,9 @@ import pytest
 from every_type import NESTED, SCALARS, TIMES, as_text, table
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.carriers import folds
-from millpond.spark.carriers.carrier import TextCarrier
-from millpond.spark.driver.plan import key_codec_of, key_group_column
+from millpond_spark.plan.plan import key_codec_of, key_group_column
+from millpond_spark.values import folds
+from millpond_spark.values.carrier import TextCarrier
 from pyspark.sql.types import StringType
 
 pytestmark = pytest.mark.spark

@@ -5,10 +5,10 @@ import pytest
 from millpond import errors
 from millpond.operator_id import OperatorId
 from millpond.spark import create_savepoint, key_by, several_operators
-from millpond.spark.driver.find_layout import current_layout
-from millpond.spark.driver.layout import Layout, write_layout
-from millpond.spark.driver.pointer import Pointer
-from millpond.spark.worker.committed_state import own_pointer
+from millpond_spark.plan.find_layout import current_layout
+from millpond_spark.plan.layout import Layout, write_layout
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.worker.committed_state import own_pointer
 from operator_plans import plan_of
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType

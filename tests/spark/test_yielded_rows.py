@@ -7,7 +7,7 @@ import pytest
 from failed_tasks import MANY, failure_of
 from failing import mark
 from millpond import windows
-from millpond.runtime.keyed_operator import WATCHED
+from millpond.operator.keyed_operator import WATCHED
 from pyspark import TaskContext
 
 

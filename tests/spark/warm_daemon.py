@@ -10,7 +10,7 @@ import os
 # A process with threads is not one to fork; the one of pyarrow's allocator knows about forks.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-import millpond.spark.worker.task  # noqa: F401 - for the workers
+import millpond_spark.worker.task  # noqa: F401 - for the workers
 import pyspark.daemon
 import pyspark.worker
 

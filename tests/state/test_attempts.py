@@ -7,7 +7,7 @@ import weakref
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint.inspection.catalog import read_catalog
+from millpond.inspection.catalog import read_catalog
 from millpond.storage.memory import MemoryStorage
 from typing_extensions import override
 

@@ -8,8 +8,8 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors, windows
-from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.plugins import get_registry
+from millpond.savepoints.collect import collect_savepoint
 from millpond.types import SerializerSnapshot, TypeSerializer
 
 BACKENDS = ["heap", "rocksdb", "lmdb"]

@@ -7,8 +7,8 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.cli.main import commands
 from millpond.spark import key_by
+from millpond_cli.main import commands
 from streaming import run
 
 BACKENDS = pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])

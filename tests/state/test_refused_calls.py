@@ -5,8 +5,8 @@ from datetime import timedelta
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import catch_up
-from millpond.runtime import open_batch_backend
+from millpond.operator.opening import open_batch_backend
+from millpond.snapshots.restore import catch_up
 
 BACKENDS = ("heap", "rocksdb", "lmdb")
 TOTAL = mp.ValueStateDescriptor("total", int)

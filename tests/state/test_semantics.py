@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.backend.single_key import SingleKeyBackend
-from millpond.runtime.opening import open_batch_backend
+from millpond.operator.opening import open_batch_backend
 from millpond_conformance.bulk_programs import BulkProgram
 from millpond_conformance.opening import open_at
 from millpond_conformance.programs import SemanticsProgram

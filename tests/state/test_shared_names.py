@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.cli.main import commands
+from millpond_cli.main import commands
 from stored import open_stored
 
 ITEMS = mp.ListStateDescriptor("items", int)

@@ -5,7 +5,7 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.config import structure_options
-from millpond.runtime.opening import configured_backend
+from millpond.operator.opening import configured_backend
 
 WRONG = [("heap", "size", 1), ("rocksdb", "bloom-bits", "many"), ("rocksdb", "blom-bits", 1),
          ("rocksdb", "predefined", "wet"), ("lmdb", "max-states", "x"), ("lmdb", "colour", 1)]  # fmt: skip

@@ -5,8 +5,8 @@ from datetime import timedelta
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint.savepoint.collect import collect_savepoint
 from millpond.plugins import get_registry
+from millpond.savepoints.collect import collect_savepoint
 
 WHOLE = mp.KeyGroupRange(0, 127)
 HALVES = [mp.KeyGroupRange(0, 63), mp.KeyGroupRange(64, 127)]

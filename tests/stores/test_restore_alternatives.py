@@ -6,9 +6,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import restore_keyed
-from millpond.spark.worker.backend_source import acquire_backend
-from millpond.spark.worker.committed_state import CommittedState
+from millpond.snapshots.restore import restore_keyed
+from millpond_spark.worker.backend_source import acquire_backend
+from millpond_spark.worker.committed_state import CommittedState
 from operator_plans import plan_of
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType
 

@@ -2,9 +2,9 @@
 
 import millpond as mp
 import pytest
-from millpond.spark.metrics.worker_metrics import BatchMetrics
-from millpond.spark.worker.backend_source import acquire_backend
-from millpond.spark.worker.committed_state import CommittedState
+from millpond_spark.worker.backend_source import acquire_backend
+from millpond_spark.worker.committed_state import CommittedState
+from millpond_spark.worker.worker_metrics import BatchMetrics
 from operator_plans import plan_of
 from pyspark.sql.types import StringType, StructType
 

@@ -21,8 +21,8 @@ import attrs
 import click
 import millpond as mp
 from click.testing import CliRunner
-from millpond.cli.main import commands
-from millpond.cli.terminal import safe
+from millpond_cli.main import commands
+from millpond_cli.terminal import safe
 from rich.cells import cell_len
 
 SECONDS = 5.0

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from millpond.cli.loading import load_function
-from millpond.cli.main import commands
 from millpond.errors import JobError
+from millpond_cli.loading import load_function
+from millpond_cli.main import commands
 from pyspark import cloudpickle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def test_a_misspelt_command_is_told_with_the_one_that_is_meant(given, meant):
 
 def millpond(*arguments):
     """Run the command as users do."""
-    code = "from millpond.cli.main import main; main()"
+    code = "from millpond_cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -79,7 +79,7 @@ command.load()()
 """
 
 
-@pytest.mark.parametrize("module", ["millpond", "pyarrow", "millpond.cli.state"])
+@pytest.mark.parametrize("module", ["millpond", "pyarrow", "millpond_cli.state"])
 def test_an_interrupt_while_modules_are_imported(module):
     """The installed command ends by a sentence, with status 1, whatever it was just importing."""
     done = subprocess.run(

@@ -102,7 +102,7 @@ def test_a_directory_that_may_not_be_read(calls):
 
 def in_a_process(arguments, *, stdout=subprocess.PIPE, **environment):
     """Run the command as users do."""
-    code = "from millpond.cli.main import main; main()"
+    code = "from millpond_cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         stdout=stdout,
@@ -115,7 +115,7 @@ def in_a_process(arguments, *, stdout=subprocess.PIPE, **environment):
 
 def on_a_terminal(arguments, columns):
     """What a terminal of a width gets from a command, and its status."""
-    code = "from millpond.cli.main import main; main()"
+    code = "from millpond_cli.main import main; main()"
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}

@@ -11,7 +11,7 @@ import attrs
 import millpond as mp
 import pytest
 from click.testing import CliRunner
-from millpond.cli.main import commands
+from millpond_cli.main import commands
 
 
 class Colour(enum.Enum):

@@ -6,11 +6,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 from job_text import job_text
-from millpond.cli.jobfile import JobFile
-from millpond.cli.main import commands
-from millpond.cli.query import start_query
 from millpond.errors import ConfigError
-from millpond.runtime import KeyedProcessFunction
+from millpond.functions.functions import KeyedProcessFunction
+from millpond_cli.jobfile import JobFile
+from millpond_cli.main import commands
+from millpond_cli.query import start_query
 
 JOB = job_text('uid = "counts"', 'function = "counts.py:Counts"', 'output = "k string"')
 JOB += "[millpond]\nparallelism = 2\n"

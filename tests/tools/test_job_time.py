@@ -2,10 +2,10 @@
 
 import pytest
 from job_text import job_text
-from millpond.cli.jobfile import JobFile
-from millpond.cli.loading import load_function
-from millpond.cli.query import start_query
 from millpond.errors import ConfigError
+from millpond_cli.jobfile import JobFile
+from millpond_cli.loading import load_function
+from millpond_cli.query import start_query
 
 JOB = job_text(
     'uid = "alarms"',

@@ -3,9 +3,9 @@
 import millpond as mp
 import pytest
 from click.testing import CliRunner
-from millpond.cli.main import commands
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.layout import Layout, write_layout
+from millpond_cli.main import commands
+from millpond_spark.plan.layout import Layout, write_layout
 
 COUNT = mp.ValueStateDescriptor("count", int)
 

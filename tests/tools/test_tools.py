@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspection.catalog import read_catalog
-from millpond.cli.boundary import CommandGroup
-from millpond.cli.loading import load_function
-from millpond.cli.main import commands
-from millpond.cli.places import spark_path
+from millpond.inspection.catalog import read_catalog
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.layout import Layout, write_layout
+from millpond_cli.boundary import CommandGroup
+from millpond_cli.loading import load_function
+from millpond_cli.main import commands
+from millpond_cli.places import spark_path
+from millpond_spark.plan.layout import Layout, write_layout
 
 TOTAL = mp.ValueStateDescriptor("total", float)
 BASKET = mp.MapStateDescriptor("basket", str, int)

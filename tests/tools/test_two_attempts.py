@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark.datasource import MillpondDataSource
+from millpond_cli.datasource import MillpondDataSource
 
 TOTAL = mp.ValueStateDescriptor("total", float)
 

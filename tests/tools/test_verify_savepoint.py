@@ -7,8 +7,8 @@ import millpond as mp
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from millpond.checkpoint.savepoint import read_savepoint
-from millpond.cli.main import commands
+from millpond.savepoints.savepoint_file import read_savepoint
+from millpond_cli.main import commands
 
 
 class Totals(mp.KeyedProcessFunction, mp.CheckpointedFunction):

@@ -6,10 +6,10 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond import errors
-from millpond.checkpoint.inspection.inspector import open_stored
-from millpond.cli.main import commands
+from millpond.inspection.inspector import open_stored
 from millpond.plugins import get_registry
-from millpond.spark.datasource import MillpondDataSource
+from millpond_cli.datasource import MillpondDataSource
+from millpond_cli.main import commands
 
 TOTAL = mp.ValueStateDescriptor("total", float)
 CALLS = [

@@ -17,8 +17,8 @@ import attrs
 import millpond as mp
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
-from millpond.runtime import Output
-from millpond.runtime.functions import ReadOnlyBroadcastState
+from millpond.functions.functions import ReadOnlyBroadcastState
+from millpond.functions.side_outputs import Output
 from millpond.state import (
     AggregatingState,
     FoldingState,

@@ -5,8 +5,7 @@ import inspect
 import re
 
 DOORS = [
-    "millpond", "millpond.backend", "millpond.backend.operator_state", "millpond.checkpoint",
-    "millpond.hookspecs", "millpond.local", "millpond.runtime", "millpond.spark",
+    "millpond", "millpond.backend", "millpond.backend.operator_state",     "millpond.spi.hooks", "millpond.local", "millpond.spark",
     "millpond.state", "millpond.testing", "millpond.types", "millpond.windows",
 ]  # fmt: skip
 
@@ -27,7 +26,6 @@ ARGUMENTS = {
     "broadcast_event_time": "a function of users' rows",
     "make": "from a user's row to a user's output",
     "late": "from a user's row to a user's output",
-    "output": "what users' functions yield",
     "target": "users' namespaces",
     "sources": "users' namespaces",
     "key_type": "declares keys of any type",
@@ -63,7 +61,6 @@ RETURNS = {
     "backend_options": "a tree as TOML has it",
     "get_job_parameter": "as it was configured, in a tree as TOML has it",
     "process_element": "what users' functions yield",
-    "side_output": "what users' functions yield",
     "on_timer": "what users' functions yield",
 }
 SINGLE = {
@@ -74,7 +71,6 @@ SINGLE = {
         (f"ShortForms.{form} function" for form in ("map", "flat_map", "filter", "reduce")),
         "of any rows, which come as they are",
     ),
-    "SnapshotResult.__init__ handle": "handles belong to a layer above the backend",
     "TableSource.make_state return": "plugins may wrap it in anything",
     "KeyedStateBackend.make_state return": "plugins may wrap it in anything",
     "KeyedStateBackend.table_of return": "which table it is the state's kind tells",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from millpond.errors import OutputTypeError
-from millpond.spark.carriers.nested import carrier_for
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond_spark.values.nested import carrier_for
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import (
     BooleanType,
     DateType,

@@ -8,9 +8,9 @@ import attrs
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.spark.driver.plan import key_codec_of
 from millpond.types import key_codec_for
 from millpond.types.rows import row_type
+from millpond_spark.plan.plan import key_codec_of
 from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructType
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.runtime.frame_objects import natural
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond.operator.frame_objects import natural
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,

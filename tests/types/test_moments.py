@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from arriving import arriving
 from millpond import errors
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.spark.carriers.output_frames import OutputCodec
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql import types as st
 from spark_type_language import HAS_TIME
 

@@ -9,10 +9,10 @@ import streaming
 from arriving import arriving
 from millpond import errors
 from millpond.spark import key_by
-from millpond.spark.carriers import json_nodes, numeric, temporal
-from millpond.spark.carriers.frames import RowCodec
-from millpond.spark.carriers.output_frames import OutputCodec
-from millpond.spark.driver.plan import key_codec_of
+from millpond_spark.plan.plan import key_codec_of
+from millpond_spark.values import json_nodes, numeric, temporal
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 from pyspark.testing.objects import ExamplePointUDT

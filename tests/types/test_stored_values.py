@@ -5,8 +5,8 @@ import millpond as mp
 import pytest
 from millpond import errors
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.bundle import Bundle
-from millpond.checkpoint.row_file_format import RowFileWriter
+from millpond.snapshots.bundle import Bundle
+from millpond.snapshots.row_file_format import RowFileWriter
 
 NUMBER = mp.ValueStateDescriptor("number", float)
 NUMBERS = mp.ListStateDescriptor("numbers", float)

@@ -13,7 +13,7 @@ import pytest
 import type_language as tl
 from millpond import errors
 from millpond.backend.operator_state import Mode, OperatorStateMeta
-from millpond.checkpoint.savepoint.operator_tables import OperatorTableCodec, _fitting_table
+from millpond.savepoints.operator_tables import OperatorTableCodec, _fitting_table
 from millpond.state import StateKind
 from millpond.types import key_codec_for, serializer_for
 from millpond.types.columns import column_form

@@ -8,7 +8,7 @@ import millpond as mp
 import pytest
 from arguments.making import Last
 from millpond import errors, windows
-from millpond.spark.windowed import WindowedStream
+from millpond_spark.api.windowed import WindowedStream
 
 MERGING = pytest.mark.parametrize(
     "assigner",

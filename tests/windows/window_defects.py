@@ -3,14 +3,14 @@
 import millpond as mp
 from millpond import windows
 from millpond.backend.timer_queue import TimerQueue
-from millpond.runtime.keyed_operator import KeyedOperator
-from millpond.runtime.timer_service import TimerService
-from millpond.runtime.windows.assigners import _Session, _Sliding, _Tumbling
-from millpond.runtime.windows.held_accumulators import HeldAccumulators
-from millpond.runtime.windows.operator_trigger_context import OperatorTriggerContext
-from millpond.runtime.windows.repeating_triggers import _NEXT
-from millpond.runtime.windows.same_windows import SameWindows
-from millpond.runtime.windows.triggers import fire_at_end
+from millpond.functions.timer_service import TimerService
+from millpond.functions.windows.assigners import _Session, _Sliding, _Tumbling
+from millpond.functions.windows.held_accumulators import HeldAccumulators
+from millpond.functions.windows.operator_trigger_context import OperatorTriggerContext
+from millpond.functions.windows.repeating_triggers import _NEXT
+from millpond.functions.windows.same_windows import SameWindows
+from millpond.functions.windows.triggers import fire_at_end
+from millpond.operator.keyed_operator import KeyedOperator
 from millpond.windows import (
     CountTrigger,
     EventTimeTrigger,

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from millpond.cli.new_files import write_text
-from millpond.cli.output import as_json_option, show
-from millpond.cli.progress import working
-from millpond.cli.terminal import complain, emit, tell
-from millpond.cli.verdicts import remember_verdict
 from millpond.errors import PlaceError
+from millpond_cli.new_files import write_text
+from millpond_cli.output import as_json_option, show
+from millpond_cli.progress import working
+from millpond_cli.terminal import complain, emit, tell
+from millpond_cli.verdicts import remember_verdict
 from typing_extensions import override
 
 from millpond_conformance.engine import run

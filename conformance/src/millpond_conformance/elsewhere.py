@@ -8,8 +8,8 @@ from typing import Any
 
 import millpond as mp
 import pyarrow as pa
-from millpond.checkpoint import KeyedStateHandle
 from millpond.plugins import get_registry
+from millpond.snapshots.handles import KeyedStateHandle
 
 from millpond_conformance.model import GROUPS, KEYS, SPACES, descriptors, observations
 from millpond_conformance.opening import open_wrapped

@@ -12,8 +12,8 @@ import millpond as mp
 import pytest
 from hypothesis import settings
 from millpond.backend import KeyedStateBackend
-from millpond.checkpoint import CheckpointStorage
 from millpond.plugins import get_registry
+from millpond.storage.checkpoint_storage import CheckpointStorage
 
 from millpond_conformance.judging import Judge
 from millpond_conformance.opening import open_wrapped

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import millpond as mp
-from millpond.checkpoint import restore_keyed
+from millpond.snapshots.restore import restore_keyed
 
 from millpond_conformance.opening import open_at
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 import cattrs
+from millpond.config.toml_files import read_toml
 from millpond.errors import ConfigError
-from millpond.tomlfiles import read_toml
 
 from millpond_conformance.report import ClauseResult, Verdict
 from millpond_conformance.specification import all_clauses

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
-from millpond.cli.places import file_path
-from millpond.cli.terminal import say, tell
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
+from millpond_cli.paths import file_path
+from millpond_cli.terminal import say, tell
 
 __all__ = ["new_backend", "write_tree"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import millpond as mp
 from millpond.backend import KeyedBackendParameters, KeyedStateBackend
+from millpond.operator.opening import create_backend
 from millpond.plugins import get_registry
-from millpond.runtime.opening import create_backend
 from millpond.types import key_codec_for
 
 from millpond_conformance.wrapping import config_for, wrap

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import millpond as mp
-from millpond.checkpoint import restore_keyed
 from millpond.errors import BackendFailedError, MillpondError, StoreFullError
+from millpond.snapshots.restore import restore_keyed
 
 from millpond_conformance.opening import open_at
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import attrs
 import cattrs
+from millpond.config.toml_files import read_text
 from millpond.errors import ConfigError
 from millpond.plugins import get_registry
-from millpond.tomlfiles import read_text
 
 from millpond_conformance.specification import SPECIFICATION_VERSION, all_clauses
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import millpond as mp
 from gallery import Opener, Wrong
-from millpond.checkpoint import catch_up
+from millpond.snapshots.restore import catch_up
 from millpond_heap.cells import HeapCellTable
 from millpond_heap.maps import HeapMapTable
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend

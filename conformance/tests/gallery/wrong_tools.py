@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import millpond as mp
-from millpond.checkpoint import CheckpointStorage
-from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.errors import MillpondError
+from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.storage.checkpoint_storage import CheckpointStorage
 from sabotage_tools import around, on_strategies
 
 __all__ = [

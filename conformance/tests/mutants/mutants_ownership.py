@@ -12,8 +12,8 @@ import attrs
 import millpond as mp
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend
 from millpond.backend.snapshot_strategies import SnapshotResult
-from millpond.checkpoint.snapshot_task import SnapshotTask, run_snapshot
 from millpond.errors import StoreDamagedError
+from millpond.snapshots.snapshot_task import SnapshotTask, run_snapshot
 from sabotage_tools import Mutant, around, mutant, on_strategies
 
 

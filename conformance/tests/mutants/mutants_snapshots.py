@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 from millpond.backend import KeyedStateBackend
-from millpond.checkpoint.snapshot_task import SnapshotTask
 from millpond.errors import MillpondError
 from millpond.keygroups import KeyGroupRange
+from millpond.snapshots.snapshot_task import SnapshotTask
 from sabotage_tools import around, mutant, on_strategies, on_tables
 
 

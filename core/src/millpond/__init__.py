@@ -2,48 +2,25 @@
 
 from millpond import errors, functions, keyed, local, testing, windows
 from millpond.backend import Capability
-from millpond.checkpoint import KeyedStateHandle, SavepointHandle
-from millpond.checkpoint.handles import OperatorStateHandle
-from millpond.checkpoint.operator_state_snapshot import redistribute_operator_state
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
-from millpond.hookspecs import hookimpl
-from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
-from millpond.runtime import (
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    BroadcastContext,
-    BroadcastProcessFunction,
+from millpond.functions.broadcast import BroadcastContext, KeyedBroadcastProcessFunction
+from millpond.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
-    Context,
-    KeyedBroadcastProcessFunction,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-    KeyedStateBootstrapFunction,
     ListCheckpointed,
-    OutputTag,
-    ProcessContext,
-    ProcessFunction,
-    QueryableStateClient,
-    RuntimeContext,
     SnapshotContext,
     StateInitializationContext,
-    TimeDomain,
-    TimerService,
-    VectorizedContext,
-    VectorizedProcessFunction,
-    open_keyed_backend,
-    open_operator_backend,
 )
-from millpond.runtime.public_functions import (
-    assign_to_key_group,
-    checkpoint_storage,
-    rekey_savepoint,
-    seal_savepoint,
+from millpond.functions.co_process import KeyedCoProcessFunction
+from millpond.functions.functions import (
+    Context,
+    KeyedProcessFunction,
+    ProcessContext,
+    RuntimeContext,
 )
-from millpond.runtime.savepoint_writer import SavepointWriter
-from millpond.runtime.short_forms import (
+from millpond.functions.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.functions.short_forms import (
     FilterFunction,
     FlatMapFunction,
     MapFunction,
@@ -53,6 +30,24 @@ from millpond.runtime.short_forms import (
     RichMapFunction,
     RichReduceFunction,
 )
+from millpond.functions.side_outputs import OutputTag
+from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, TimerService
+from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
+from millpond.local.queryable import QueryableStateClient
+from millpond.local.savepoint_writer import SavepointWriter
+from millpond.operator.bootstrap import KeyedStateBootstrapFunction
+from millpond.operator.opening import open_keyed_backend, open_operator_backend
+from millpond.operator.public_functions import (
+    assign_to_key_group,
+    checkpoint_storage,
+    rekey_savepoint,
+    seal_savepoint,
+)
+from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.snapshots.operator_state_snapshot import redistribute_operator_state
+from millpond.spi.hooks import hookimpl
 from millpond.state import (
     AggregateFunction,
     AggregatingStateDescriptor,

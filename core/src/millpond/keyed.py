@@ -3,7 +3,7 @@
 On Spark they are methods of ``key_by(…)``.
 """
 
-from millpond.runtime import short_forms as _short_forms
-from millpond.runtime.short_forms import *  # noqa: F403 - exactly what the module lists
+from millpond.functions import short_forms as _short_forms
+from millpond.functions.short_forms import *  # noqa: F403 - exactly what the module lists
 
 __all__ = _short_forms.__all__

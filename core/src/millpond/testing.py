@@ -1,5 +1,5 @@
 """``millpond.testing``: what unit tests of keyed functions need."""
 
-from millpond.runtime.harness import KeyedOperatorHarness
+from millpond.local.harness import KeyedOperatorHarness
 
 __all__ = ["KeyedOperatorHarness"]

@@ -6,12 +6,12 @@ import attrs
 import pytest
 from millpond import KeyGroupRange
 from millpond.backend.key_layout import KeyLayout
-from millpond.checkpoint.bundle import Bundle
-from millpond.checkpoint.handles import KeyedStateHandle
-from millpond.checkpoint.row_file_format import RowFileWriter, SegmentBuilder, write_segments
-from millpond.checkpoint.row_file_reader import read_rows, verify_rows
 from millpond.config import RestoreConfig
 from millpond.errors import CorruptSnapshotError
+from millpond.snapshots.bundle import Bundle
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.row_file_format import RowFileWriter, SegmentBuilder, write_segments
+from millpond.snapshots.row_file_reader import read_rows, verify_rows
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
 

@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import pytest
-from millpond.checkpoint.snapshot_task import run_snapshot
+from millpond.snapshots.snapshot_task import run_snapshot
 
 
 class Source:

@@ -8,9 +8,9 @@ import sys
 import attrs
 import pytest
 from crash_faults import fill_up, small_disk
-from millpond.spark.worker import copy_directories
-from millpond.spark.worker.copy_directories import place_of_copy
-from millpond.spark.worker.copy_lock import claimed_directory
+from millpond_spark.worker import copy_directories
+from millpond_spark.worker.copy_directories import place_of_copy
+from millpond_spark.worker.copy_lock import claimed_directory
 
 NAMES = [f"query/uid/kg-{number}-{number}-lmdb" for number in range(40)]
 

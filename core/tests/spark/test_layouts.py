@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from millpond import KeyedStateHandle, KeyGroupRange, errors, key_group_range
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
-from millpond.spark.driver.committed_handles import committed_handles
-from millpond.spark.driver.find_layout import current_layout
-from millpond.spark.driver.layout import Layout, read_layout, write_layout
-from millpond.spark.driver.pointer import Pointer
 from millpond.storage.memory import MemoryStorage
 from millpond.types import key_codec_for
+from millpond_spark.driver.committed_handles import committed_handles
+from millpond_spark.plan.find_layout import current_layout
+from millpond_spark.plan.layout import Layout, read_layout, write_layout
+from millpond_spark.plan.pointer import Pointer
 
 KEY = key_codec_for(str).snapshot()
 LIMITS = RestoreConfig()

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from millpond.spark.driver.query_start import _LayoutListener
+from millpond_spark.driver.query_start import _LayoutListener
 
 
 def test_progress_is_not_asked_for():

@@ -1,7 +1,7 @@
 """What `checkpoint.restore` names: a savepoint or another query's checkpoint."""
 
 import pytest
-from millpond.spark.driver.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import millpond as mp
 import pytest
 from millpond import errors
-from millpond.checkpoint import catch_up
+from millpond.snapshots.restore import catch_up
 
 
 def test_heap_has_no_options():

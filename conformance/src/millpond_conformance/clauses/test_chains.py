@@ -4,7 +4,7 @@ import random
 
 import millpond as mp
 import pytest
-from millpond.checkpoint import catch_up
+from millpond.snapshots.restore import catch_up
 
 from millpond_conformance.fixtures import BackendOpener
 

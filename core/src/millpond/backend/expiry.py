@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.backend.changes import Change
 from millpond.backend.list_encoding import join_cells, split_cells
-from millpond.state.descriptors import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.untrusted import unreadable

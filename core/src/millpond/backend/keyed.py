@@ -30,7 +30,7 @@ from millpond.backend.sweeper import Sweeper, SweepMetrics
 from millpond.backend.timer_queue import TimerQueue
 from millpond.closing import Closeable
 from millpond.errors import NullValueError
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.state.state_meta import StateMeta

@@ -12,7 +12,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.parameters import KeyedBackendParameters
 from millpond.backend.timer_queue import TimerQueue
 from millpond.keygroups import KeyGroupRange
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import DeclaredKeyType

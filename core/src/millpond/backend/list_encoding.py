@@ -12,7 +12,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.state_kinds import StateKind
 from millpond.types import TypeSerializer
 
 __all__ = [

@@ -11,14 +11,11 @@ from typing_extensions import override
 from millpond.backend.chosen_keys import Frame, SubtaskKeys, checked_key, checked_keys
 from millpond.backend.current_key import CurrentKey
 from millpond.errors import BulkCallError, NullValueError, StateTypeError, brief
-from millpond.state.descriptors import (
-    AggregatingStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    StateKind,
-)
+from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor
 from millpond.state.known_functions import KNOWN, count, reduced_alike, reduced_numbers
 from millpond.state.many_keys import Columns, ManyKeys
+from millpond.state.state_kinds import StateKind
 from millpond.types.listed import arrow_column, arrow_type_of, has_nulls, listed, serializer_type
 
 __all__ = ["StateKeys"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import resource
 
+from millpond.config.structuring import share_of_memory
 from millpond.errors import ConfigError
-from millpond.structuring import share_of_memory
 
 __all__ = ["memory_bytes", "process_memory"]
 

@@ -24,7 +24,7 @@ from millpond.backend.tables import ABSENT, CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerQueue, TimerRows
 from millpond.closing import Closeable
 from millpond.errors import BulkCallError, NullValueError, brief
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.state.metrics.metric_registry import MetricRegistry
 from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamespace

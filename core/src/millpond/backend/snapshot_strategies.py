@@ -35,7 +35,7 @@ class SnapshotResult:
 class Strategy(Protocol):
     """What a backend requires of a snapshot strategy.
 
-    Plugins derive theirs from ``millpond.checkpoint.SnapshotStrategy``, which describes it.
+    Plugins derive theirs from ``millpond.snapshots.strategy.SnapshotStrategy``, which describes it.
     """
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from millpond.backend.list_encoding import APPENDED, join_cells, split_cells
 from millpond.errors import StateConflictError, StateMigrationError
-from millpond.state.descriptors import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.stamp import STAMP, last_expired
 from millpond.types import Compatibility, Outcome, SerializerSnapshot, TypeSerializer

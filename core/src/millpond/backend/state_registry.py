@@ -23,9 +23,9 @@ from millpond.backend.sweeper import Sweeper
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerQueue, TimerRows, timer_meta, timer_state
 from millpond.errors import NullValueError, StateMigrationError, StateNameError, TooManyStatesError
-from millpond.state.descriptor_base import same_declaration
-from millpond.state.descriptors import StateDescriptor, StateKind
+from millpond.state.descriptor_base import StateDescriptor, same_declaration
 from millpond.state.interfaces import State
+from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.envelope import stamped_descriptor
 from millpond.types import (

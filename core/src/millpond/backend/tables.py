@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.expiry import Expiry
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 

@@ -20,7 +20,7 @@ from millpond.backend.current_key import CurrentKey
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.prepared_namespaces import PreparedNamespaces
 from millpond.errors import EndlessTimersError, StateTypeError, brief
-from millpond.state.descriptors import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, SerializerSnapshot
 from millpond.types.foreign_scalars import is_missing, python_scalar

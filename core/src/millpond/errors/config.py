@@ -10,7 +10,7 @@ from millpond.errors.base import MillpondError
 __all__ = ["UNPLACED", "ConfigError"]
 
 UNPLACED = "configuration"
-"""The place of an error whose raiser knows the key alone; see ``millpond.origins``."""
+"""The place of an error whose raiser knows the key alone; see ``millpond.config.origins``."""
 
 
 @attrs.define(eq=False, slots=False)

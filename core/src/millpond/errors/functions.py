@@ -85,7 +85,7 @@ class OperatorNotLoadedError(MillpondError):
     def sentence(self) -> str:
         return (
             f"Operator {self.operator_uid!r}: this worker cannot load {self.function}: "
-            f"{self.reason}. {SHIP_MODULE}"
+            f"{self.reason}. {SHIP_MODULE}."
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from millpond.config import Config, PluginsConfig
-from millpond.origins import Origins
+from millpond.config.origins import Origins
 
 __all__ = ["ENTRY_POINT_GROUP", "PluginRecord", "Status", "discover", "effective_rules"]
 

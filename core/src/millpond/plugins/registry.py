@@ -13,15 +13,11 @@ from typing import Any
 import pluggy
 from typing_extensions import override
 
-from millpond import hookspecs
 from millpond.arguments import nearest
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.keyed_states import KeyedStates
 from millpond.backend.spi import StateBackend
 from millpond.backend.state_registry import RegisteredState
-from millpond.checkpoint.savepoint.locate import locate_savepoint
-from millpond.checkpoint.savepoint.savepoint_file import SavepointHandle
-from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.config import Config, PluginsConfig
 from millpond.errors import (
     ConfigError,
@@ -42,6 +38,10 @@ from millpond.plugins.discovery import (
 )
 from millpond.plugins.making import make_state
 from millpond.plugins.resolution import Resolution, import_target
+from millpond.savepoints.locate import locate_savepoint
+from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi import hooks as hookspecs
 from millpond.state.interfaces import State
 from millpond.storage.checkpoint_storage import CheckpointStorage, open_storage
 from millpond.types import TypeSerializer

@@ -14,7 +14,7 @@ from millpond.errors import (
     PluginIncompatibleError,
     PluginLoadError,
 )
-from millpond.hookspecs import API_VERSION
+from millpond.spi.hooks import API_VERSION
 
 __all__ = ["Resolution", "import_target"]
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from millpond.config import Config, S3Config
+from millpond.config.structuring import Secret
 from millpond.errors import ConfigError
-from millpond.structuring import Secret
 
 __all__ = ["S3_SCHEMES", "s3_filesystem", "s3_settings"]
 

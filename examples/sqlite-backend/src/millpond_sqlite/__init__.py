@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import attrs
 from millpond.backend import Capability, KeyedBackendParameters, KeyedStateBackend, StateBackend
 from millpond.config import structure_options
-from millpond.hookspecs import hookimpl
+from millpond.spi.hooks import hookimpl
 from typing_extensions import override
 
 MILLPOND_API = 1

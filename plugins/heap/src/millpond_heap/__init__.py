@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from millpond.backend import StateBackend
-from millpond.hookspecs import hookimpl
+from millpond.spi.hooks import hookimpl
 
 from millpond_heap.factory import HeapStateBackend
 

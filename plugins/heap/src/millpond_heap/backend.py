@@ -16,7 +16,7 @@ from millpond.backend.state_registry import RegisteredState
 from millpond.backend.state_view import StateView
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import MemoryTimerRows, TimerRows
-from millpond.state.descriptors import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.types import KeyCodec
 from millpond.untrusted import unreadable
 from typing_extensions import override

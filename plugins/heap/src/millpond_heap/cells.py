@@ -11,7 +11,8 @@ from millpond.backend.changes import Changes, serialized
 from millpond.backend.chosen_keys import SubtaskKeys
 from millpond.backend.list_encoding import APPENDED, ListSerializer
 from millpond.backend.tables import CellTable
-from millpond.state.descriptors import StateDescriptor, ValueStateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import ValueStateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import VOID_NAMESPACE, KeyCodec, TypeSerializer
 from millpond.types.keys import VoidKeyCodec

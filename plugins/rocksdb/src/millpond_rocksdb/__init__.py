@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.backend import StateBackend
-from millpond.hookspecs import hookimpl
+from millpond.spi.hooks import hookimpl
 
 from millpond_rocksdb.factory import RocksDBStateBackend
 from millpond_rocksdb.names import NATIVE_FORMAT
@@ -14,7 +14,7 @@ from millpond_rocksdb.names import NATIVE_FORMAT
 if TYPE_CHECKING:  # these modules import the native library
     from millpond.backend import KeyedStateBackend
     from millpond.backend.restore_target import RestoreTarget
-    from millpond.checkpoint import SnapshotStrategy
+    from millpond.snapshots.strategy import SnapshotStrategy
 
     from millpond_rocksdb.native_restore import NativeRestore
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from millpond.backend.bytestore import ByteStore, ByteStoreBackend
 from millpond.backend.parameters import KeyedBackendParameters
-from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.errors import CorruptSnapshotError, StoreDamagedError
 from millpond.keygroups import KeyGroupRange
+from millpond.snapshots.handles import KeyedStateHandle
 from typing_extensions import override
 
 from millpond_rocksdb.names import BACKEND

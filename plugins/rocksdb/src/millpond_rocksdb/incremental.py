@@ -19,10 +19,10 @@ from typing import ClassVar, Self
 
 from millpond.backend.snapshot_strategies import SnapshotResult
 from millpond.backend.state_view import EmptyView
-from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
-from millpond.checkpoint.snapshot_task import SnapshotTask
-from millpond.checkpoint.strategies.base import SnapshotStrategy
 from millpond.errors import ConfigError
+from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from typing_extensions import override
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from millpond.backend.failures import named
-from millpond.checkpoint.handles import KeyedStateHandle, SnapshotFile
 from millpond.errors import ConfigError, CorruptSnapshotError
+from millpond.snapshots.handles import KeyedStateHandle, SnapshotFile
 from millpond.untrusted import decoding
 
 __all__ = ["CHUNK", "META", "fetch_files", "files_to_store", "kind_of", "name_of"]

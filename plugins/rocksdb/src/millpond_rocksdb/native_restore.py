@@ -14,9 +14,9 @@ from millpond.backend.bytestore import whole_lists
 from millpond.backend.changes import Change
 from millpond.backend.key_layout import KeyLayout
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.adoption import adopt_metadata, has_times_of, load_adopted
-from millpond.checkpoint.handles import KeyedStateHandle
 from millpond.keygroups import KeyGroupRange
+from millpond.snapshots.adoption import adopt_metadata, has_times_of, load_adopted
+from millpond.snapshots.handles import KeyedStateHandle
 from millpond.state.state_kinds import StateKind
 
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend

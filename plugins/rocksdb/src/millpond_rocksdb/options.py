@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 from millpond.backend.memory import memory_bytes
 from millpond.config import ByteSize, structure_options
+from millpond.config.structuring import names_in
 from millpond.errors import ConfigError
-from millpond.structuring import names_in
 from rocksdict import (
     BlockBasedOptions,
     Cache,

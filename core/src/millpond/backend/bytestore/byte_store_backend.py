@@ -33,7 +33,7 @@ from millpond.backend.sweeper import PROGRESS_BYTES
 from millpond.backend.tables import CellTable, MapTable
 from millpond.backend.timer_queue import TimerRows
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
-from millpond.state.descriptors import StateKind
+from millpond.state.state_kinds import StateKind
 from millpond.types import KeyCodec
 
 __all__ = ["ByteStoreBackend"]

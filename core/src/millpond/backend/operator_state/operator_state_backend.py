@@ -28,7 +28,8 @@ from millpond.errors import (
     LateChangeError,
     StateConflictError,
 )
-from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
+from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.types import (

@@ -11,7 +11,7 @@ from millpond.arguments import check_type
 from millpond.backend.states.raw_state import RawState
 from millpond.backend.tables import ABSENT, MapTable
 from millpond.errors import NullValueError, StateTypeError
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import MapState
 from millpond.types import KeyCodec
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from millpond.backend.prepared_namespaces import PreparedNamespaces
 from millpond.backend.tables import CellTable, MapTable
 from millpond.errors import NullValueError, StateTypeError
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from millpond.backend.keyed import KeyedStateBackend
 from millpond.backend.restore_target import RestoreTarget
-from millpond.checkpoint.handles import PORTABLE
-from millpond.checkpoint.restore import RestoreOperation
-from millpond.checkpoint.savepoint.savepoint_file import SAVEPOINT_FORMAT
-from millpond.checkpoint.savepoint.savepoint_restore import SavepointRestore
-from millpond.checkpoint.savepoint.savepoint_strategy import SavepointStrategy
-from millpond.checkpoint.strategies.base import SnapshotStrategy
-from millpond.checkpoint.strategies.changelog import ChangelogStrategy
-from millpond.checkpoint.strategies.full import FullStrategy
 from millpond.config import Config
-from millpond.hookspecs import hookimpl
+from millpond.savepoints.savepoint_file import SAVEPOINT_FORMAT
+from millpond.savepoints.savepoint_restore import SavepointRestore
+from millpond.savepoints.savepoint_strategy import SavepointStrategy
+from millpond.snapshots.changelog import ChangelogStrategy
+from millpond.snapshots.full import FullStrategy
+from millpond.snapshots.handles import PORTABLE
+from millpond.snapshots.restore import RestoreOperation
+from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.spi.hooks import hookimpl
 from millpond.storage.checkpoint_storage import CheckpointStorage
 from millpond.storage.file_systems import (
     PYARROW_SCHEMES,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from millpond.config import Config
-from millpond.hookspecs import hookimpl
 from millpond.reporters.log import log_metrics
 from millpond.reporters.otel import record_metrics
 from millpond.reporters.prometheus import write_text_file
+from millpond.spi.hooks import hookimpl
 
 MILLPOND_API = 1
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.config import TrackConfig
-from millpond.state.descriptors import StateDescriptor
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.interfaces import BETWEEN_LAYERS, MapState, State
 from millpond.state.metrics.metered_iteration import ITERATIONS, Steps, metered_steps, step_recorder
 from millpond.state.metrics.metered_values import calls_so_far, metered_value_methods

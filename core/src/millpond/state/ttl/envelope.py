@@ -10,12 +10,12 @@ import attrs
 from typing_extensions import override
 
 from millpond.clock import Clock
+from millpond.state.descriptor_base import StateDescriptor
 from millpond.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ReducingStateDescriptor,
-    StateDescriptor,
 )
 from millpond.state.ttl.stamp import STAMP
 from millpond.state.ttl.ttl_config import StateTtlConfig

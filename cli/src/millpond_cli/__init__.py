@@ -1,0 +1,1 @@
+"""The command `millpond`: tools for jobs, checkpoints and savepoints."""

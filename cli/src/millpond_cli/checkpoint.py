@@ -1,0 +1,289 @@
+"""``millpond checkpoint``: what lies in a checkpoint directory, and whether it is sound."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from millpond.arguments import CHECKPOINT_IDS
+from millpond.errors import MillpondError, PlaceError
+from millpond.inspection.catalog import RETAINED, Catalog
+from millpond.inspection.choice import operator_named
+from millpond.inspection.inspector import pick_operator
+from millpond.inspection.spark_checkpoint import METADATA, query_id
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.subtask import Subtask
+from millpond.snapshots.paths import owner_of, snapshot_folder
+
+from millpond_cli.findings import finding, show_findings
+from millpond_cli.inspection.verify import files_of, verify_file
+from millpond_cli.output import as_json_option, show
+from millpond_cli.paths import place_text
+from millpond_cli.places import about, catalog_of, check_id, query_checkpoint, stored_operators
+from millpond_cli.plugins import located, tool_limits
+from millpond_cli.progress import working
+from millpond_cli.terminal import complain, say
+
+__all__ = ["checkpoint"]
+
+_operator_option = click.option("--operator", help="Its uid, or query/uid; all by default.")
+_CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
+
+
+@click.group()
+def checkpoint() -> None:
+    """Look into a checkpoint directory.
+
+    DIRECTORY is what spark.millpond.checkpoint.dir names: a path or URI.
+    """
+
+
+def _end_with(catalog: Catalog, directory: str) -> None:
+    """Name metadata that cannot be read, and end with status 1 where there is any."""
+    for path, why in catalog.broken.items():
+        complain(f"{directory}: {path} cannot be read, so what it describes is left out: {why}")
+    if catalog.broken:
+        sys.exit(1)
+
+
+@checkpoint.command("list")
+@click.argument("directory", type=place_text)
+@as_json_option
+def list_snapshots(directory: str, *, as_json: bool) -> None:
+    """List the snapshots of all subtasks; status 1 where one cannot be read."""
+    catalog = catalog_of(directory)
+    rows = [
+        {
+            "operator": str(subtask.operator),
+            "key_groups": str(handle.key_group_range),
+            "checkpoint": handle.checkpoint_id,
+            "format": handle.format,
+            "files": len(handle.files),
+            "bytes": handle.size,
+            "states": len(handle.states),
+        }
+        for subtask in catalog.subtasks
+        for handle in subtask.handles
+    ]
+    show(rows, as_json=as_json, empty=f"{directory} holds no snapshots.", by=("operator",))
+    _end_with(catalog, directory)
+
+
+def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -> Catalog:
+    """What there is of an operator, or of all, at an id; PlaceError where nothing is found."""
+    catalog, wanted = catalog_of(directory), operator_named(operator)
+    if not catalog.subtasks:
+        raise PlaceError(directory, "it holds no snapshots")
+    chosen = catalog.of(wanted)
+    if not chosen.subtasks:
+        known = {each.operator for each in catalog.subtasks}
+        raise PlaceError(directory, wanted.none_of(known))
+    check_id(chosen.subtasks, directory, checkpoint_id)
+    return chosen.at(checkpoint_id)
+
+
+@checkpoint.command("show")
+@click.argument("directory", type=place_text)
+@_operator_option
+@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
+@as_json_option
+def show_snapshot(
+    directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
+) -> None:
+    """Show the files of each subtask's newest snapshot, or of the newest up to --id."""
+    catalog = _selected(directory, operator, checkpoint_id)
+    rows = [
+        {
+            "operator": str(subtask.operator),
+            "key_groups": str(handle.key_group_range),
+            "checkpoint": handle.checkpoint_id,
+            "kind": file.kind,
+            "bytes": file.size,
+            "rows": file.rows,
+            "file": "(inline)" if file.inline else file.path,
+        }
+        for subtask in catalog.subtasks
+        for handle in subtask.at(checkpoint_id)
+        for file in handle.files
+    ]
+    show(rows, as_json=as_json, empty="The snapshots have no files.", by=("operator",))
+    _end_with(catalog, directory)
+
+
+@checkpoint.command()
+@click.argument("directory", type=place_text)
+@_operator_option
+@click.option("--id", "checkpoint_id", type=_CHECKPOINT_ID, help="The newest by default.")
+@as_json_option
+def verify(
+    directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
+) -> None:
+    """Read all files of the newest snapshots and check them.
+
+    Status 1 where a file is damaged or missing, or where there is nothing to check.
+    """
+    catalog = _selected(directory, operator, checkpoint_id)
+    rows = [finding(str(owner_of(path)), path, 0, why) for path, why in catalog.broken.items()]
+    rows += _checked(catalog.subtasks, checkpoint_id)
+    rows += _missing(catalog, checkpoint_id)
+    rows.sort(key=lambda row: str(row["operator"]))
+    show_findings(directory, rows, as_json=as_json)
+
+
+def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
+    """A row for each subtask that has taken snapshots, and has no folder."""
+    present = {subtask.folder for subtask in catalog.subtasks}
+    for operator in sorted({each.operator for each in catalog.subtasks}):
+        handles = (
+            h for each in catalog.subtasks if each.operator == operator for h in each.handles
+        )
+        history = catalog.histories.get(operator)
+        if history is None or any(handle.carries for handle in handles):
+            continue
+        folders = {snapshot_folder(operator, groups) for groups in history.begun(checkpoint_id)}
+        for folder in sorted(folders - present):
+            yield finding(str(operator), folder, 0, "it is missing")
+
+
+def _checked(subtasks: Sequence[Subtask], checkpoint_id: int | None) -> Iterator[dict[str, Any]]:
+    """The verdict on each file, once where several snapshots share it."""
+    files = {
+        (file.path, file.digest): (subtask.operator, handle, file)
+        for subtask in subtasks
+        for handle in subtask.at(checkpoint_id)
+        for file in files_of(handle)
+    }
+    limits = tool_limits()
+    with working("verifying", sum(file.size for *_, file in files.values())) as done:
+        for operator, handle, file in files.values():
+            try:
+                verify_file(handle, file, limits)
+            except MillpondError as error:
+                yield finding(str(operator), file.path, file.size, str(error))
+            else:
+                yield finding(str(operator), file.path, file.size, "ok")
+            done(file.size)
+
+
+@checkpoint.command()
+@click.argument("directory", type=place_text)
+@click.option(
+    "--query",
+    type=place_text,
+    metavar="CHECKPOINT",
+    help="The checkpointLocation of a query: look at no other query's files.",
+)
+@click.option(
+    "--retained",
+    type=click.IntRange(1),
+    help="How many of the newest checkpoints stay whole. By default as many as each query retains "
+    f"(checkpoint.retained), and {RETAINED} if that is not known.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@as_json_option
+def gc(
+    directory: str, query: str | None, retained: int | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Delete files that no retained checkpoint needs.
+
+    These are files of lost attempts, of old checkpoints, and from before the last rescale.
+    List the queries whose checkpointLocation no longer exists, and leave their files alone.
+
+    Before a query's first snapshot there is nothing to delete; status 1 where DIRECTORY is not
+    known to any query, or where a query is left alone because a layout of it is cut off.
+    """
+    catalog = catalog_of(directory)
+    if not catalog.subtasks and not catalog.layouts:
+        raise PlaceError(directory, "it holds no snapshots")
+    wanted = None if query is None else _query_in(catalog, directory, query)
+    with about(directory):
+        orphans = catalog.orphans(retained, wanted)
+    rows: list[dict[str, Any]] = []
+    with about(directory), working("deleting", len(orphans)) as done:
+        for path in orphans:
+            size = catalog.delete(path, dry_run=dry_run)
+            if size is not None:
+                rows.append({"file": path, "bytes": size, "verdict": "not needed"})
+            done(1)
+    gone = list(_of_gone_queries(catalog)) if wanted is None else []
+    show([*rows, *gone], as_json=as_json, empty="Nothing to delete.")
+    if rows and not as_json:
+        what = "would be" if dry_run else "were"
+        say(f"{len(rows)} files, {sum(row['bytes'] for row in rows):,} bytes {what} deleted.")
+    if gone and not as_json:
+        say(f"If those queries were not moved, delete their folders in {directory} yourself.")
+    for path in sorted(catalog.cut_off):
+        why = catalog.broken[path]
+        complain(f"{directory}: nothing of the query of {path} is deleted, for {why}")
+    if catalog.cut_off:
+        sys.exit(1)
+
+
+def _query_in(catalog: Catalog, directory: str, checkpoint: str) -> str:
+    """Return the id of a query; raise PlaceError if the directory has none of its files."""
+    query = query_id(query_checkpoint(checkpoint).storage)
+    if query not in {operator.query for operator in catalog.operators}:
+        reason = f"it holds no file of the query {query}; name what spark.millpond.checkpoint.dir "
+        raise PlaceError(directory, f"{reason}names for {checkpoint}")
+    return query
+
+
+def _of_gone_queries(catalog: Catalog) -> Iterator[dict[str, Any]]:
+    """A row for the folder of each query whose checkpointLocation no longer exists."""
+    places = {operator.query: each.checkpoint for operator, each in catalog.settings.items()}
+    for query, checkpoint in sorted(places.items()):
+        if checkpoint and _is_gone(query, checkpoint):
+            sizes = (catalog.delete(path, dry_run=True) for path in catalog.storage.list(query))
+            verdict = f"its query's checkpointLocation {checkpoint} no longer exists"
+            yield {"file": f"{query}/", "bytes": sum(filter(None, sizes)), "verdict": verdict}
+
+
+def _is_gone(query: str, checkpoint: str) -> bool:
+    """Whether a place is no longer the checkpointLocation of a query; False if it is unreadable."""
+    try:
+        storage = located(checkpoint).storage
+        return METADATA not in storage.list("") or query_id(storage) != query
+    except MillpondError:
+        return False
+
+
+@checkpoint.command()
+@click.argument("directory", type=place_text)
+@click.argument("first", type=_CHECKPOINT_ID)
+@click.argument("second", type=_CHECKPOINT_ID)
+@click.option("--operator", help="Its uid, or query/uid, where there are several.")
+@as_json_option
+def diff(directory: str, first: int, second: int, operator: str | None, *, as_json: bool) -> None:
+    """Count the rows that differ between two checkpoints of an operator, by state.
+
+    FIRST and SECOND are checkpoint ids, as `millpond checkpoint list` shows them.
+    """
+    before, after = (
+        pick_operator(stored_operators(directory, at, operator=operator), operator, directory)
+        for at in (first, second)
+    )
+    with about(directory):
+        rows = _differences(before, after)
+    show(rows, as_json=as_json, empty="There are no states.")
+
+
+def _differences(before: StoredOperator, after: StoredOperator) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with working("comparing"):
+        old, new = before.contents(), after.contents()
+        for name in sorted({meta.name for meta in (*before.states, *after.states)}):
+            left = dict(row for group in old.state_rows(name) for row in group)
+            right = dict(row for group in new.state_rows(name) for row in group)
+            common = left.keys() & right.keys()
+            rows.append(
+                {
+                    "state": name,
+                    "added": len(right.keys() - left.keys()),
+                    "removed": len(left.keys() - right.keys()),
+                    "changed": sum(left[key] != right[key] for key in common),
+                    "same": sum(left[key] == right[key] for key in common),
+                }
+            )
+    return rows

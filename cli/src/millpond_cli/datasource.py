@@ -1,0 +1,176 @@
+"""``spark.read.format("millpond")``: state as a DataFrame with typed columns.
+
+Reads a savepoint, a checkpoint directory of Millpond, or the ``checkpointLocation`` of a query
+(with the option ``snapshots``). It runs where Spark plans Python data sources, without a session,
+so it goes by the metadata beside the snapshots: of batches whose attempts have raced it refuses
+to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast, get_args
+
+import attrs
+import pyarrow as pa
+from millpond.backend.operator_state import OperatorStateMeta
+from millpond.config import Config, S3Config
+from millpond.errors import ConfigError, CorruptSnapshotError, brief
+from millpond.inspection.catalog import read_catalog
+from millpond.inspection.choice import OperatorChoice, operator_named
+from millpond.inspection.inspector import open_stored, pick_operator
+from millpond.inspection.spark_checkpoint import last_batch, query_id
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.inspection.whole import as_text, newest_id, whole_checkpoints
+from millpond.plugins import get_registry
+from millpond.savepoints.savepoint_file import SavepointHandle, is_savepoint
+from millpond.state.names import Scope
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+__all__ = ["MillpondDataSource"]
+
+_PLACE = 'format("millpond")'
+_RULES = ("plugins.allow", "plugins.block", "plugins.disable-all")
+_S3 = tuple(f"checkpoint.s3.{name.replace('_', '-')}" for name in attrs.fields_dict(S3Config))
+_OPTIONS = ("path", "state", "scope", "operator", "batchId", "snapshots", *_RULES, *_S3)
+
+
+class MillpondDataSource(DataSource):
+    """Options: ``state`` (its name), ``operator`` (its uid), ``batchId``, ``snapshots``.
+
+    ``scope`` says which state is meant where several have the name: ``keyed``, ``list`` (operator
+    state) or ``broadcast``.
+
+    ``plugins.allow``, ``plugins.block``, ``plugins.disable-all`` and ``checkpoint.s3.…`` are
+    options too, for Spark plans the reading in a process that has no session's configuration.
+    """
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        """The format's name."""
+        return "millpond"
+
+    def _operator(self) -> StoredOperator:
+        options = {name.lower(): value for name, value in self.options.items()}
+        unknown = sorted(set(options) - {name.lower() for name in _OPTIONS})
+        if unknown:
+            reason = f"is not an option; there are: {', '.join(_OPTIONS)}"
+            raise ConfigError(unknown[0], reason, _PLACE)
+        path = options.get("path")
+        if path is None:
+            reason = "give a savepoint or a checkpoint to load(...)"
+            raise ConfigError("path", reason, _PLACE)
+        given = {key: options[key] for key in (*_RULES, *_S3) if key in options}
+        config = Config(given, place=_PLACE)
+        registry = get_registry(config.plugins)
+        batch = _batch(options.get("batchid"))
+        where = registry.savepoint(options.get("snapshots", path), config)
+        query = last = None
+        if "snapshots" in options:
+            checkpoint = registry.savepoint(path, config).storage
+            query, last = _query_of(checkpoint, path), last_batch(checkpoint)
+        wanted = operator_named(options.get("operator"), query)
+        if batch is not None:
+            _check_batch(batch, where, wanted, None if last is None else last + 1)
+        batch = last if batch is None else batch
+        at = None if batch is None else batch + 1
+        found = open_stored(where, registry, at, wanted=wanted)
+        mine = [each for each in found if query is None or each.operator.query == query]
+        return pick_operator(mine, options.get("operator"), path)
+
+    def _state(self, operator: StoredOperator) -> tuple[str, Scope | None]:
+        options = {name.lower(): value for name, value in self.options.items()}
+        if "state" not in options:
+            names = ", ".join(operator.state_names())
+            raise ConfigError("state", f"name one of: {names}", _PLACE)
+        scope = options.get("scope")
+        if scope not in (None, *get_args(Scope)):
+            reason = f"expected one of {', '.join(get_args(Scope))}, got {scope!r}"
+            raise ConfigError("scope", reason, _PLACE)
+        return options["state"], cast("Scope | None", scope)
+
+    @override
+    def schema(self) -> StructType:
+        """The columns of the state's table."""
+        operator = self._operator()
+        schema: StructType = from_arrow_schema(operator.schema(*self._state(operator)))
+        return schema
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one partition for each stored part."""
+        operator = self._operator()
+        return _Reader(operator, *self._state(operator))
+
+
+def _query_of(checkpoint: CheckpointStorage, path: str) -> str:
+    """The id of the query whose ``checkpointLocation`` was given; ConfigError if it is none."""
+    try:
+        return query_id(checkpoint)
+    except CorruptSnapshotError as error:
+        reason = (
+            f"{path} is no checkpointLocation of a Spark query, whose file metadata holds the "
+            "query's id: with the option snapshots name one; what else holds state is loaded "
+            "without that option"
+        )
+        raise ConfigError("path", reason, _PLACE) from error
+
+
+def _batch(given: str | None) -> int | None:
+    """The option as a number."""
+    if given is None or given.isdecimal():
+        return None if given is None else int(given)
+    raise ConfigError("batchId", f"expected a batch's number, got {brief(given)}", _PLACE)
+
+
+def _check_batch(
+    batch: int, where: SavepointHandle, wanted: OperatorChoice, last: int | None
+) -> None:
+    """Refuse a batch that the operator's query has not committed, or whose snapshots are deleted.
+
+    Of an operator that has none at all, what reads them tells.
+    """
+    if is_savepoint(where):
+        raise ConfigError("batchId", "a savepoint holds one batch; leave it out", _PLACE)
+    subtasks = read_catalog(where.storage).subtasks
+    chosen = {subtask.operator for subtask in subtasks if wanted(subtask.operator)}
+    if len(chosen) != 1:
+        return
+    (operator,) = chosen
+    mine = [subtask for subtask in subtasks if subtask.operator == operator]
+    if last is None:
+        last = newest_id(each for each in subtasks if each.operator.query == operator.query)
+    runs = whole_checkpoints(mine, last)
+    told = runs or (batch >= last and any(each.handles for each in mine))
+    if told and not any(batch + 1 in run for run in runs):
+        reason = f"there is no batch {batch}; there are {as_text(runs, -1)}"
+        raise ConfigError("batchId", reason, _PLACE)
+
+
+class _Part(InputPartition):
+    """One of the operator's parts; None is the whole, for operator state."""
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, operator: StoredOperator, state: str, scope: Scope | None) -> None:
+        self._operator = operator
+        self._state = state
+        self._scope = scope
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        if isinstance(self._operator.find(self._state, self._scope), OperatorStateMeta):
+            return [_Part(None)]
+        return [_Part(at) for at in range(len(self._operator.parts))]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        whole = self._operator
+        part = whole if partition.value is None else whole.part(partition.value)
+        table: pa.Table = part.table(self._state, scope=self._scope, exact=False)
+        yield from table.to_batches()

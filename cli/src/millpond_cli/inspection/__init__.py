@@ -1,0 +1,1 @@
+"""Reading, checking and editing stored state for the commands."""

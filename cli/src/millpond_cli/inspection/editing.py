@@ -1,0 +1,192 @@
+"""Writing a savepoint in which one key of one state is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import attrs
+from millpond.backend.changes import Change
+from millpond.errors import StateTypeError, brief
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.savepoints.operator_tables import save_operator_states
+from millpond.savepoints.reservation import reserved
+from millpond.savepoints.rows_in_memory import RowsInMemory
+from millpond.savepoints.savepoint_file import Savepoint, SavepointHandle, write_savepoint
+from millpond.savepoints.table_rows import TableCodec
+from millpond.savepoints.table_writer import save_operator
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.state.state_kinds import StateKind
+from millpond.state.state_meta import StateMeta
+
+from millpond_cli.inspection.plain_values import column_value, key_value, stored_as
+
+__all__ = ["Edit", "Edited", "edit_value"]
+
+
+@attrs.frozen
+class Edit:
+    """What is to become of a key.
+
+    Attributes:
+        state: its name, or query name.
+        key: as a text; of another type than texts as JSON.
+        value: the new value, of plain JSON types; ignored where ``remove`` is set.
+        map_key: of a map state, which entry; written as the key is.
+        remove: remove what the key (or the entry) holds, in all namespaces.
+        now_ms: when the edit is made, which is when a new value's time to live begins.
+    """
+
+    state: str
+    key: str
+    value: Any = None
+    map_key: str | None = None
+    remove: bool = False
+    now_ms: int = 0
+
+
+@attrs.frozen
+class Edited:
+    """How many rows an edit has added, changed or removed."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+
+
+def edit_value(
+    operators: Sequence[StoredOperator],
+    operator: StoredOperator,
+    edit: Edit,
+    target: SavepointHandle,
+) -> Edited:
+    """Write all operators to a savepoint, one of them changed.
+
+    Args:
+        operators: everything that the savepoint is to hold.
+        operator: the one to change.
+        edit: what to change.
+        target: where the savepoint goes; nothing is written where the edit is refused.
+
+    Raises:
+        DirectoryNotEmptyError: the target holds files.
+        StateTypeError: the key or the value does not fit the state, or there is nothing to remove.
+        RestoreError: the checkpoint has no state of that name, or does not say which elements of
+            a list count.
+    """
+    for each in operators:
+        each.require_divided()
+    meta = operator.state(edit.state)
+    contents = operator.contents()
+    codec = operator.codec(meta.name, exact=True)
+    changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
+    contents.load_rows(meta.name, changes)
+    with reserved(target, [each.uid for each in operators]):
+        _write(operators, operator, contents, target)
+    return edited
+
+
+def _write(
+    operators: Sequence[StoredOperator],
+    operator: StoredOperator,
+    contents: RowsInMemory,
+    target: SavepointHandle,
+) -> None:
+    """All operators as they are stored, but for the one whose contents are given."""
+    saved = {operator.uid: save_operator(contents.freeze(), target, operator.uid, SnapshotTask())}
+    for each in operators:
+        if each is not operator:
+            view = each.contents().freeze()
+            saved[each.uid] = save_operator(view, target, each.uid, SnapshotTask())
+    complete = tuple(
+        attrs.evolve(
+            saved[each.uid],
+            operator_states=save_operator_states(target, each.uid, each.operator_states()),
+        )
+        for each in operators
+    )
+    write_savepoint(target, Savepoint(operator.checkpoint_id, complete))
+
+
+class _Editor:
+    """Finds the rows of a key, and makes new ones."""
+
+    def __init__(
+        self, operator: StoredOperator, meta: StateMeta, codec: TableCodec, edit: Edit
+    ) -> None:
+        self._meta, self._codec, self._edit = meta, codec, edit
+        self._natural = operator.schema(meta.name, "keyed")
+        self._place = f"state {meta.name!r}"
+        self._check_call()
+        self._key = key_value(edit.key, codec.schema.field("key").type, f"{self._place}: key")
+        self._map_key = None
+        if edit.map_key is not None:
+            kind = codec.schema.field("map_key").type
+            self._map_key = key_value(edit.map_key, kind, f"{self._place}: map key")
+
+    def changes(self, contents: RowsInMemory) -> tuple[list[Change], Edited]:
+        """The rows to write, None where one is removed."""
+        found = self._found(contents)
+        if self._edit.remove:
+            if not found:
+                self._refuse("a key that holds something", "there is nothing to remove")
+            return [(row, None) for row, _ in found], Edited(removed=len(found))
+        value = column_value(
+            self._edit.value,
+            self._natural.field("value").type,
+            self._place,
+            self._codec.schema.field("value").type,
+        )
+        rows = found or [(self._new_row(), None)]
+        count = len(rows)
+        done = Edited(changed=count) if found else Edited(added=count)
+        return [(row, self._bytes(value, stamp)) for row, stamp in rows], done
+
+    def _check_call(self) -> None:
+        is_map = self._meta.map_key is not None
+        if self._edit.map_key is not None and not is_map:
+            self._refuse("no map key", "it is not a map state; leave --map-key out")
+        if self._edit.remove:
+            return
+        if self._meta.kind is StateKind.TIMER:
+            self._refuse("a timer to remove", "a timer has no value to set")
+        if is_map and self._edit.map_key is None:
+            self._refuse("a map key", "say with --map-key which entry of the map to set")
+
+    def _found(self, contents: RowsInMemory) -> list[tuple[bytes, Any]]:
+        """The key's rows, with the moments from which their time to live counts."""
+        group = self._checked(lambda: self._codec.group_of(self._key))
+        found = []
+        for row in contents.rows(self._meta.name, group):
+            (typed,) = self._codec.to_batch([row]).to_pylist()
+            is_entry = self._edit.map_key is None or typed["map_key"] == self._map_key
+            if typed["key"] == self._key and is_entry:
+                found.append((row[0], typed.get("ttl_timestamp")))
+        return found
+
+    def _new_row(self) -> bytes:
+        if self._meta.namespace.id != "void":
+            self._refuse("a key that holds something", "a new entry would need a namespace")
+        row: bytes = self._checked(lambda: self._codec.physical(self._key, map_key=self._map_key))
+        return row
+
+    def _bytes(self, value: Any, stamp: Any) -> bytes:
+        """The stored value; it lives from when the row has, or from now on."""
+        if self._meta.kind is StateKind.LIST:
+            if value == []:
+                self._refuse("a list of one element or more", "to empty it, remove it")
+            stamp = [max(stamp or (), default=self._edit.now_ms)] * len(value or ())
+        elif stamp is None:
+            stamp = self._edit.now_ms
+        data: bytes = self._checked(lambda: self._codec.value_bytes(value, stamp))
+        return data
+
+    def _checked(self, make: Callable[[], Any]) -> Any:
+        return stored_as(self._place, str(self._meta.value), self._given(), make)
+
+    def _given(self) -> str:
+        value = "" if self._edit.remove else f" and value {brief(self._edit.value)}"
+        return f"key {self._edit.key!r}{value}"
+
+    def _refuse(self, expected: str, reason: str) -> NoReturn:
+        raise StateTypeError(expected, self._given(), self._place, reason)

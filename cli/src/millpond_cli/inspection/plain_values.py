@@ -1,0 +1,216 @@
+"""Values that people write, as JSON or as a text, in the type of a column: exactly, or refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from millpond.errors import MillpondError, StateTypeError, brief
+
+__all__ = ["column_value", "key_value", "parse_exact_json", "stored_as"]
+
+T = TypeVar("T")
+
+# fromisoformat cuts further digits off without a word.
+_BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}0*[1-9]")
+_INT64_BITS = 63
+_UNFIT = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+    MillpondError,
+)
+"""What types and codecs raise for a value that they cannot store."""
+
+
+def parse_exact_json(text: str) -> Any:
+    """A JSON value.
+
+    Raises:
+        ValueError: it is not JSON, a number is beyond a float's range, or a name stands twice.
+    """
+    try:
+        return json.loads(text, parse_float=_finite, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is beyond what a float holds")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice in an object")
+    return found
+
+
+def key_value(text: str, kind: pa.DataType, place: str) -> Any:
+    """A key as its column holds it: a text where the column has texts, else from JSON.
+
+    Raises:
+        StateTypeError: it is not a key of this type.
+    """
+    if pa.types.is_string(kind):
+        return text
+    try:
+        plain = parse_exact_json(text)
+    except ValueError:
+        plain = text
+    return column_value(plain, kind, place)
+
+
+def stored_as(place: str, expected: str, given: str, make: Callable[[], T]) -> T:
+    """What a codec makes of a value that people gave; StateTypeError where it refuses it."""
+    try:
+        return make()
+    except _UNFIT as error:
+        reason = getattr(error, "reason", "") or str(error) or type(error).__name__
+        raise StateTypeError(expected, given, place, reason) from error
+
+
+def column_value(
+    value: Any, kind: pa.DataType, place: str, exact: pa.DataType | None = None
+) -> Any:
+    """A plain JSON value as a column holds it; nothing is rounded, cut or guessed.
+
+    Numbers are JSON numbers, bytes base64, moments ISO texts, structures objects (or lists, of
+    all their fields), maps objects or lists of pairs. Whether a null may stand somewhere is for
+    the caller to judge.
+
+    Args:
+        value: what was given.
+        kind: the column's natural type.
+        place: what the value is for, for the message.
+        exact: the column's type in the exact form, where the result is for that form.
+
+    Raises:
+        StateTypeError: it is not a value of this type.
+    """
+    try:
+        return _converted(value, kind, kind if exact is None else exact)
+    except (ValueError, TypeError) as error:
+        raise StateTypeError(str(kind), brief(value), place, str(error)) from error
+
+
+def _converted(value: Any, kind: pa.DataType, exact: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_list(kind):
+        items = _of(value, list, "a JSON array")
+        return [_converted(item, kind.value_type, exact.value_type) for item in items]
+    if pa.types.is_struct(kind):
+        return _struct(value, kind, exact)
+    if pa.types.is_map(kind):
+        return _map(value, kind, exact)
+    made = _SCALARS[str(kind)](value)
+    if exact == kind:
+        if pa.types.is_int64(kind):
+            _in_64_bits(made)
+        return made
+    return made.isoformat() if isinstance(made, datetime) else str(made)
+
+
+def _struct(value: Any, kind: pa.DataType, exact: pa.DataType) -> dict[str, Any]:
+    names = [field.name for field in kind]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if len(value) != len(names):
+            raise ValueError(f"it has {len(value)} fields, expected {len(names)}")
+        value = dict(zip(names, value, strict=True))
+    given = _of(value, Mapping, "a JSON object")
+    if set(given) != set(names):
+        raise ValueError(f"its fields are {_listed(given)}, expected {_listed(names)}")
+    pairs = zip(kind, exact, strict=True)
+    return {own.name: _converted(given[own.name], own.type, other.type) for own, other in pairs}
+
+
+def _map(value: Any, kind: pa.DataType, exact: pa.DataType) -> list[tuple[Any, Any]]:
+    pairs = list(value.items()) if isinstance(value, Mapping) else _of(value, list, "an object")
+    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in pairs):  # noqa: PLR2004
+        raise ValueError("expected an object, or an array of [key, value] pairs")
+    made = [
+        (
+            _converted(key, kind.key_type, exact.key_type),
+            _converted(item, kind.item_type, exact.item_type),
+        )
+        for key, item in pairs
+    ]
+    if any(key is None for key, _ in made):
+        raise ValueError("a key is null")
+    if len({repr(key) for key, _ in made}) != len(made):
+        raise ValueError("a key appears twice")
+    return made
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"
+
+
+def _of(value: Any, kind: type, words: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"expected {words}")
+    return value
+
+
+def _int(value: Any) -> int:
+    number: int = _of(value, int, "a whole number")
+    return number
+
+
+def _in_64_bits(value: int) -> None:
+    if value.bit_length() > _INT64_BITS and value != -(1 << _INT64_BITS):
+        raise ValueError("it does not fit 64 bits")
+
+
+def _float(value: Any) -> float:
+    if value in ("nan", "inf", "-inf"):
+        return float(value)
+    number = _of(value, (int, float), "a number")  # type: ignore[arg-type]
+    try:
+        made = float(number)
+    except OverflowError as error:
+        raise ValueError("it is beyond what a float holds") from error
+    if isinstance(number, int) and int(made) != number:
+        raise ValueError("a float cannot hold it exactly")
+    return made
+
+
+def _bytes(value: Any) -> bytes:
+    return base64.b64decode(_of(value, str, "base64"), validate=True)
+
+
+def _moment(value: Any) -> datetime:
+    text = _of(value, str, "an ISO date and time")
+    if _BELOW_MICROSECONDS.search(text):
+        raise ValueError("it is finer than microseconds")
+    return datetime.fromisoformat(text)
+
+
+def _day(value: Any) -> date:
+    return date.fromisoformat(_of(value, str, "an ISO date"))
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "int32": _int,
+    "int64": _int,
+    "double": _float,
+    "bool": lambda value: _of(value, bool, "true or false"),
+    "string": lambda value: _of(value, str, "a JSON text"),
+    "binary": _bytes,
+    "timestamp[us, tz=UTC]": _moment,
+    "date32[day]": _day,
+}

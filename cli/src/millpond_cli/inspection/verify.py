@@ -1,0 +1,64 @@
+"""Checking the files of a snapshot or savepoint without restoring them."""
+
+from __future__ import annotations
+
+import attrs
+from millpond.backend.key_layout import KeyLayout
+from millpond.config import RestoreConfig
+from millpond.errors import RestoreError
+from millpond.savepoints.operator_tables import read_operator_states
+from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, TableFile
+from millpond.savepoints.table_reader import read_state
+from millpond.snapshots.handles import PORTABLE, KeyedStateHandle, SnapshotFile
+from millpond.snapshots.output_stream import StreamStateHandle
+from millpond.snapshots.row_file_reader import verify_rows
+
+__all__ = ["files_of", "verify_file", "verify_table"]
+
+
+def files_of(handle: KeyedStateHandle) -> list[SnapshotFile | StreamStateHandle]:
+    """The files of a snapshot, those of its operator state too."""
+    streams = [part.raw.stream for part in handle.operator_state if part.raw is not None]
+    return [*handle.files, *streams]
+
+
+def verify_file(
+    handle: KeyedStateHandle,
+    file: SnapshotFile | StreamStateHandle,
+    limits: RestoreConfig = RestoreConfig(),
+) -> None:
+    """Read one file of a snapshot and check size and digests.
+
+    Raises:
+        CorruptSnapshotError: it is damaged, missing or foreign, or beyond the limits.
+    """
+    if handle.storage is None:
+        raise RestoreError(f"checkpoint {handle.checkpoint_id}", ("its handle has no storage",))
+    if isinstance(file, StreamStateHandle):
+        file.read(handle.storage, limits)
+    elif handle.format == PORTABLE:
+        layout = KeyLayout(handle.max_parallelism)
+        verify_rows(handle.storage, file, layout, limits)
+    else:
+        part = StreamStateHandle(file.path, file.size, file.digest, file.offset, file.inline)
+        part.read(handle.storage)
+
+
+def verify_table(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    file: TableFile,
+    limits: RestoreConfig = RestoreConfig(),
+) -> None:
+    """Read one table of a savepoint and check its digest, its columns and each row.
+
+    Raises:
+        CorruptSnapshotError: it is damaged or missing, or was edited and not sealed.
+    """
+    for state in operator.states:
+        if file in state.files:
+            alone = attrs.evolve(state, files=(file,))
+            for _ in read_state(handle, operator, alone, operator.key_group_range, limits):
+                pass
+    own = tuple(state for state in operator.operator_states if state.file == file)
+    read_operator_states(handle, attrs.evolve(operator, operator_states=own), limits)

@@ -1,0 +1,214 @@
+"""The TOML file of a job: source, function, sink, and Millpond's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+from millpond.arguments import nearest
+from millpond.config import Config, structure_options
+from millpond.config.config import SPARK_SOURCE
+from millpond.config.origins import Origins
+from millpond.config.structuring import known_name
+from millpond.config.toml_files import TomlFile, read_toml
+from millpond.errors import ConfigError, brief
+from millpond.errors.config import UNPLACED
+
+from millpond_cli.paths import is_uri
+
+__all__ = ["JobFile", "JobSection"]
+
+_SECTIONS = frozenset({"source", "job", "sink", "millpond", "spark"})
+
+
+@attrs.frozen
+class SourceSection:
+    """``[source]``: the arguments of Spark's ``readStream``; whether it needs all, Spark knows."""
+
+    format: str
+    schema: str | None = None
+    path: str | None = None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class JobSection:
+    """``[job]``: the keyed function; ``function`` is ``module:Class`` or ``file.py:Class``.
+
+    ``watermark`` is the delay of Spark's ``withWatermark`` on the column ``event_time``.
+    """
+
+    uid: str
+    function: str
+    key: tuple[str, ...]
+    output: str
+    null_keys: str = "refuse"
+    order_by: tuple[str, ...] = ()
+    event_time: str | None = None
+    watermark: str | None = None
+    time_mode: str | None = None
+
+
+@attrs.frozen
+class SinkSection:
+    """``[sink]``: the arguments of Spark's ``writeStream``; the query ends with its input."""
+
+    format: str
+    checkpoint: str
+    path: str | None = None
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class JobFile:
+    """A job as a TOML file describes it; relative paths are relative to the file."""
+
+    source: SourceSection
+    job: JobSection
+    sink: SinkSection
+    config: Config
+    settings: Mapping[str, Any]
+    spark: Mapping[str, Any]
+    folder: Path
+    origins: Origins
+
+    @classmethod
+    def read(cls, path: Path) -> JobFile:
+        """Read a job.
+
+        Raises:
+            ConfigError: a section or key is missing, unknown or wrong.
+        """
+        file = read_toml(path)
+        origins = file.origins()
+        with origins.placed():
+            unknown = sorted(set(file.tree) - _SECTIONS)
+            if unknown:
+                hint = nearest(unknown[0], _SECTIONS)
+                raise ConfigError(unknown[0], "is not a known section", suggestion=hint)
+            millpond = file.table("millpond")
+            source = _with_options(_section(SourceSection, file, "source"), "source")
+            job = _section(JobSection, file, "job")
+            if job.watermark is not None and job.event_time is None:
+                raise ConfigError("job.watermark", "is of a column: name it as event-time")
+            return cls(
+                source=source,
+                job=job,
+                sink=_with_options(_section(SinkSection, file, "sink"), "sink"),
+                config=Config(millpond, place=file.origins("millpond")),
+                settings=flatten(millpond, "spark.millpond"),
+                spark=_settings(file),
+                folder=path.resolve().parent,
+                origins=origins,
+            )
+
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Have errors about the job say where in the file the mistake is.
+
+        Millpond on Spark knows it as a key of Spark's configuration, or as an argument of a call.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            if error.place == SPARK_SOURCE:
+                error.place = UNPLACED
+            elif field := self._field(error):
+                if field != error.key:
+                    error.reason = f"{error.key}: {error.reason}"
+                error.key, error.place = f"job.{field}", UNPLACED
+            self.origins.refusing(error)
+            raise
+
+    def _field(self, error: ConfigError) -> str:
+        """The key of ``[job]`` that an argument of a call is from; empty where it is from none.
+
+        A call that is given columns tells the one that it refuses, and where it was given.
+        """
+        call, _, rest = error.place.partition("(")
+        argument = rest.removesuffix("=...)")
+        if call not in ("key_by", "process"):
+            return ""
+        if argument != rest:
+            return argument
+        known = error.key if error.key in attrs.fields_dict(JobSection) else ""
+        return "key" if call == "key_by" else known
+
+    def uri(self, path: str) -> str:
+        """A path of the file as Spark takes it: with a scheme as it is, else absolute.
+
+        ``~`` is the home of who runs the job.
+        """
+        if is_uri(path):
+            return path
+        home = path == "~" or path.startswith("~/")
+        return str(Path(path).expanduser() if home else self.folder / path)
+
+
+def _settings(file: TomlFile) -> dict[str, str]:
+    """``[spark]``; ConfigError for what ``[millpond]`` is for, and for a prefix given twice."""
+    settings = flatten(file.table("spark"), "spark")
+    with file.origins("spark").placed():
+        for name in settings:
+            given = name.removeprefix("spark.")
+            plain = given.removeprefix("spark.")
+            if plain.startswith("millpond."):
+                key = plain.removeprefix("millpond.")
+                raise ConfigError(given, f"belongs in [millpond]: write {key} there")
+            if plain != given:
+                raise ConfigError(given, f"is given spark. by the section: write {plain}")
+    return settings
+
+
+def flatten(tree: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Nested tables as dotted keys and text; ConfigError for a list that is no text."""
+    flat: dict[str, str] = {}
+    for key, value in tree.items():
+        name = f"{prefix}.{key}"
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, name))
+        else:
+            flat[name] = _joined(name, value) if isinstance(value, list) else _text(value)
+    return flat
+
+
+def _text(value: Any) -> str:
+    """A value as Spark's options have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _joined(key: str, items: list[Any]) -> str:
+    """A list as Spark's configuration holds it, and as the option takes it from there."""
+    for item in items:
+        if isinstance(item, (list, Mapping)):
+            raise ConfigError(key, f"expected texts or numbers in the list, got {brief(item)}")
+        if "," in str(item):
+            reason = "has a comma, which separates items for Spark: name it without one"
+            raise ConfigError(key, f"{brief(item)} {reason}")
+    return ",".join(map(_text, items))
+
+
+def _with_options(section: Any, name: str) -> Any:
+    """A section whose options are texts by dotted names: TOML makes tables of ``a.b = 1``."""
+    prefix = f"{name}.options"
+    flat = flatten(section.options, prefix)
+    options = {key.removeprefix(f"{prefix}."): value for key, value in flat.items()}
+    return attrs.evolve(section, options=options)
+
+
+def _section(cls: type[Any], file: TomlFile, name: str) -> Any:
+    if name not in file.tree:
+        raise ConfigError(f"[{name}]", "this section is missing")
+    section = file.table(name)
+    for key, value in section.items():
+        known_name(cls, key, value, (name,))
+    for field in attrs.fields(cls):
+        given = section.get(field.name, section.get(field.name.replace("_", "-"), field.default))
+        if given is attrs.NOTHING:
+            raise ConfigError(f"{name}.{field.name}", "is missing")
+        if given in ("", []) or (isinstance(given, list) and "" in given):
+            raise ConfigError(f"{name}.{field.name}", "is empty")
+    return structure_options(cls, section, UNPLACED, name)

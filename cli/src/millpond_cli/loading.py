@@ -1,0 +1,93 @@
+"""Loading a job's function; what its module raises is reported in one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from millpond.errors import ConfigError, JobError
+from millpond.functions.functions import KeyedFunction
+
+__all__ = ["load_function", "told"]
+
+
+def load_function(target: str, folder: Path) -> KeyedFunction:
+    """The function that ``module:name`` or ``file.py:name`` names: a class, instance or factory.
+
+    Args:
+        target: what is named.
+        folder: what the path of a file is relative to.
+
+    Raises:
+        JobError: the module cannot be imported, or making the function fails.
+        ConfigError: it names no module and function, or another object.
+    """
+    source, _, name = target.rpartition(":")
+    if not source or not name:
+        reason = f"{target!r} does not name a function; write module:Class or file.py:Class"
+        raise ConfigError("job.function", reason)
+    try:
+        module = _load_file(folder / source) if source.endswith(".py") else _import(source)
+        found = getattr(module, name)
+        made = found if isinstance(found, KeyedFunction) else found()
+    except (Exception, SystemExit) as error:
+        reason = told(error)
+        if isinstance(error, ModuleNotFoundError) and error.name == source.partition(".")[0]:
+            file = f"path/{source.replace('.', '/')}.py:{name}"
+            reason = f"{error}; name its folder in PYTHONPATH, or the file itself as {file}"
+        raise JobError(f"{target} cannot be loaded", reason) from error
+    if not isinstance(made, KeyedFunction):
+        kind = type(made).__name__
+        expected = "a KeyedProcessFunction or VectorizedProcessFunction, or what makes one"
+        reason = f"expected {expected}, at {target!r}, got {kind}"
+        raise ConfigError("job.function", reason)
+    return made
+
+
+def told(error: BaseException) -> str:
+    """An exception of a user's code, with the line that raised it."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    here = [frame for frame in frames if _is_users(frame.filename)]
+    return f"{text} ({here[-1].filename}, line {here[-1].lineno})" if here else text
+
+
+def _is_users(file: str) -> bool:
+    own = str(Path(__file__).parents[1])
+    return not file.startswith((own, "<", sys.base_prefix, sys.prefix))
+
+
+def _import(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> ModuleType:
+    """A module from a file; its classes are pickled by value, workers need not have the file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    # Under its stem a file json.py or queue.py would replace the module that others import.
+    name = f"millpond_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    _pickle_by_value(module)
+    return module
+
+
+def _pickle_by_value(module: ModuleType) -> None:
+    try:
+        from pyspark import cloudpickle  # noqa: PLC0415 - only where Spark is used
+    except ImportError:
+        return
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

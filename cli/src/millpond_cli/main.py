@@ -1,0 +1,103 @@
+"""``millpond``: the commands, each in a module of its own."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import click
+from millpond import __version__
+from millpond.config import Config
+from millpond.errors import PlaceError
+from typing_extensions import override
+
+from millpond_cli.backends import backends
+from millpond_cli.boundary import CommandGroup
+from millpond_cli.checkpoint import checkpoint
+from millpond_cli.paths import file_path
+from millpond_cli.rescale import rescale
+from millpond_cli.run import run
+from millpond_cli.savepoint import savepoint
+from millpond_cli.state import state
+
+__all__ = ["commands", "main"]
+
+
+class _Commands(CommandGroup):
+    """Millpond's commands, and those that other distributions announce by an entry point."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_announced()})
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        announced = _announced()
+        if own is None and cmd_name in announced:
+            return _loaded(announced[cmd_name])
+        return own
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            wrong: Any = error
+            if hasattr(wrong, "command_name"):  # of a Click that guesses, among own ones alone
+                wrong.possibilities = get_close_matches(wrong.command_name, self.list_commands(ctx))
+            raise
+
+
+def _announced() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="millpond.commands")}
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    """An announced command; where it cannot be loaded, one that says so when it is called."""
+    try:
+        found = point.load()
+    except Exception as error:  # noqa: BLE001 - importing a plugin may raise anything
+        return _broken(point, f"{type(error).__name__}: {error}")
+    return found if isinstance(found, click.Command) else _broken(point, "it is not a command")
+
+
+def _broken(point: EntryPoint, reason: str) -> click.Command:
+    owner = point.dist.name if point.dist else point.value
+
+    def refuse() -> None:
+        what = f"the command {point.name!r} of {owner}"
+        raise PlaceError(what, f"it cannot be loaded: {reason}")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(point.name, settings, refuse, help=f"Cannot be loaded; reinstall {owner}.")
+
+
+@click.group(cls=_Commands)
+@click.version_option(__version__, prog_name="millpond")
+@click.option(
+    "--config",
+    type=file_path,
+    metavar="FILE",
+    help="A TOML file of configuration: plugin rules, and limits (restore.*) for what is read.",
+)
+@click.pass_context
+def commands(context: click.Context, config: Path | None) -> None:
+    """Flink's state model for PySpark, with pluggable state backends.
+
+    Every command ends with a status: 0 done; 1 refused, or something was found; 2 a wrong call.
+    """
+    context.obj = Config() if config is None else Config.from_toml(config)
+
+
+for command in (backends, run, rescale, checkpoint, savepoint, state):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run a command and exit: 0 done, 1 refused or something found, 2 a wrong call."""
+    commands(prog_name="millpond")

@@ -1,0 +1,135 @@
+"""``millpond run``: run a job from its TOML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from millpond.errors import JobError
+from millpond.operator.opening import configured_backend
+
+from millpond_cli.jobfile import JobFile
+from millpond_cli.loading import load_function
+from millpond_cli.output import show
+from millpond_cli.paths import file_path
+from millpond_cli.progress import working
+from millpond_cli.query import start_query
+from millpond_cli.spark import QUIET, spark_words, started
+from millpond_cli.terminal import say
+
+if TYPE_CHECKING:
+    from millpond.functions.functions import KeyedFunction
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["run"]
+
+
+@click.command()
+@click.argument("file", type=file_path)
+@click.option("--backend", help="Use this state backend instead of the file's.")
+def run(file: Path, backend: str | None) -> None:
+    """Run the job that a TOML FILE describes over all available input, then stop.
+
+    Run it again to process what has arrived since.
+    """
+    job = JobFile.read(file)
+    with job.placed():
+        configured_backend(job.config, backend or "")
+        function = _loaded(job)
+    with spark_words(str(file)), job.placed():
+        with working("starting Spark"):
+            spark = _session(job, backend)
+        try:
+            _follow(start_query(spark, job, function))
+            _report(spark, job)
+        finally:
+            spark.stop()
+
+
+def _loaded(job: JobFile) -> KeyedFunction:
+    """The job's function; what it cannot be loaded for is told with the line that names it."""
+    try:
+        return load_function(job.job.function, job.folder)
+    except JobError as error:
+        error.what = f"{job.origins.where('job.function')}: {error.what}"
+        raise
+
+
+def _session(job: JobFile, backend: str | None) -> SparkSession:
+    from millpond.spark import configure  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+    builder = SparkSession.builder.appName(f"millpond {job.job.uid}")
+    if "spark.master" not in job.spark:
+        builder = builder.master("local[*]")
+    for key, value in {**QUIET, **job.spark, **job.settings}.items():
+        builder = builder.config(key, value)
+    places = {
+        "checkpoint_restore": job.config.checkpoint.restore,
+        "metrics_directory": job.config.metrics.directory,
+    }
+    configure(
+        builder,
+        parallelism=job.config.parallelism or 2,
+        checkpoint_dir=job.uri(job.config.checkpoint.dir or "snapshots"),
+        state_backend=backend or job.config.state.backend,
+        **{name: job.uri(path) for name, path in places.items() if path},
+    )
+    for key, value in job.spark.items():  # Spark's own settings in the file win
+        builder = builder.config(key, value)
+    return started(builder)
+
+
+def _follow(query: StreamingQuery) -> None:
+    """Print a line for each batch until the input is used up."""
+    shown = -1
+    over = False
+    while not over:
+        with working(f"running batch {shown + 1}" if shown >= 0 else "running"):
+            over = _wait(query, shown)
+        shown = _show_new(query, shown)
+
+
+def _wait(query: StreamingQuery, shown: int) -> bool:
+    """Wait for the end or for a batch that has not been shown yet; whether it is the end."""
+    while not query.awaitTermination(1):
+        last = query.lastProgress
+        if last is not None and last.batchId > shown:
+            return False
+    return True
+
+
+def _show_new(query: StreamingQuery, shown: int) -> int:
+    for progress in query.recentProgress:
+        if progress.batchId > shown:
+            shown = progress.batchId
+            seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+            say(f"batch {shown}: {progress.numInputRows} rows in {seconds:.1f} s")
+    return shown
+
+
+def _report(spark: SparkSession, job: JobFile) -> None:
+    from millpond.spark import subtask_metrics  # noqa: PLC0415 - an extra
+
+    rows = []
+    with working("reading the metrics"):
+        found = subtask_metrics(spark, job.uri(job.sink.checkpoint))
+    for subtask in found:
+        metrics: dict[str, Any] = subtask.metrics
+        spent = metrics["open_ms"] + metrics["process_ms"] + metrics["snapshot_ms"]
+        rows.append(
+            {
+                "operator": subtask.operator_uid,
+                "key_groups": f"{subtask.first_group}..{subtask.last_group}",
+                "rows_in": metrics["rows_in"],
+                "rows_out": metrics["rows_out"],
+                "ms": round(spent),
+                "bytes_written": metrics["bytes_written"],
+                "state_from": metrics["source"],
+            }
+        )
+    if rows:
+        say("The last batch, by subtask:")
+    show(rows, as_json=False, empty="No subtask has had rows yet.", by=("operator",))

@@ -1,0 +1,312 @@
+"""``millpond savepoint``: creating, verifying, sealing, re-keying and rewriting savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+from millpond.arguments import CHECKPOINT_IDS
+from millpond.errors import MillpondError, PlaceError
+from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.local.savepoint_writer import SavepointWriter
+from millpond.savepoints.collect import collect_savepoint
+from millpond.savepoints.savepoint_file import (
+    METADATA_FILE,
+    SavedOperator,
+    SavepointHandle,
+    TableFile,
+    is_savepoint,
+    read_savepoint,
+)
+from millpond.savepoints.seal import rekey_savepoint, seal_savepoint
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.state.names import Scope
+
+from millpond_cli.findings import finding, show_findings
+from millpond_cli.inspection.verify import verify_table
+from millpond_cli.output import as_json_option, show
+from millpond_cli.paths import place_text
+from millpond_cli.places import (
+    about,
+    catalog_of,
+    committed_handles,
+    new_place,
+    savepoint_place,
+    scope_option,
+    snapshots_option,
+    source,
+    stored_operators,
+)
+from millpond_cli.plugins import tool_config, tool_limits, tool_registry
+from millpond_cli.progress import working
+
+__all__ = ["savepoint"]
+
+
+@click.group()
+def savepoint() -> None:
+    """Write, show, verify, seal, re-key and rewrite savepoints."""
+
+
+@savepoint.command()
+@click.argument("checkpoint", type=place_text)
+@click.argument("target", type=place_text)
+@snapshots_option
+@click.option(
+    "--batch",
+    type=click.IntRange(*CHECKPOINT_IDS),
+    help="A batch that Spark still has; the last by default.",
+)
+@as_json_option
+def create(
+    checkpoint: str, target: str, snapshots: str, batch: int | None, *, as_json: bool
+) -> None:
+    """Write a savepoint of a query to TARGET, a new directory.
+
+    CHECKPOINT is the checkpointLocation of a Spark query, running or stopped. This needs Spark,
+    which knows the snapshots that are committed. It does not need Spark if CHECKPOINT and
+    --snapshots are the same directory, written without Spark.
+    """
+    place = new_place(target, checkpoint, snapshots)
+    for path in (checkpoint, snapshots):
+        if is_savepoint(source(path)):
+            reason = "it is a savepoint already: copy it, or use millpond savepoint rekey"
+            raise PlaceError(path, reason)
+    if source(checkpoint) != source(snapshots):
+        handles = committed_handles(checkpoint, snapshots, batch)
+    elif batch is not None:
+        raise click.BadParameter("it is for Spark queries", param_hint="--batch")
+    else:
+        handles = _newest(checkpoint)
+    with about(snapshots):
+        _collect(handles, place)
+    _show(target, as_json=as_json)
+
+
+def _newest(directory: str) -> dict[str, list[KeyedStateHandle]]:
+    """What a directory holds that was written without Spark; PlaceError where Spark has."""
+    if queries := catalog_of(directory).spark_queries():
+        which = f"the query {queries[0]}" if len(queries) == 1 else "one of its queries"
+        reason = "Spark wrote it, and only a query's checkpointLocation says what is committed"
+        raise PlaceError(directory, f"{reason}; give that of {which} as CHECKPOINT")
+    handles: dict[str, list[KeyedStateHandle]] = {}
+    for each in stored_operators(directory):
+        if each.uid in handles:
+            reason = f"several queries have an operator {each.uid!r} in it; give a Spark checkpoint"
+            raise PlaceError(directory, reason)
+        with about(directory):
+            each.require_divided()
+        handles[each.uid] = [part for part in each.parts if isinstance(part, KeyedStateHandle)]
+    return handles
+
+
+def _collect(handles: Mapping[str, Sequence[KeyedStateHandle]], place: SavepointHandle) -> None:
+    shown: dict[str, int] = {}
+    with working("writing the savepoint", sum(map(len, handles.values()))) as advance:
+
+        def report(uid: str, done: int, _: int) -> None:
+            advance(done - shown.get(uid, 0))
+            shown[uid] = done
+
+        collect_savepoint(handles, place, tool_registry(), report, tool_limits())
+
+
+@savepoint.command("show")
+@click.argument("path", type=place_text)
+@as_json_option
+def show_savepoint(path: str, *, as_json: bool) -> None:
+    """Show what a savepoint holds."""
+    _show(path, as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@as_json_option
+def verify(path: str, *, as_json: bool) -> None:
+    """Read all tables of a savepoint and check them.
+
+    Status 1 where one is damaged or missing, or was edited and not sealed.
+    """
+    place = savepoint_place(path)
+    with about(path):
+        operators = read_savepoint(place).operators
+    show_findings(path, list(_checked(place, operators)), as_json=as_json)
+
+
+def _checked(
+    place: SavepointHandle, operators: Sequence[SavedOperator]
+) -> Iterator[dict[str, Any]]:
+    limits = tool_limits()
+    yield finding("", METADATA_FILE, place.storage.size(place.path(METADATA_FILE)), "ok")
+    total = sum(file.size for operator in operators for file in operator.files)
+    with working("verifying", total) as done:
+        for operator in operators:
+            for file in operator.files:
+                try:
+                    verify_table(place, operator, file, limits)
+                    verdict = "ok"
+                except MillpondError as error:
+                    verdict = str(error)
+                yield finding(operator.uid, file.path, file.size, verdict)
+                done(file.size)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.option("--added", is_flag=True, help="Take all Parquet files, whatever their names.")
+@as_json_option
+def seal(path: str, *, added: bool, as_json: bool) -> None:
+    """Accept the tables of an edited savepoint as they are now."""
+    place = savepoint_place(path)
+    with about(path), working("sealing"):
+        seal_savepoint(place, added=added, limits=tool_limits())
+    _show(path, as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("target", type=place_text)
+@click.option(
+    "--max-parallelism",
+    type=click.IntRange(1, MAX_KEY_GROUPS),
+    required=True,
+    help="The new number of key groups.",
+)
+@as_json_option
+def rekey(path: str, target: str, max_parallelism: int, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, with another number of key groups."""
+    old, new = source(path), new_place(target, path)
+    with about(path), working("re-keying"):
+        rekey_savepoint(old, new, max_parallelism, tool_limits())
+    _show(target, as_json=as_json)
+
+
+_operator_option = click.option("--operator", help="Its uid, where there are several.")
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("uid")
+@click.argument("target", type=place_text)
+@as_json_option
+def remove_operator(path: str, uid: str, target: str, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, without the state of operator UID."""
+    _rewrite(path, target, lambda writer: writer.remove_operator(uid), as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("uid")
+@click.argument("new_uid")
+@click.argument("target", type=place_text)
+@as_json_option
+def rename_operator(path: str, uid: str, new_uid: str, target: str, *, as_json: bool) -> None:
+    """Write a savepoint to TARGET, a new directory, in which operator UID is NEW_UID."""
+    _rewrite(path, target, lambda writer: writer.rename_operator(uid, new_uid), as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("name")
+@click.argument("target", type=place_text)
+@_operator_option
+@scope_option
+@as_json_option
+def remove_state(
+    path: str,
+    name: str,
+    target: str,
+    operator: str | None,
+    scope: Scope | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write a savepoint to TARGET, a new directory, without the state NAME of an operator."""
+
+    def edit(writer: SavepointWriter) -> object:
+        return writer.remove_state(_only(writer, operator, path), name, scope)
+
+    _rewrite(path, target, edit, as_json=as_json)
+
+
+@savepoint.command()
+@click.argument("path", type=place_text)
+@click.argument("name")
+@click.argument("new_name")
+@click.argument("target", type=place_text)
+@_operator_option
+@scope_option
+@as_json_option
+def rename_state(
+    path: str,
+    name: str,
+    new_name: str,
+    target: str,
+    operator: str | None,
+    scope: Scope | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write a savepoint to TARGET, a new directory, in which the state NAME is NEW_NAME."""
+
+    def edit(writer: SavepointWriter) -> object:
+        return writer.rename_state(_only(writer, operator, path), name, new_name, scope)
+
+    _rewrite(path, target, edit, as_json=as_json)
+
+
+def _only(writer: SavepointWriter, operator: str | None, path: str) -> str:
+    """The operator that is named, or the only one there is."""
+    known = writer.operators
+    if operator is not None:
+        return operator
+    if len(known) == 1:
+        return known[0]
+    if not known:
+        raise PlaceError(path, "there is no operator in it")
+    there = ", ".join(known)
+    raise PlaceError(path, f"several operators match; name one with --operator: {there}")
+
+
+def _rewrite(
+    path: str, target: str, edit: Callable[[SavepointWriter], object], *, as_json: bool
+) -> None:
+    old, new = source(path), new_place(target, path)
+    with about(path), working("rewriting"):
+        writer = SavepointWriter.from_existing(old, config=tool_config())
+        edit(writer)
+        writer.write(new)
+    _show(target, as_json=as_json)
+
+
+def _show(path: str, *, as_json: bool) -> None:
+    with about(path):
+        operators = read_savepoint(savepoint_place(path)).operators
+    rows = [row for operator in operators for row in _described(operator)]
+    show(rows, as_json=as_json, empty="The savepoint holds no state.", by=("operator",))
+
+
+def _described(operator: SavedOperator) -> Iterator[dict[str, Any]]:
+    for state in operator.states:
+        meta = state.meta
+        yield _row(operator, meta.name, meta.kind.value, str(meta.value), state.files)
+    for own in operator.operator_states:
+        kind = f"operator: {own.meta.mode.value}"
+        files = () if own.file is None else (own.file,)
+        yield _row(operator, own.meta.name, kind, str(own.meta.value), files)
+
+
+def _row(
+    operator: SavedOperator, state: str, kind: str, value: str, files: Sequence[TableFile]
+) -> dict[str, Any]:
+    return {
+        "operator": operator.uid,
+        "state": state,
+        "kind": kind,
+        "value": value,
+        "max_parallelism": operator.max_parallelism,
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.size for file in files),
+        "files": len(files),
+    }

@@ -1,0 +1,348 @@
+"""``millpond state``: reading and editing what snapshots and savepoints hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+from millpond.arguments import CHECKPOINT_IDS
+from millpond.clock import SystemClock
+from millpond.errors import JobError, MillpondError, shown
+from millpond.functions.functions import KeyedFunction
+from millpond.inspection.inspector import pick_operator
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.keygroups import KeyGroupRange
+from millpond.state.names import Scope
+
+from millpond_cli.exporting import ENDINGS, write_file
+from millpond_cli.inspection.dry_run_check import Finding, check_function
+from millpond_cli.inspection.editing import Edit, edit_value
+from millpond_cli.inspection.plain_values import key_value, parse_exact_json, stored_as
+from millpond_cli.loading import load_function, told
+from millpond_cli.output import as_json_option, dumps, show
+from millpond_cli.paths import file_path, place_text
+from millpond_cli.places import about, new_file, new_place, scope_option, stored_operators
+from millpond_cli.plugins import tool_registry
+from millpond_cli.progress import working
+from millpond_cli.terminal import complain, emit, tell
+
+__all__ = ["state"]
+
+
+_checkpoint_id = click.option(
+    "--id",
+    "checkpoint_id",
+    type=click.IntRange(*CHECKPOINT_IDS),
+    help="Of a checkpoint, as of this one, a batch's number plus one; the newest by default.",
+)
+
+
+_snapshots = click.option(
+    "--snapshots",
+    type=place_text,
+    metavar="DIRECTORY",
+    help="What spark.millpond.checkpoint.dir names; PATH is the query's checkpointLocation then.",
+)
+
+
+def _source(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that reads one operator."""
+    for option in (
+        _snapshots,
+        _checkpoint_id,
+        click.option("--operator", help="Its uid, or query/uid, where there are several."),
+        click.argument("path", type=place_text),
+    ):
+        command = option(command)
+    return command
+
+
+def _picked(
+    path: str, operator: str | None, checkpoint_id: int | None, snapshots: str | None
+) -> StoredOperator:
+    found = stored_operators(path, checkpoint_id, snapshots, operator)
+    return pick_operator(found, operator, path)
+
+
+@click.group()
+def state() -> None:
+    """Read and edit state, from a checkpoint directory or a savepoint.
+
+    PATH is what spark.millpond.checkpoint.dir names, or a savepoint; with --snapshots, a query's
+    checkpointLocation: then Spark says what it has committed.
+    """
+
+
+@state.command("list")
+@click.argument("path", type=place_text)
+@_checkpoint_id
+@_snapshots
+@click.option("--count", is_flag=True, help="Count rows, and those that have expired by now.")
+@as_json_option
+def list_states(
+    path: str, checkpoint_id: int | None, snapshots: str | None, *, count: bool, as_json: bool
+) -> None:
+    """List the states of all operators; status 1 where one cannot be read."""
+    refused: list[MillpondError] = []
+    operators = stored_operators(path, checkpoint_id, snapshots, refused=refused)
+    with about(path), working("counting" if count else "reading"):
+        rows = [row for operator in operators for row in _described(operator, count=count)]
+    show(rows, as_json=as_json, empty="There are no states.", by=("operator", "checkpoint"))
+    for error in refused:
+        complain(f"{path}: {error}")
+    if refused:
+        sys.exit(1)
+
+
+def _counted(operator: StoredOperator, name: str) -> dict[str, int]:
+    rows, expired = operator.count(name, SystemClock().now_ms)
+    return {"rows": rows, "live": rows - expired, "expired": expired}
+
+
+def _described(operator: StoredOperator, *, count: bool) -> Iterator[dict[str, Any]]:
+    common = {"operator": str(operator.operator), "checkpoint": operator.checkpoint_id}
+    for meta in operator.states:
+        yield {
+            **common,
+            "state": meta.name,
+            "kind": meta.kind.value,
+            **(_counted(operator, meta.name) if count else {}),
+            "key": str(operator.key),
+            "namespace": "" if meta.namespace.id == "void" else str(meta.namespace),
+            "map_key": "" if meta.map_key is None else str(meta.map_key),
+            "value": str(meta.value),
+            "ttl_ms": "" if meta.ttl_ms is None else meta.ttl_ms,
+        }
+    for own in operator.operator_metas():
+        rows = operator.table(own.name, scope=own.scope).num_rows if count else 0
+        yield {
+            **common,
+            "state": own.name,
+            "kind": f"operator: {own.mode.value}",
+            **({"rows": rows, "live": rows, "expired": 0} if count else {}),
+            "key": "",
+            "namespace": "",
+            "map_key": "" if own.map_key is None else str(own.map_key),
+            "value": str(own.value),
+            "ttl_ms": "",
+        }
+
+
+@state.command()
+@_source
+@click.argument("name")
+@click.argument("key")
+@as_json_option
+def get(
+    path: str,
+    name: str,
+    key: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    snapshots: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show what a KEY holds in the state NAME; status 1 where that is nothing.
+
+    NAME is a state's name, or the query name of a queryable one. Write a text key as it is, and
+    any other key as JSON, as `millpond state dump` shows it. A key that begins with a dash goes
+    after --, as in: millpond state get -- PATH NAME -7
+    """
+    with about(path), working("reading"):
+        stored = _picked(path, operator, checkpoint_id, snapshots)
+        rows = list(_rows_of_key(stored, stored.state(name).name, key))
+    if not rows:
+        complain(f"{path}: the key {shown(key)} holds nothing in {name!r}.")
+    if rows or as_json:
+        show(rows, as_json=as_json, empty="")
+    if not rows:
+        sys.exit(1)
+
+
+def _rows_of_key(stored: StoredOperator, name: str, text: str) -> Iterator[dict[str, Any]]:
+    codec = stored.codec(name)
+    place = f"state {name!r}: key"
+    key = key_value(text, codec.schema.field("key").type, place)
+    group = stored_as(place, str(stored.key), repr(text), lambda: codec.group_of(key))
+    table = stored.table(name, KeyGroupRange(group, group), scope="keyed")
+    for row in table.to_pylist():
+        if row["key"] == key:
+            yield row
+
+
+@state.command()
+@_source
+@click.argument("name")
+@scope_option
+@click.option("--limit", type=click.IntRange(1, (1 << 63) - 1), help="So many rows at most.")
+def dump(
+    path: str,
+    name: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    scope: Scope | None,
+    snapshots: str | None,
+    limit: int | None,
+) -> None:
+    """Print all rows of the state NAME, one JSON object per line."""
+    with about(path), working("reading"):
+        table = (
+            _picked(path, operator, checkpoint_id, snapshots)
+            .table(name, scope=scope)
+            .slice(0, limit)
+        )
+    for batch in table.to_batches(max_chunksize=1024):
+        for row in batch.to_pylist():
+            emit(dumps(row))
+
+
+@state.command()
+@_source
+@click.argument("name")
+@click.argument("target", type=file_path)
+@scope_option
+@click.option(
+    "--escape-formulas",
+    is_flag=True,
+    help="In .csv, put ' before texts that begin with = + - @, which spreadsheets run.",
+)
+def export(
+    path: str,
+    name: str,
+    target: Path,
+    operator: str | None,
+    checkpoint_id: int | None,
+    scope: Scope | None,
+    snapshots: str | None,
+    *,
+    escape_formulas: bool,
+) -> None:
+    """Write the state NAME to TARGET, a new .parquet, .csv or .arrow file."""
+    if target.suffix not in ENDINGS:
+        reason = f"expected one of the endings {', '.join(ENDINGS)}"
+        raise click.BadParameter(f"{str(target)!r}: {reason}", param_hint="TARGET")
+    if escape_formulas and target.suffix != ".csv":
+        raise click.BadParameter("it is for .csv files", param_hint="--escape-formulas")
+    new_file(target, path, snapshots)
+    with about(path), working("exporting"):
+        table: pa.Table = _picked(path, operator, checkpoint_id, snapshots).table(name, scope=scope)
+        write_file(table, target, escape_formulas=escape_formulas)
+    tell(f"{table.num_rows:,} rows written to {target}")
+
+
+@state.command()
+@_source
+@click.argument("name")
+@click.argument("key")
+@click.argument("target", type=place_text)
+@click.option("--set", "value", metavar="JSON", help="The new value.")
+@click.option("--map-key", metavar="KEY", help="Of a map state, which entry.")
+@click.option("--remove", is_flag=True, help="Remove what the key, or the entry, holds.")
+def edit(
+    path: str,
+    name: str,
+    key: str,
+    target: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    snapshots: str | None,
+    value: str | None,
+    map_key: str | None,
+    *,
+    remove: bool,
+) -> None:
+    """Write a savepoint to TARGET in which a KEY of the state NAME has another value.
+
+    TARGET is a new directory; PATH stays as it is. Write a text key as it is, and any other key
+    as JSON, as `millpond state dump` shows it. A key that begins with a dash goes after --, as
+    in: millpond state edit --set 1 -- PATH NAME -7 TARGET
+    """
+    if (value is None) == (not remove):
+        raise click.UsageError("give either --set or --remove")
+    wanted = Edit(
+        name,
+        key,
+        None if value is None else _json(value),
+        map_key,
+        remove,
+        SystemClock().now_ms,
+    )
+    place = new_place(target, path, snapshots)
+    operators = stored_operators(path, checkpoint_id, snapshots, operator, query=True)
+    stored = pick_operator(operators, operator, path)
+    with about(path), working("writing the savepoint"):
+        done = edit_value(_of_one_query(operators, stored), stored, wanted, place)
+    tell(
+        f"{done.changed} rows changed, {done.added} added, {done.removed} removed; "
+        f"the savepoint is in {target}"
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return parse_exact_json(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--set") from error
+
+
+def _of_one_query(
+    operators: Sequence[StoredOperator], chosen: StoredOperator
+) -> list[StoredOperator]:
+    """The operators beside one: several queries may share a checkpoint directory."""
+    return [each for each in operators if each.operator.query == chosen.operator.query]
+
+
+def _function_name(value: str) -> str:
+    """A function's name as it was given; a wrong call as with ``place_text``."""
+    if not value.strip():
+        raise click.BadParameter("the function's name is empty")
+    return value
+
+
+@state.command()
+@_source
+@click.option(
+    "--against",
+    type=_function_name,
+    required=True,
+    metavar="FUNCTION",
+    help="The job's function, as module:Class or file.py:Class.",
+)
+@as_json_option
+def check(
+    path: str,
+    operator: str | None,
+    checkpoint_id: int | None,
+    snapshots: str | None,
+    against: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Tell whether a job's descriptors can restore what is stored; status 1 where they cannot.
+
+    The states are those that the function's open and initialize_state ask for; what it asks for
+    elsewhere shows as unused.
+    """
+    stored = _picked(path, operator, checkpoint_id, snapshots)
+    findings = _findings(load_function(against, Path.cwd()), stored, against)
+    show([finding.row() for finding in findings], as_json=as_json, empty="There are no states.")
+    misfits = ", ".join(finding.state for finding in findings if not finding.fits)
+    if misfits:
+        complain(f"{against} cannot restore these states of {path}: {misfits}")
+        sys.exit(1)
+
+
+def _findings(function: KeyedFunction, stored: StoredOperator, against: str) -> list[Finding]:
+    """The verdicts; the function is the user's own code, which may raise anything."""
+    try:
+        own = stored.operator_metas()
+        return check_function(function, stored.states, tool_registry(), own)
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise JobError(f"{against}: it cannot be opened", told(error)) from error

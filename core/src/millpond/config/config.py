@@ -1,0 +1,234 @@
+"""Configuration: one tree of attrs classes, filled from Python, TOML or Spark's configuration.
+
+Keys are dotted and written with hyphens. In Spark they begin with ``spark.millpond.``, in
+TOML and Python with ``millpond.`` or nothing. Unknown keys and wrong types are refused with
+the place they came from and the nearest spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from millpond.arguments import check_type, nearest
+from millpond.config.origins import PREFIX, SPARK_PREFIX, Origins, plain_key
+from millpond.config.sections import (
+    BufferConfig,
+    CheckpointConfig,
+    LocalConfig,
+    MetricsConfig,
+    PluginsConfig,
+    RestoreConfig,
+    S3Config,
+    SerializationConfig,
+    SnapshotConfig,
+    StateConfig,
+    TrackConfig,
+)
+from millpond.config.structuring import (
+    NO_KEY,
+    ByteSize,
+    byte_count,
+    flatten,
+    insert,
+    known_keys,
+    made,
+    structure_fields,
+    structure_options,
+)
+from millpond.config.toml_files import read_toml
+from millpond.errors import ArgumentTypeError, ConfigError, brief
+from millpond.errors.config import UNPLACED
+from millpond.keygroups import MAX_KEY_GROUPS
+
+__all__ = [
+    "BufferConfig",
+    "ByteSize",
+    "CheckpointConfig",
+    "Config",
+    "LocalConfig",
+    "MetricsConfig",
+    "PluginsConfig",
+    "RestoreConfig",
+    "S3Config",
+    "SerializationConfig",
+    "SnapshotConfig",
+    "StateConfig",
+    "TrackConfig",
+    "byte_count",
+    "structure_options",
+]
+
+_KEY_GROUPS = attrs.validators.optional(
+    attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(MAX_KEY_GROUPS))
+)
+
+_PAIR = 2
+_SECTION = PREFIX.rstrip(".")
+SPARK_SOURCE = "Spark configuration"
+_HADOOP_PREFIX = "spark.hadoop."
+
+
+@attrs.frozen(init=False)
+class Config:
+    """The configuration of a job.
+
+    Args:
+        options: dotted keys and their values, with or without the prefix ``millpond.``.
+        place: where the options come from, for error messages.
+        origins: the same, as ``attrs.evolve`` hands it on.
+        hadoop: Hadoop's settings of S3, ``fs.s3a.…``, which ``s3a://`` goes by.
+        sections: the same by section, as mappings or as instances of the section's class:
+            ``Config(state={"backend": "lmdb"})``.
+
+    Raises:
+        ConfigError: a key is unknown or a value has the wrong type.
+    """
+
+    parallelism: int | None = attrs.field(default=None, validator=_KEY_GROUPS)
+    max_parallelism: int | None = attrs.field(default=None, validator=_KEY_GROUPS)
+    state: StateConfig = StateConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    local: LocalConfig = LocalConfig()
+    restore: RestoreConfig = RestoreConfig()
+    serialization: SerializationConfig = SerializationConfig()
+    buffer: BufferConfig = BufferConfig()
+    plugins: PluginsConfig = PluginsConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    backend: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
+    origins: Origins = attrs.field(
+        default=Origins("Config(...)"), eq=False, repr=False, metadata=NO_KEY
+    )
+    hadoop: Mapping[str, str] = attrs.field(factory=dict, repr=False, metadata=NO_KEY)
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | None = None,
+        /,
+        *,
+        place: str | Origins = "Config(...)",
+        origins: Origins | None = None,
+        hadoop: Mapping[str, str] | None = None,
+        **sections: object,
+    ) -> None:
+        check_type("options", options, Mapping | None)
+        check_type("place", place, str | Origins)
+        check_type("origins", origins, Origins | None)
+        check_type("hadoop", hadoop, Mapping | None)
+        place = place if origins is None else origins
+        try:
+            given = list(flatten({**sections, **(options or {})}))
+        except RecursionError as error:
+            source = place if isinstance(place, str) else place.source
+            raise ConfigError("options", "they are nested too deeply", source) from error
+        if isinstance(place, str):
+            place = Origins.of_keys(place, (key for key, _ in given))
+        with place.placed():
+            taken = {"origins": place, "hadoop": dict(hadoop or {})}
+            made(self.__attrs_init__, Config, {**_structured(given), **taken})
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Config:
+        """Read a TOML file; its keys stand in the table ``[millpond]``.
+
+        Raises:
+            ConfigError: the file is missing, is not TOML, holds a wrong key, or one of these keys
+                outside of that table; or it has other tables only.
+        """
+        check_type("path", path, str | Path)
+        file = read_toml(path)
+        with file.origins().placed():
+            _refuse_outside(file.tree)
+        return cls(file.table(_SECTION), place=file.origins(_SECTION))
+
+    @classmethod
+    def from_spark_conf(cls, items: Iterable[tuple[str, str]]) -> Config:
+        """Take the keys that begin with ``spark.millpond.`` from Spark's configuration.
+
+        And Hadoop's settings of S3, which there begin with ``spark.hadoop.fs.s3a.``.
+        """
+        check_type("items", items, Iterable)
+        pairs = list(items)
+        if any(not isinstance(pair, (tuple, list)) or len(pair) != _PAIR for pair in pairs):
+            raise ArgumentTypeError("items", "pairs of key and value", brief(items))
+        ours = {key: value for key, value in pairs if str(key).startswith(SPARK_PREFIX)}
+        hadoop = {
+            key.removeprefix(_HADOOP_PREFIX): value
+            for key, value in pairs
+            if str(key).startswith(f"{_HADOOP_PREFIX}fs.s3a.")
+        }
+        return cls(ours, place=Origins.of_keys(SPARK_SOURCE, ours, SPARK_PREFIX), hadoop=hadoop)
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """All keys but the options of backends, dotted, without a prefix."""
+        return known_keys(cls, ())
+
+    def backend_options(self, name: str) -> Mapping[str, Any]:
+        """The options under ``backend.<name>.``; the name may be ``module:attr``."""
+        check_type("name", name, str)
+        options: Mapping[str, Any] = self.backend
+        for part in plain_key(name).split("."):
+            inner = options.get(part, {})
+            options = inner if isinstance(inner, Mapping) else {}
+        return options
+
+    @contextmanager
+    def placed(self, key: str = "") -> Iterator[None]:
+        """Have an error that a value of this configuration leads to say where that stands.
+
+        Args:
+            key: the value's key, where what refuses it knows it by another name.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            if key:
+                error.key, error.place = key, UNPLACED
+            if error.key.partition(".")[0].replace("-", "_") in attrs.fields_dict(Config):
+                self.origins.refusing(error)
+            raise
+
+
+def _refuse_outside(tree: Mapping[str, Any]) -> None:
+    """Refuse a TOML file's keys that would be passed over, for they stand in no [millpond].
+
+    Beside that table others may stand, of other programs: only what is a key of ours is meant so.
+    """
+    for key, value in tree.items():
+        for leaf, _ in () if key == _SECTION else flatten({key: value}):
+            plain = plain_key(leaf)
+            if leaf.startswith(SPARK_PREFIX) or _is_known(plain):
+                reason = f"stands outside of [{_SECTION}], where nothing reads it"
+                raise ConfigError(leaf, reason, suggestion=f"{PREFIX}{plain}")
+    if tree and _SECTION not in tree:
+        first = next(iter(tree))
+        reason = f"the file has no table [{_SECTION}], in which the configuration stands"
+        raise ConfigError(first, reason, suggestion=nearest(first, [_SECTION]))
+
+
+def _is_known(plain: str) -> bool:
+    """Whether a plain key is one of ours; backends have options of their own."""
+    section, _, option = plain.partition(".")
+    return plain in _known_keys() or (section == "backend" and "." in option)
+
+
+@cache
+def _known_keys() -> frozenset[str]:
+    return frozenset(Config.known_keys())
+
+
+def _structured(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in given:
+        insert(tree, plain_key(key), value)
+    try:
+        return structure_fields(Config, tree)
+    except RecursionError as error:
+        raise ConfigError("options", "they are nested too deeply") from error

@@ -1,0 +1,260 @@
+"""Window assigners: which windows an element belongs to. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta, tzinfo
+from typing import Any, ClassVar, Self
+
+import attrs
+from typing_extensions import override
+
+from millpond.arguments import INT64, check_type, typed, within
+from millpond.errors import ConfigError
+from millpond.functions.windows.trigger_base import Trigger
+from millpond.functions.windows.triggers import (
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+)
+from millpond.functions.windows.window import GLOBAL_WINDOW, TimeWindow, milliseconds, window_of
+from millpond.functions.windows.zoned import WallClock, zone_named
+
+__all__ = [
+    "EventTimeSessionWindows",
+    "GlobalWindows",
+    "ProcessingTimeSessionWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "WindowAssigner",
+]
+
+Length = timedelta | int
+"""A timedelta, or milliseconds."""
+
+_TIME = within(*INT64)
+_MOST_WINDOWS = 100_000
+"""Of one element, which is added to each of them."""
+
+
+class WindowAssigner(ABC):
+    """Assigns windows to elements.
+
+    Attributes:
+        is_event_time: whether an element's time is its event time, else the processing time.
+        is_merging: whether windows that meet become one.
+        window_type: what its windows are: a type that keys may have, with a method
+            ``max_timestamp()``, after which a window is over, and with ``intersects(other)`` and
+            ``cover(other)`` where windows merge.
+    """
+
+    is_event_time: ClassVar[bool]
+    is_merging: ClassVar[bool] = False
+    window_type: ClassVar[type[Any]] = TimeWindow
+
+    @abstractmethod
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[Any]:
+        """The windows of an element at a time in ms."""
+
+    def _moments_alike(self, timestamp: int, windows: Sequence[Any]) -> tuple[int, int]:
+        """From when on, and until before when, elements go where one at a time has gone.
+
+        Only of Millpond's own assigners, whose windows depend on the time alone.
+
+        Args:
+            timestamp: the element's time in ms.
+            windows: its windows; where they merge, what they have become.
+        """
+        return timestamp, timestamp
+
+    def default_trigger(self) -> Trigger:
+        """The trigger of windows that are given none."""
+        return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
+
+
+@attrs.frozen
+class _Tumbling(WindowAssigner):
+    size: int = attrs.field(validator=_TIME)
+    offset: int = attrs.field(default=0, validator=_TIME)
+    time_zone: tzinfo | None = attrs.field(default=None, converter=zone_named)
+    _clock: WallClock | None = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.size <= 0 or abs(self.offset) >= self.size:
+            reason = f"a size of {self.size} ms with an offset of {self.offset} ms makes no windows"
+            raise ConfigError("size", reason, type(self).__name__)
+        zone = self.time_zone
+        clock = None if zone is None else WallClock(zone, self.size, self.offset)
+        object.__setattr__(self, "_clock", clock)
+
+    @classmethod
+    def of(cls, size: Length, offset: Length = 0, *, time_zone: str | tzinfo | None = None) -> Self:
+        """Windows of a size, one after the other, which begin at multiples of it plus an offset.
+
+        Args:
+            size: of a window.
+            offset: where windows begin, after multiples of the size since 1970.
+            time_zone: whose clocks tell the time, such as ``"Europe/Berlin"``; UTC without it.
+                Then a day begins at local midnight and may have 23 or 25 hours.
+
+        Raises:
+            ConfigError: the size is not positive, the offset not below it, or there is no such
+                time zone.
+        """
+        return cls(milliseconds(size, "size"), milliseconds(offset, "offset"), time_zone)
+
+    @override
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        if self._clock is not None:
+            return (self._clock.window_at(timestamp),)
+        start = timestamp - (timestamp - self.offset) % self.size
+        return (window_of(start, start + self.size),)
+
+    @override
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        # By the wall clock a window may begin or end within an hour that comes twice.
+        return windows[0] if self._clock is None else (timestamp, timestamp + 1)
+
+
+@attrs.frozen
+class _Sliding(WindowAssigner):
+    size: int = attrs.field(validator=_TIME)
+    slide: int = attrs.field(validator=_TIME)
+    offset: int = attrs.field(default=0, validator=_TIME)
+
+    def __attrs_post_init__(self) -> None:
+        extent = f"size {self.size}, slide {self.slide}, offset {self.offset} ms"
+        if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
+            raise ConfigError("size", f"{extent} make no windows", type(self).__name__)
+        if self.size > self.slide * _MOST_WINDOWS:
+            reason = f"with {extent} each element is in more than {_MOST_WINDOWS:,} windows"
+            raise ConfigError("size", reason, type(self).__name__)
+
+    @classmethod
+    def of(cls, size: Length, slide: Length, offset: Length = 0) -> Self:
+        """Windows of a size of which one begins every ``slide``.
+
+        Raises:
+            ConfigError: size or slide is not positive, the offset not below the slide, or each
+                element in more than 100,000 windows.
+        """
+        length, step = milliseconds(size, "size"), milliseconds(slide, "slide")
+        return cls(length, step, milliseconds(offset, "offset"))
+
+    @override
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        last = timestamp - (timestamp - self.offset) % self.slide
+        starts = range(last, timestamp - self.size, -self.slide)
+        return [window_of(start, start + self.size) for start in starts]
+
+    @override
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        latest, earliest = windows[0], windows[-1]
+        first = max(latest.start, earliest.end - self.slide)
+        return first, min(latest.start + self.slide, earliest.end)
+
+
+@attrs.frozen
+class _Session(WindowAssigner):
+    gap: int | Callable[[Any], Length] = attrs.field(validator=typed(int | Callable))
+
+    is_merging: ClassVar[bool] = True
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.gap, int):
+            _positive(milliseconds(self.gap, "gap"), type(self).__name__)
+
+    @classmethod
+    def with_gap(cls, gap: Length) -> Self:
+        """Windows that end once no element has come for a gap.
+
+        Raises:
+            ConfigError: the gap is not positive.
+        """
+        return cls(milliseconds(gap, "gap"))
+
+    @classmethod
+    def with_dynamic_gap(cls, gap: Callable[[Any], Length]) -> Self:
+        """The same with a gap for each element, from a function of it."""
+        check_type("gap", gap, Callable)
+        return cls(gap)
+
+    @override
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        gap = self.gap
+        if callable(gap):
+            gap = _positive(milliseconds(gap(element), "gap"), type(self).__name__)
+        return (window_of(timestamp, timestamp + gap),)
+
+    @override
+    def _moments_alike(self, timestamp: int, windows: Sequence[TimeWindow]) -> tuple[int, int]:
+        if not isinstance(self.gap, int):  # each element has its own
+            return timestamp, timestamp
+        session = windows[0]
+        return session.start, session.end - self.gap + 1
+
+
+def _positive(gap: int, place: str) -> int:
+    if gap <= 0:
+        raise ConfigError("gap", f"{gap} ms is not positive", place)
+    return gap
+
+
+class TumblingEventTimeWindows(_Tumbling):
+    """Tumbling windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class TumblingProcessingTimeWindows(_Tumbling):
+    """Tumbling windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+class SlidingEventTimeWindows(_Sliding):
+    """Sliding windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class SlidingProcessingTimeWindows(_Sliding):
+    """Sliding windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+class EventTimeSessionWindows(_Session):
+    """Session windows of event time."""
+
+    is_event_time: ClassVar[bool] = True
+
+
+class ProcessingTimeSessionWindows(_Session):
+    """Session windows of processing time."""
+
+    is_event_time: ClassVar[bool] = False
+
+
+@attrs.frozen
+class GlobalWindows(WindowAssigner):
+    """One window for all elements of a key, which fires only by its trigger."""
+
+    is_event_time: ClassVar[bool] = False
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        """The assigner; named as in Flink."""
+        return cls()
+
+    @override
+    def assign_windows(self, element: Any, timestamp: int) -> Collection[TimeWindow]:
+        return (GLOBAL_WINDOW,)
+
+    @override
+    def default_trigger(self) -> Trigger:
+        """A trigger that never fires."""
+        return NeverTrigger()

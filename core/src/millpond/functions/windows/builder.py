@@ -1,0 +1,235 @@
+"""``millpond.windows.window(…)``: windows as a keyed function, step by step as in PyFlink."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self
+
+import attrs
+from typing_extensions import TypeVar
+
+from millpond.arguments import INT64, check_type, check_within
+from millpond.errors import ConfigError, brief
+from millpond.functions.side_outputs import OutputTag
+from millpond.functions.windows.assigners import GlobalWindows, WindowAssigner
+from millpond.functions.windows.evictors import CountEvictor, Evictor
+from millpond.functions.windows.retracting import can_retract
+from millpond.functions.windows.rows_read import look_at_rows
+from millpond.functions.windows.trigger_base import Trigger
+from millpond.functions.windows.triggers import CountTrigger, PurgingTrigger
+from millpond.functions.windows.window import milliseconds
+from millpond.functions.windows.window_contents import (
+    ProcessWindowFunction,
+    WindowContents,
+    WindowFunction,
+    aggregated,
+    evicting,
+    kept,
+    reduced,
+)
+from millpond.functions.windows.window_operator import LateRow, WindowOperator
+from millpond.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+)
+from millpond.types import DeclaredType
+
+__all__ = ["Windowing", "count_window", "window"]
+
+T = TypeVar("T", default=Any)
+ACC = TypeVar("ACC", default=Any)
+OUT = TypeVar("OUT", default=Any)
+
+
+@attrs.frozen
+class _Tagged:
+    """Sends a late row to a side output."""
+
+    tag: OutputTag
+
+    def __call__(self, row: Any) -> Any:
+        return self.tag, row
+
+
+@attrs.frozen
+class Windowing:
+    """Windows that still lack their function; each method returns windows or, last, the function.
+
+    The functions made here are keyed functions: for ``mp.local.run``, the harness, and
+    ``key_by(…).process``.
+    """
+
+    _assigner: WindowAssigner
+    _trigger: Trigger
+    _lateness: int = 0
+    _late: Callable[[Any], Any] | None = None
+    _evictor: Evictor | None = None
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """Use another trigger than the assigner's own."""
+        check_type("trigger", trigger, Trigger)
+        return attrs.evolve(self, trigger=trigger)
+
+    def evictor(self, evictor: Evictor) -> Self:
+        """Drop elements when a window fires; windows then keep all elements, also to reduce."""
+        check_type("evictor", evictor, Evictor)
+        return attrs.evolve(self, evictor=evictor)
+
+    def allowed_lateness(self, lateness: timedelta | int) -> Self:
+        """Keep windows for this long after their end; late rows then fire them again.
+
+        With ``2**63 - 1`` windows are kept for good, also merging ones, which make Flink fail.
+
+        Raises:
+            ConfigError: it is negative, or not a length of time.
+        """
+        length = milliseconds(lateness, "allowed_lateness")
+        if length < 0:
+            raise ConfigError("allowed_lateness", f"{length} ms is negative", "windows")
+        return attrs.evolve(self, lateness=length)
+
+    def side_output_late_data(self, make: Callable[[Any], Any] | OutputTag = LateRow) -> Self:
+        """Have rows that are too late come out; else they are dropped.
+
+        Args:
+            make: the tag of the side output that they go to, or a function that makes them rows
+                of the main output.
+
+        Raises:
+            ArgumentTypeError: it is neither. The name of a column is for windows on Spark.
+        """
+        check_type("make", make, Callable | OutputTag)
+        return attrs.evolve(self, late=_Tagged(make) if isinstance(make, OutputTag) else make)
+
+    @property
+    def _look_at_rows(self) -> bool:
+        """Whether more of a row is read than the value that windows keep, and its time."""
+        return self._late is not None or look_at_rows(self._assigner, self._trigger)
+
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T],
+        value_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
+        window_function: WindowFunction[T] | None = None,
+    ) -> WindowOperator:
+        """Keep one value a window, reduced as rows come.
+
+        Args:
+            reduce_function: ``f(a, b)``.
+            value_type: the type of the values.
+            value: what is reduced: a field of the row, or a function of the row.
+            window_function: ``f(key, window, value)`` or a ``ProcessWindowFunction``; by default
+                windows give key, start and end in ms, and the value.
+        """
+        if self._evictor is None:
+            return self._operator(reduced(reduce_function, value_type, value, window_function))
+        required = ReducingStateDescriptor("reduce", reduce_function, value_type)
+        reduce = partial(_reduce, required.reduce_function)
+        return self._operator(evicting(self._evictor, value_type, value, reduce, window_function))
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, ACC, OUT],
+        accumulator_type: DeclaredType[ACC],
+        window_function: WindowFunction[OUT] | None = None,
+        *,
+        element_type: DeclaredType[T] | None = None,
+        value: str | Callable[[Any], T] | None = None,
+    ) -> WindowOperator:
+        """Keep one accumulator a window, to which rows are added as they come.
+
+        Args:
+            aggregate_function: how rows, or their values, become an accumulator and a result.
+            accumulator_type: the type of the accumulator.
+            window_function: as in ``reduce``.
+            element_type: the type of the values, which windows with an evictor keep.
+            value: what is added of a row: a field, or a function of the row; the row without it.
+
+        Raises:
+            ConfigError: the windows have an evictor, and not both of the last are given.
+        """
+        if self._evictor is None:
+            return self._operator(
+                aggregated(aggregate_function, accumulator_type, value, window_function)
+            )
+        if element_type is None or value is None:
+            reason = "an evictor needs the elements: give element_type= and value="
+            raise ConfigError("evictor", reason, "aggregate(...)")
+        required = AggregatingStateDescriptor("aggregate", aggregate_function, accumulator_type)
+        function = required.aggregate_function
+        aggregate, retracting = partial(_aggregate, function), None
+        if can_retract(function):
+            retracting = function
+        return self._operator(
+            evicting(self._evictor, element_type, value, aggregate, window_function, retracting)
+        )
+
+    def process(
+        self,
+        window_function: WindowFunction[list[T]],
+        element_type: DeclaredType[T],
+        value: str | Callable[[Any], T],
+    ) -> WindowOperator:
+        """Keep all elements, for a function that sees the whole window.
+
+        Args:
+            window_function: ``f(key, window, elements)`` or a ``ProcessWindowFunction``.
+            element_type: the type of what is kept.
+            value: what is kept of a row: a field, or a function of the row.
+        """
+        if self._evictor is None:
+            return self._operator(kept(element_type, value, window_function))
+        check_type("window_function", window_function, ProcessWindowFunction | Callable)
+        return self._operator(evicting(self._evictor, element_type, value, list, window_function))
+
+    def _operator(self, contents: WindowContents) -> WindowOperator:
+        return WindowOperator(self._assigner, self._trigger, contents, self._lateness, self._late)
+
+
+def _reduce(reduce_function: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    return functools.reduce(reduce_function, values) if values else None
+
+
+def _aggregate(function: AggregateFunction, values: Sequence[Any]) -> Any:
+    accumulator = function.create_accumulator()
+    for value in values:
+        accumulator = function.add(value, accumulator)
+    return function.get_result(accumulator)
+
+
+def window(assigner: WindowAssigner) -> Windowing:
+    """Windows over keyed rows.
+
+    Raises:
+        ConfigError: the argument is not a window assigner, or does not say which time it goes by.
+    """
+    if not isinstance(assigner, WindowAssigner):
+        reason = (
+            f"{brief(assigner)} is not a window assigner, such as TumblingEventTimeWindows.of(…)"
+        )
+        raise ConfigError("assigner", reason, "window(...)")
+    if type(getattr(assigner, "is_event_time", None)) is not bool:
+        reason = "set it to True where windows go by event time, to False for processing time"
+        raise ConfigError("is_event_time", reason, type(assigner).__name__)
+    return Windowing(assigner, assigner.default_trigger())
+
+
+def count_window(size: int, slide: int | None = None) -> Windowing:
+    """Windows of the last ``size`` rows of a key, each ``slide`` rows; as PyFlink's.
+
+    Without ``slide`` each row is in one window, and a window fires once, when it is full.
+
+    Raises:
+        ArgumentValueError: size or slide is not positive.
+    """
+    check_within("size", size, 1, INT64[1])
+    windows = window(GlobalWindows.create())
+    if slide is None:
+        return windows.trigger(PurgingTrigger.of(CountTrigger.of(size)))
+    check_within("slide", slide, 1, INT64[1])
+    return windows.evictor(CountEvictor.of(size)).trigger(CountTrigger.of(slide))

@@ -1,0 +1,176 @@
+"""Evictors: which elements a window drops when it fires. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Generic, NamedTuple, Protocol
+
+import attrs
+from typing_extensions import TypeVar, override
+
+from millpond.arguments import INT64, typed, within
+from millpond.errors import ConfigError
+from millpond.functions.timer_service import MIN_TIMESTAMP
+from millpond.functions.windows.window import TimeWindow, milliseconds
+from millpond.state import AggregateFunction
+
+__all__ = [
+    "CountEvictor",
+    "DeltaEvictor",
+    "Eviction",
+    "Evictor",
+    "EvictorContext",
+    "TimeEvictor",
+    "TimestampedValue",
+]
+
+T = TypeVar("T", default=Any)
+
+
+class TimestampedValue(NamedTuple):
+    """An element of a window: its event time in ms (MIN_TIMESTAMP where it has none), its value."""
+
+    timestamp: int
+    value: Any
+
+    def has_timestamp(self) -> bool:
+        """Whether the element has an event time."""
+        return self.timestamp != MIN_TIMESTAMP
+
+
+class EvictorContext(Protocol):
+    """What an evictor works with."""
+
+    def get_current_watermark(self) -> int:
+        """The watermark in ms."""
+
+    def get_current_processing_time(self) -> int:
+        """The processing time in ms."""
+
+
+class Evictor:
+    """Drops elements of a window that fires, before or after its function is called.
+
+    Both methods get the elements in the order in which they came and return those that stay.
+    """
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """What stays for the window's function; by default all."""
+        return elements
+
+    def evict_after(
+        self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        """What stays for the next time that the window fires; by default all."""
+        return elements
+
+
+@attrs.frozen
+class _Evicting(Evictor):
+    """Evicts by one rule, before the function or after it."""
+
+    do_evict_after: bool = attrs.field(default=False, validator=typed(bool), kw_only=True)
+
+    def _stay(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        raise NotImplementedError
+
+    @override
+    def evict_before(
+        self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return elements if self.do_evict_after else self._stay(elements)
+
+    @override
+    def evict_after(
+        self, elements: list[TimestampedValue], window: TimeWindow, ctx: EvictorContext
+    ) -> list[TimestampedValue]:
+        return self._stay(elements) if self.do_evict_after else elements
+
+
+@attrs.frozen
+class CountEvictor(_Evicting):
+    """Keeps the last ``max_count`` elements."""
+
+    max_count: int = attrs.field(validator=within(0, INT64[1]))
+
+    @classmethod
+    def of(cls, max_count: int, *, do_evict_after: bool = False) -> CountEvictor:
+        """The evictor; named as in Flink."""
+        return cls(max_count, do_evict_after=do_evict_after)
+
+    @override
+    def _stay(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        return elements[max(0, len(elements) - self.max_count) :]
+
+
+@attrs.frozen
+class TimeEvictor(_Evicting):
+    """Keeps the elements of the last ``size`` ms, counted back from the newest one."""
+
+    size: int = attrs.field(validator=within(0, INT64[1]))
+
+    @classmethod
+    def of(cls, size: timedelta | int, *, do_evict_after: bool = False) -> TimeEvictor:
+        """The evictor; named as in Flink. ConfigError where the size is negative."""
+        length = milliseconds(size, "size")
+        if length < 0:
+            raise ConfigError("size", f"{length} ms is negative", cls.__name__)
+        return cls(length, do_evict_after=do_evict_after)
+
+    @override
+    def _stay(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        if not elements or not elements[0].has_timestamp():
+            return elements
+        cutoff = max(element.timestamp for element in elements) - self.size
+        return [element for element in elements if element.timestamp > cutoff]
+
+
+@attrs.frozen
+class DeltaEvictor(_Evicting, Generic[T]):
+    """Keeps the elements that differ from the last one by less than a threshold, or by NaN.
+
+    Attributes:
+        threshold: the difference from which an element goes.
+        delta_function: ``f(element, last)``, the difference as a number.
+    """
+
+    threshold: float = attrs.field(validator=typed(int | float))
+    delta_function: Callable[[T, T], float] = attrs.field(validator=typed(Callable))
+
+    @classmethod
+    def of(
+        cls,
+        threshold: float,
+        delta_function: Callable[[T, T], float],
+        *,
+        do_evict_after: bool = False,
+    ) -> DeltaEvictor[T]:
+        """The evictor; named as in Flink."""
+        return cls(threshold, delta_function, do_evict_after=do_evict_after)
+
+    @override
+    def _stay(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        if not elements:
+            return elements
+        last, delta = elements[-1].value, self.delta_function
+        # Written so that an element goes only where the difference is as great: NaN is not.
+        return [each for each in elements if not delta(each.value, last) >= self.threshold]
+
+
+@attrs.frozen
+class Eviction:
+    """How a window with an evictor fires.
+
+    Attributes:
+        evictor: drops elements.
+        result: makes of the values that are left what the window's function gets; None where
+            there is nothing to call it for.
+        retracting: what ``result`` aggregates by, where that can retract.
+    """
+
+    evictor: Evictor
+    result: Callable[[Sequence[Any]], Any]
+    retracting: AggregateFunction | None = None

@@ -1,0 +1,209 @@
+"""The triggers that fire at a window's end, by count, or never. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import attrs
+from typing_extensions import override
+
+from millpond.arguments import typed
+from millpond.errors import ConfigError, brief
+from millpond.functions.results import call
+from millpond.functions.windows.trigger_base import (
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    decision,
+)
+from millpond.functions.windows.window import TimeWindow
+from millpond.state import ReducingStateDescriptor
+
+__all__ = [
+    "CountTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "fire_at_end",
+]
+
+
+def fire_at_end(window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+    """Fire where the watermark has reached a window's end; else have a timer wait for it."""
+    end = window.max_timestamp()
+    if end <= ctx.get_current_watermark():
+        return TriggerResult.FIRE
+    ctx.register_event_time_timer(end)
+    return TriggerResult.CONTINUE
+
+
+@attrs.frozen
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark reaches the window's end, then at each late element."""
+
+    @classmethod
+    def create(cls) -> EventTimeTrigger:
+        """The trigger; named as in Flink."""
+        return cls()
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return fire_at_end(window, ctx)
+
+    @override
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        due = time == window.max_timestamp()
+        return TriggerResult.FIRE if due else TriggerResult.CONTINUE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        # Of a window that is past its end the element that joined it makes on_element fire.
+        end = window.max_timestamp()
+        if end > ctx.get_current_watermark():
+            ctx.register_event_time_timer(end)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+@attrs.frozen
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the processing time has passed the window's end."""
+
+    @classmethod
+    def create(cls) -> ProcessingTimeTrigger:
+        """The trigger; named as in Flink."""
+        return cls()
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """An element never fires, the timer does."""
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    @override
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        end = window.max_timestamp()
+        if end > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(end)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+@attrs.frozen
+class NeverTrigger(Trigger):
+    """Never fires."""
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        """Nothing was kept."""
+
+
+_COUNT = ReducingStateDescriptor("trigger-count", operator.add, int)
+
+
+@attrs.frozen
+class CountTrigger(Trigger):
+    """Fires after every n-th element of a window."""
+
+    max_count: int = attrs.field(validator=typed(int))
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_count < 1:
+            reason = f"{brief(self.max_count)} is not positive"
+            raise ConfigError("max_count", reason, "CountTrigger.of")
+
+    @classmethod
+    def of(cls, max_count: int) -> CountTrigger:
+        """The trigger; named as in Flink. ConfigError where the count is not positive."""
+        return cls(max_count)
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        count = ctx.get_partitioned_state(_COUNT)
+        count.add(1)
+        if (count.get() or 0) < self.max_count:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_COUNT)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        ctx.get_partitioned_state(_COUNT).clear()
+
+
+@attrs.frozen
+class PurgingTrigger(Trigger):
+    """Another trigger whose windows are emptied when they fire."""
+
+    inner: Trigger = attrs.field(validator=typed(Trigger))
+
+    @classmethod
+    def of(cls, inner: Trigger) -> PurgingTrigger:
+        """The trigger; named as in Flink."""
+        return cls(inner)
+
+    @override
+    def can_merge(self) -> bool:
+        """Whether the other trigger does."""
+        return self.inner.can_merge()
+
+    def _purging(self, method: str, result: TriggerResult) -> TriggerResult:
+        if result is TriggerResult.CONTINUE:
+            return result
+        fires = decision(self.inner, method, result).is_fire()
+        return TriggerResult.FIRE_AND_PURGE if fires else result
+
+    @override
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        result = self.inner.on_element(element, timestamp, window, ctx)
+        return self._purging("on_element", result)
+
+    @override
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        return self._purging("on_event_time", self.inner.on_event_time(time, window, ctx))
+
+    @override
+    def on_processing_time(
+        self, time: int, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        result = self.inner.on_processing_time(time, window, ctx)
+        return self._purging("on_processing_time", result)
+
+    @override
+    def on_merge(self, window: TimeWindow, ctx: OnMergeContext) -> None:
+        call(self.inner.on_merge, window, ctx)
+
+    @override
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        call(self.inner.clear, window, ctx)

@@ -1,0 +1,351 @@
+"""What lies in a checkpoint directory: operators, subtasks, snapshots, and unused files.
+
+A catalog is made from the metadata files beside the snapshots. Which of two attempts of the
+same batch Spark has committed, only the pointers in Spark's checkpoint say.
+
+Metadata that cannot be read is never passed over: what it may stand for is neither deleted nor
+replaced by something older.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import attrs
+
+from millpond.errors import (
+    CorruptSnapshotError,
+    IncompleteCheckpointError,
+    RestoreError,
+)
+from millpond.inspection.choice import OperatorChoice
+from millpond.inspection.leftovers import temporary_files, without_cut_off
+from millpond.inspection.orphans import OperatorFiles
+from millpond.inspection.outdated import LayoutHistory
+from millpond.inspection.stored_layouts import read_layouts
+from millpond.inspection.subtask import Subtask, read_subtask, still_there, without_outlived
+from millpond.inspection.whole import as_text, gone_groups, newest_id, whole_checkpoints
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.layout_records import OperatorSettings, read_settings
+from millpond.snapshots.paths import SnapshotPath, owner_of, parse_layout_path
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["Catalog", "complete_parts", "newest_parts", "read_catalog"]
+
+_LOG = logging.getLogger("millpond.restore")
+RETAINED = 100
+"""How many checkpoints stay whole if nothing says how many the query retains."""
+
+
+@attrs.frozen
+class Catalog:
+    """All subtasks below a checkpoint directory.
+
+    Attributes:
+        layouts: the layout files in force: of each operator on Spark the one with the highest
+            number, with the paths that its sources need.
+        broken: metadata files that cannot be read, with the reason.
+        elsewhere: other checkpoint directories, below or above, whose files are here too; they
+            are left out.
+        odd: what has the name of a snapshot's file and is none: a directory, pipe, device or
+            symbolic link.
+        unfinished: files that a writer has begun, or left when it was killed, each with the
+            operator and the id of its snapshot.
+        cut_off: layouts that a killed driver has not written to their end; nobody has begun under
+            them, but which batch was the last before, only Spark knows.
+        outdated: files of layouts that drivers have left when they were killed.
+        histories: the layouts of each operator on Spark.
+        settings: those of the queries of such operators, as far as they are known.
+    """
+
+    storage: CheckpointStorage
+    subtasks: tuple[Subtask, ...]
+    layouts: dict[str, frozenset[str]]
+    broken: dict[str, str]
+    elsewhere: tuple[str, ...] = ()
+    odd: frozenset[str] = frozenset()
+    unfinished: Mapping[str, tuple[OperatorId, int]] = attrs.field(factory=dict)
+    cut_off: frozenset[str] = frozenset()
+    outdated: tuple[str, ...] = ()
+    histories: Mapping[OperatorId, LayoutHistory] = attrs.field(factory=dict)
+    settings: Mapping[OperatorId, OperatorSettings] = attrs.field(factory=dict)
+
+    def no_root(self, where: str) -> str:
+        """Why a directory, named as given, is none of snapshots; empty where it may be one."""
+        if not self.elsewhere or any(each.handles for each in self.subtasks):
+            return ""
+        where, root = where.rstrip("/"), self.elsewhere[0]
+        if not root.startswith("../"):
+            more = f"; there are {len(self.elsewhere)}" if len(self.elsewhere) > 1 else ""
+            right = f"{where}/{root.rstrip('/')}{more}"
+            return f"it is not a checkpoint directory, but has one in it; name {right}"
+        inner = root.removeprefix("..")
+        right = where.removesuffix(inner) if where.endswith(inner) else f"the one with {inner[1:]}"
+        return f"it is a folder in a checkpoint directory, not one itself; name {right or '/'}"
+
+    def spark_queries(self) -> list[str]:
+        """The queries on Spark that have snapshots here: which count, only their pointers say."""
+        owners = {owner_of(layout) for layout in self.layouts}
+        with_state = {each.operator for each in self.subtasks}
+        return sorted({operator.query for operator in owners & with_state})
+
+    def of(self, wanted: OperatorChoice) -> Catalog:
+        """The subtasks, and the files that cannot be read, of the operators that are meant."""
+        subtasks = tuple(each for each in self.subtasks if wanted(each.operator))
+        broken = {path: why for path, why in self.broken.items() if wanted(owner_of(path))}
+        return attrs.evolve(self, subtasks=subtasks, broken=broken)
+
+    def at(self, checkpoint_id: int | None) -> Catalog:
+        """The catalog, of a subtask's metadata that cannot be read only what may count at an id."""
+        others = {
+            path
+            for each in self.subtasks
+            for path in each.broken
+            if not each.may_count(path, checkpoint_id)
+        }
+        broken = {path: why for path, why in self.broken.items() if path not in others}
+        return attrs.evolve(self, broken=broken)
+
+    def orphans(self, retained: int | None = None, query: str | None = None) -> list[str]:
+        """Files that no retained checkpoint needs: of lost attempts, old checkpoints and layouts.
+
+        Files of an operator's newest checkpoint id remain, for an attempt may still be at work on
+        them. So do those that an idle subtask would restore. Files that killed writers have left
+        of older checkpoints go. Anything that is no regular file, or is in such a directory, is not
+        ours. No file of a query goes that has a layout which is cut off.
+
+        Args:
+            retained: how many of the newest checkpoints stay whole; by default as many as the query
+                of an operator retains, or 100 if that is not known.
+            query: the id of the query whose files are looked at; all by default.
+
+        Raises:
+            CorruptSnapshotError: some metadata cannot be read, so the files it needs are unknown.
+        """
+        for path, reason in self.broken.items():
+            # A snapshot refers to files of its own query, a layout to any query's.
+            is_other = query not in (None, owner_of(path).query) and not parse_layout_path(path)
+            if path in self.cut_off or is_other:
+                continue
+            cure = (
+                "restore it, or delete it if its checkpoint may go; until then nothing is deleted"
+            )
+            raise CorruptSnapshotError(path, f"{reason.rstrip('.')}; {cure}")
+        operators = [self._files_of(operator, retained) for operator in self.operators]
+        needed = frozenset[str]().union(*(each.needed() for each in operators))
+        found = [path for each in operators for path in each.unneeded(needed)]
+        found += self.outdated
+        resting = {owner_of(path).query for path in self.cut_off}
+        if query is not None:
+            found = [path for path in found if owner_of(path).query == query]
+        found = [path for path in found if owner_of(path).query not in resting]
+        inside = tuple(f"{path}/" for path in self.odd)
+        return [path for path in found if path not in self.odd and not path.startswith(inside)]
+
+    @property
+    def operators(self) -> list[OperatorId]:
+        """The operators that have snapshots or layouts."""
+        return sorted({each.operator for each in self.subtasks} | self.histories.keys())
+
+    def _files_of(self, operator: OperatorId, retained: int | None) -> OperatorFiles:
+        """The files of an operator, of which so many checkpoints are retained."""
+        every = [subtask.with_outlived() for subtask in self.subtasks]
+        mine = tuple(each for each in every if each.operator == operator)
+        history, settings = self.histories.get(operator), self.settings.get(operator)
+        newest = newest_id(mine)
+        if history is not None and newest:
+            newest = newest_id(each for each in every if each.operator.query == operator.query)
+        unfinished = {path: n for path, (owner, n) in self.unfinished.items() if owner == operator}
+        keep = retained or (RETAINED if settings is None else settings.retained)
+        return OperatorFiles(mine, history, unfinished, newest, keep)
+
+    def delete(self, path: str, *, dry_run: bool = False) -> int | None:
+        """Delete a file; its bytes, or None where somebody else has deleted it meanwhile."""
+        try:
+            size = self.storage.size(path)
+        except CorruptSnapshotError:
+            if path in self.storage.list(path.rpartition("/")[0]):
+                raise
+            return None
+        if not dry_run:
+            self.storage.delete(path)
+        return size
+
+
+def complete_parts(
+    catalog: Catalog, operator: OperatorId, checkpoint_id: int | None = None
+) -> list[KeyedStateHandle]:
+    """The snapshots that together are an operator's newest checkpoint up to an id.
+
+    Raises:
+        CorruptSnapshotError: metadata of this checkpoint cannot be read.
+        IncompleteCheckpointError: files of it have no metadata.
+        RestoreError: it does not hold all key groups, or what a subtask had then is deleted; the
+            error names the checkpoints that are whole. A subtask of a Spark query that has had no
+            row has no snapshot, and is not missing.
+    """
+    subtasks = [subtask for subtask in catalog.subtasks if subtask.operator == operator]
+    parts = newest_parts(subtasks, checkpoint_id)
+    covered = {group: part.checkpoint_id for part in parts for group in part.key_group_range}
+    for subtask in subtasks:
+        for path in subtask.broken:
+            number = subtask.files[path]
+            counts = checkpoint_id is None or number <= checkpoint_id
+            if counts and any(covered.get(g, -1) <= number for g in subtask.key_group_range):
+                raise CorruptSnapshotError(path, subtask.broken[path].rstrip("."))
+        number = subtask.unnamed(checkpoint_id)
+        if any(covered.get(g, -1) < number for g in subtask.key_group_range):
+            what = f"Checkpoint {parts[0].checkpoint_id} of {operator}"
+            raise IncompleteCheckpointError(what, subtask.folder, number)
+    if checkpoint_id is not None:
+        _check_whole(subtasks, operator, checkpoint_id, covered)
+    if parts:
+        _check_key_groups(catalog, operator, checkpoint_id, parts, covered.keys())
+    return parts
+
+
+def _check_key_groups(
+    catalog: Catalog,
+    operator: OperatorId,
+    checkpoint_id: int | None,
+    parts: Sequence[KeyedStateHandle],
+    covered: AbstractSet[int],
+) -> None:
+    """Refuse a checkpoint that lacks key groups of which there were snapshots.
+
+    A subtask of a Spark query that has had no row has no snapshot, and is not missing.
+    """
+    what = f"checkpoint {parts[0].checkpoint_id} of {operator}"
+    everything = set(range(_key_groups(parts)))
+    history = catalog.histories.get(operator)
+    files = {path for each in catalog.subtasks if each.operator == operator for path in each.files}
+    layouts = [paths for path, paths in catalog.layouts.items() if owner_of(path) == operator]
+    wanted = _named(files.union(*layouts), checkpoint_id) if layouts else everything
+    if missing := _as_text(wanted - covered):
+        raise RestoreError(what, (f"no snapshot holds the key groups {missing}",))
+    if history is None:
+        return
+    begun = {group for groups in history.begun(checkpoint_id) for group in groups}
+    carries = any(part.carries for part in parts)
+    if not carries and (lost := _as_text(begun - covered)):
+        cause = f"no snapshot holds the key groups {lost}, though their subtask has taken some: "
+        raise RestoreError(what, (f"{cause}bring its folder back, or start from a savepoint",))
+    if (savepoint := history.savepoint) and (absent := _as_text(everything - covered)):
+        reason = "is still in the savepoint from which the query started"
+        _LOG.warning("%s: state of the key groups %s %s: %s", what, absent, reason, savepoint)
+
+
+def _check_whole(
+    subtasks: Sequence[Subtask], operator: OperatorId, checkpoint_id: int, covered: dict[int, int]
+) -> None:
+    """Refuse a checkpoint at which a subtask had what is deleted since, or may be."""
+    if gone := _as_text(gone_groups(subtasks, checkpoint_id, covered)):
+        whole = as_text(whole_checkpoints(subtasks))
+        reason = f"the key groups {gone} have newer snapshots only; whole are: {whole}"
+        raise RestoreError(f"checkpoint {checkpoint_id} of {operator}", (reason,))
+
+
+def _key_groups(parts: Sequence[KeyedStateHandle]) -> int:
+    """How many there are."""
+    total = parts[0].max_parallelism
+    if any(part.max_parallelism != total for part in parts):
+        numbers = sorted({part.max_parallelism for part in parts})
+        reason = f"its parts have different numbers of key groups: {numbers}"
+        raise RestoreError("a checkpoint", (reason,))
+    return total
+
+
+def _named(paths: Iterable[str], checkpoint_id: int | None) -> set[int]:
+    """The key groups of the folders of snapshots up to an id, whether they are there or not."""
+    found = set[int]()
+    for file in filter(None, map(SnapshotPath.parse, paths)):
+        if checkpoint_id is None or file.checkpoint_id <= checkpoint_id:
+            found.update(file.key_group_range)
+    return found
+
+
+def _as_text(groups: set[int]) -> str:
+    return ", ".join(str(run) for run in _runs(sorted(groups)))
+
+
+def newest_parts(
+    subtasks: Sequence[Subtask], checkpoint_id: int | None = None
+) -> list[KeyedStateHandle]:
+    """For each key group the newest snapshot that covers it, newest first.
+
+    So subtasks of another parallelism, before a rescale, give only what newer ones do not have.
+    Of operator state, which goes by subtask, ``undivided_states`` tells what cannot be given so.
+    """
+    newest = [subtask.at(checkpoint_id)[-1] for subtask in subtasks if subtask.at(checkpoint_id)]
+    newest.sort(key=lambda handle: handle.checkpoint_id, reverse=True)
+    taken: set[int] = set()
+    parts: list[KeyedStateHandle] = []
+    for handle in newest:
+        free = [group for group in handle.key_group_range if group not in taken]
+        taken.update(free)
+        if len(free) == len(handle.key_group_range):
+            parts.append(handle)
+        else:
+            parts += [attrs.evolve(handle, key_group_range=run) for run in _runs(free)]
+    return parts
+
+
+def _runs(groups: Sequence[int]) -> Iterator[KeyGroupRange]:
+    start = 0
+    for at in range(1, len(groups) + 1):
+        if at == len(groups) or groups[at] != groups[at - 1] + 1:
+            yield KeyGroupRange(groups[start], groups[at - 1])
+            start = at
+
+
+def read_catalog(storage: CheckpointStorage) -> Catalog:
+    """Read the metadata of all snapshots below a storage's root."""
+    folders: dict[str, dict[str, SnapshotPath]] = {}
+    odd = frozenset(filter(SnapshotPath.parse, storage.not_files("")))
+    listed = storage.list("")
+    for path in (*listed, *sorted(odd)):
+        file = SnapshotPath.parse(path)
+        if file is not None:
+            folders.setdefault(file.folder, {})[path] = file
+    subtasks = tuple(
+        sorted(
+            (read_subtask(storage, files, odd) for files in folders.values()),
+            key=lambda each: (each.operator, each.key_group_range.start, each.folder),
+        )
+    )
+    elsewhere = tuple(sorted({each.elsewhere for each in subtasks} - {""}))
+    subtasks = tuple(
+        each for each in subtasks if not each.elsewhere and not each.folder.startswith(elsewhere)
+    )
+    if any(each.broken for each in subtasks):
+        present = odd.union(storage.list(""))
+        subtasks = tuple(still_there(each, present) for each in subtasks)
+    every = odd.union(listed)
+    subtasks = tuple(without_outlived(each, every) for each in subtasks)
+    mine = [path for path in listed if not path.startswith(elsewhere)]
+    layouts = read_layouts(storage, mine)
+    histories = {
+        operator: LayoutHistory.read(storage, operator, known, mine)
+        for operator, known in layouts.readable.items()
+    }
+    settings = {operator: read_settings(storage, operator) for operator in layouts.readable}
+    subtasks = without_cut_off(subtasks, layouts.in_force)
+    broken = dict(layouts.broken)
+    broken |= {path: reason for each in subtasks for path, reason in each.broken.items()}
+    return Catalog(
+        storage=storage,
+        subtasks=subtasks,
+        layouts=layouts.in_force,
+        broken=broken,
+        elsewhere=elsewhere,
+        odd=odd,
+        unfinished=temporary_files(mine),
+        cut_off=frozenset(layouts.cut_off),
+        outdated=tuple(layouts.outdated),
+        histories=histories,
+        settings={operator: each for operator, each in settings.items() if each is not None},
+    )

@@ -1,0 +1,210 @@
+"""Which files of an operator no start of its query can need: the one rule of every deletion.
+
+Two kinds of files are left over.
+
+*Files from before a layout.* A query starts from one of its retained checkpoints. The *base* is
+the layout that was in force at the oldest of them. Snapshots under a layout refer to nothing from
+before it, except that a subtask without a snapshot of its own restores from the layout's sources.
+So everything from before the base goes, except the base's sources. These go, too, once every
+subtask has a committed checkpoint under the base that is no newer than the oldest retained one.
+
+*Files of lost attempts.* A committed snapshot names every file that it or an older retained
+checkpoint of its subtask needs. A file that it does not name is that of an attempt that Spark did
+not commit. It goes once it is older than the subtask's snapshot at the oldest retained checkpoint,
+unless a newer attempt refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from millpond.inspection.stored_layouts import StoredLayout
+from millpond.inspection.subtask import read_subtask
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.layout_records import SubtaskRecord, read_record
+from millpond.snapshots.paths import (
+    SnapshotPath,
+    layout_folder,
+    parse_layout_path,
+    parse_record_path,
+)
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.storage.local_directory import begun_path
+
+__all__ = ["LayoutHistory", "lost_attempts", "snapshot_files"]
+
+
+def snapshot_files(paths: Iterable[str]) -> dict[str, SnapshotPath]:
+    """The files of snapshots among some paths, including those that a writer has not finished."""
+    found = {path: SnapshotPath.parse(begun_path(path) or path) for path in paths}
+    return {path: file for path, file in found.items() if file is not None}
+
+
+@attrs.frozen
+class LayoutHistory:
+    """The layouts of an operator, and the checkpoints that its subtasks have recorded.
+
+    Attributes:
+        layouts: by ascending number.
+        records: by the layout's number and the subtask's key groups.
+        paths: the files of layouts and records.
+    """
+
+    layouts: tuple[StoredLayout, ...]
+    records: Mapping[tuple[int, KeyGroupRange], SubtaskRecord]
+    paths: tuple[str, ...]
+
+    @classmethod
+    def read(
+        cls,
+        storage: CheckpointStorage,
+        operator: OperatorId,
+        layouts: Iterable[StoredLayout],
+        paths: Iterable[str],
+    ) -> LayoutHistory:
+        """Read the records of an operator among the paths of a directory's files."""
+        mine = tuple(path for path in paths if path.startswith(f"{layout_folder(operator)}/"))
+        parsed = {path: record for path in mine if (record := parse_record_path(path))}
+        records = {record[1:]: read_record(storage, path) for path, record in parsed.items()}
+        return cls(tuple(layouts), records, mine)
+
+    @property
+    def savepoint(self) -> str:
+        """The URI of the savepoint from which subtasks without a snapshot start; or empty."""
+        return self.layouts[-1].savepoint if self.layouts else ""
+
+    def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
+        """The key groups of subtasks that have taken snapshots up to an id, under the last layout.
+
+        Only the newest layout with batches counts: the operator may have begun anew with it.
+        """
+        numbers = [each.number for each in self.layouts if each.is_begun and not each.is_dropped]
+        return [
+            groups
+            for (number, groups), record in self.records.items()
+            if number in numbers[-1:] and record.first is not None
+            if checkpoint_id is None or record.first <= checkpoint_id
+        ]
+
+    def base(self, oldest: int) -> StoredLayout | None:
+        """The layout in force at the oldest retained checkpoint; None if that is not known."""
+        known = [
+            each
+            for each in self.layouts
+            if each.is_begun and each.first_id is not None and each.first_id <= oldest
+        ]
+        return known[-1] if known else None
+
+    def is_taken_over(self, base: StoredLayout, oldest: int) -> bool:
+        """Whether each subtask has a committed checkpoint, up to `oldest`, under a layout."""
+        if base.is_dropped or not base.sources:
+            return True
+        records = [self.records.get((base.number, groups)) for groups in base.divisions]
+        committed = [None if record is None else record.committed for record in records]
+        return bool(committed) and all(each is not None and each <= oldest for each in committed)
+
+    def needed_sources(self, oldest: int) -> frozenset[str]:
+        """The files of sources from which a subtask may still start."""
+        base = self.base(oldest)
+        later = (each for each in self.layouts if base is None or each.number > base.number)
+        needed = frozenset[str]().union(*(each.source_paths for each in later))
+        if base is None or self.is_taken_over(base, oldest):
+            return needed
+        return needed.union(*(source.paths | {source.metadata} for source in base.sources))
+
+    def outlived(self, files: Mapping[str, SnapshotPath], oldest: int) -> frozenset[str]:
+        """The files of snapshots from before the base, whether they are its sources or not.
+
+        An attempt that was lost at the change of the layout has left files of the base's first
+        checkpoint in a folder that no later layout uses. They belong to these files, unless the
+        folder has newer ones: then a query that was not stopped still writes there.
+        """
+        base = self.base(oldest)
+        if base is None or base.first_id is None:
+            return frozenset()
+        later = (each.divisions for each in self.layouts if each.number >= base.number)
+        divisions = frozenset[KeyGroupRange]().union(*later)
+        newest: dict[str, int] = {}
+        for file in files.values():
+            newest[file.folder] = max(file.checkpoint_id, newest.get(file.folder, 0))
+        return frozenset(
+            path
+            for path, file in files.items()
+            if file.checkpoint_id < base.first_id
+            or (file.key_group_range not in divisions and newest[file.folder] <= base.first_id)
+        )
+
+    def outlived_layouts(self, oldest: int) -> list[str]:
+        """The files of layouts and records from before the base.
+
+        The layout just before it stays until the base's sources go, as a sign that there are any.
+        """
+        base = self.base(oldest)
+        earlier = [each.number for each in self.layouts if base and each.number < base.number]
+        if base is None or not earlier:
+            return []
+        first = base.number if self.is_taken_over(base, oldest) else earlier[-1]
+        return [path for path in self.paths if _layout_number(path, first) < first]
+
+
+def _layout_number(path: str, default: int) -> int:
+    """The number of the layout to which a layout's or a record's file belongs."""
+    path = begun_path(path) or path
+    parsed = parse_layout_path(path) or parse_record_path(path)
+    return default if parsed is None else parsed[1]
+
+
+def lost_attempts(
+    storage: CheckpointStorage, folder: str, committed: KeyedStateHandle, first: int, oldest: int
+) -> list[str]:
+    """The files of lost attempts in a subtask's folder that no retained checkpoint needs.
+
+    Args:
+        storage: where the files are.
+        folder: the subtask's.
+        committed: the subtask's committed snapshot.
+        first: the first checkpoint under the present layout: earlier files are not looked at.
+        oldest: the oldest retained checkpoint.
+
+    Returns:
+        No file if an attempt that is as new as `committed`, or retained, cannot be read: which
+        files that one refers to is unknown.
+    """
+    named = committed.all_paths
+    # Attempts at a retained checkpoint may be what Spark's files, or another executor, know of it.
+    start = _in_force_at(oldest, committed)
+    unnamed = {
+        path: file
+        for path, file in snapshot_files(storage.list(folder)).items()
+        if file.checkpoint_id >= first and path not in named
+    }
+    old = {path for path, file in unnamed.items() if file.checkpoint_id < start}
+    return sorted(old - _referred_to(storage, unnamed, start)) if old else []
+
+
+def _in_force_at(oldest: int, committed: KeyedStateHandle) -> int:
+    """The id of a subtask's snapshot that counts at the oldest retained checkpoint."""
+    files = snapshot_files(committed.all_paths).values()
+    known = [file.checkpoint_id for file in files if file.checkpoint_id <= oldest]
+    return max(known, default=min(oldest, committed.checkpoint_id))
+
+
+def _referred_to(
+    storage: CheckpointStorage, unnamed: Mapping[str, SnapshotPath], start: int
+) -> frozenset[str]:
+    """All files to which attempts from a checkpoint on refer; every file if one is unreadable."""
+    recent = {
+        path: file
+        for path, file in unnamed.items()
+        if file.checkpoint_id >= start and not begun_path(path)
+    }
+    if not recent:
+        return frozenset()
+    rivals = read_subtask(storage, recent)
+    if rivals.broken:
+        return frozenset(unnamed)
+    return frozenset[str]().union(*(handle.all_paths for handle in rivals.handles))

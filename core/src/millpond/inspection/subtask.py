@@ -1,0 +1,170 @@
+"""A subtask's folder in a checkpoint directory: its snapshots, and what cannot be read of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+
+import attrs
+
+from millpond.errors import CorruptSnapshotError, MillpondError
+from millpond.keygroups import KeyGroupRange
+from millpond.operator_id import OperatorId
+from millpond.snapshots.bundle import read_bundled
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.paths import BUNDLE_ENDING, SnapshotPath, root_of
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["Subtask", "read_subtask", "reason_of", "still_there", "without_outlived"]
+
+_NO_FILE = "it is a directory, pipe, device or symbolic link instead of a file"
+
+
+@attrs.frozen
+class Subtask:
+    """One folder of snapshots: those of an operator's subtask.
+
+    Attributes:
+        folder: where they lie; see ``millpond.snapshots.paths``.
+        handles: its snapshots by ascending checkpoint id.
+        key_group_range: those in its name.
+        files: all files in the folder, with the checkpoint id in their names.
+        broken: metadata files that cannot be read, with the reason.
+        elsewhere: of another checkpoint directory's subtask that one; see ``root_of``. Its
+            snapshots name files from there, so none of them counts.
+        outlived: snapshots that are not among the handles, for newer ones have deleted files that
+            they need; others of their files are still history.
+    """
+
+    folder: str
+    operator: OperatorId
+    key_group_range: KeyGroupRange
+    handles: tuple[KeyedStateHandle, ...]
+    files: dict[str, int]
+    broken: dict[str, str]
+    elsewhere: str = ""
+    outlived: tuple[KeyedStateHandle, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self.operator.uid
+
+    def at(self, checkpoint_id: int | None) -> list[KeyedStateHandle]:
+        """The newest snapshots up to an id; several where attempts have raced."""
+        known = [
+            h for h in self.handles if checkpoint_id is None or h.checkpoint_id <= checkpoint_id
+        ]
+        return [h for h in known if h.checkpoint_id == known[-1].checkpoint_id]
+
+    def may_count(self, path: str, checkpoint_id: int | None) -> bool:
+        """Whether metadata that cannot be read may be what counts at an id; any without one."""
+        if checkpoint_id is None:
+            return True
+        first = max((h.checkpoint_id for h in self.at(checkpoint_id)), default=0)
+        return first <= self.files[path] <= checkpoint_id
+
+    def with_outlived(self) -> Subtask:
+        """The subtask with all of its snapshots as handles, also those that cannot be read."""
+        every = sorted((*self.handles, *self.outlived), key=lambda handle: handle.checkpoint_id)
+        return attrs.evolve(self, handles=tuple(every), outlived=())
+
+    def unnamed(self, checkpoint_id: int | None) -> int:
+        """The newest id up to another of files that are newer than all metadata; -1 for none.
+
+        A subtask without any metadata is a gap, and not told here.
+        """
+        known = self.with_outlived().at(checkpoint_id) if self.at(checkpoint_id) else []
+        numbers = self.files.values()
+        newest = max(
+            (n for n in numbers if checkpoint_id is None or n <= checkpoint_id), default=-1
+        )
+        return newest if known and newest > known[-1].checkpoint_id else -1
+
+
+def read_subtask(
+    storage: CheckpointStorage, files: dict[str, SnapshotPath], odd: Container[str] = ()
+) -> Subtask:
+    """The subtask of the files of one folder; odd ones are none, and stand in a file's place."""
+    found: list[KeyedStateHandle] = []
+    broken: dict[str, str] = {}
+    foreign: dict[str, str] = {}
+    for path, file in files.items():
+        if not path.endswith(f".{BUNDLE_ENDING}"):
+            continue
+        if path in odd:
+            broken[path] = _NO_FILE
+            continue
+        try:
+            handle = KeyedStateHandle.from_json(read_bundled(storage, path), storage)
+        except MillpondError as error:
+            broken[path] = reason_of(error)
+            continue
+        root = root_of(path, handle.metadata)
+        expected = (file.key_group_range, file.checkpoint_id)
+        if (handle.key_group_range, handle.checkpoint_id) != expected:
+            broken[path] = f"it describes checkpoint {handle.checkpoint_id} of other key groups"
+        elif root is None:
+            broken[path] = f"it was written as {handle.metadata!r}, and has been moved or renamed"
+        elif root:
+            foreign[path] = root
+        else:
+            found.append(handle)
+    if found:
+        broken |= dict.fromkeys(foreign, "it is a snapshot of another checkpoint directory")
+    found.sort(key=lambda handle: handle.checkpoint_id)
+    one = next(iter(files.values()))
+    numbers = {path: file.checkpoint_id for path, file in files.items()}
+    return Subtask(
+        one.folder,
+        one.operator,
+        one.key_group_range,
+        tuple(found),
+        numbers,
+        broken,
+        "" if found else min(foreign.values(), default=""),
+    )
+
+
+def still_there(subtask: Subtask, present: frozenset[str]) -> Subtask:
+    """The subtask without the files that a running job has deleted since the first listing."""
+    return attrs.evolve(
+        subtask,
+        files={path: number for path, number in subtask.files.items() if path in present},
+        broken={path: reason for path, reason in subtask.broken.items() if path in present},
+    )
+
+
+def without_outlived(subtask: Subtask, present: Container[str]) -> Subtask:
+    """The subtask with those snapshots apart that newer ones have made unreadable.
+
+    A missing file that the newest snapshot needs, or has not given free yet, is damage, which is
+    told by whoever reads the file.
+    """
+    kept = frozenset[str]().union(*(_kept(newest, present) for newest in subtask.at(None)))
+    outlived = tuple(
+        handle
+        for handle in subtask.handles
+        if any(path not in present for path in handle.needed_paths - kept)
+    )
+    handles = tuple(handle for handle in subtask.handles if handle not in outlived)
+    return attrs.evolve(subtask, handles=handles, outlived=outlived) if outlived else subtask
+
+
+def _kept(newest: KeyedStateHandle, present: Container[str]) -> frozenset[str]:
+    """The files that a subtask has not deleted by itself.
+
+    It deletes files in the order in which they were retired, all that one snapshot has retired
+    together: where most of these are gone, what is left of them, and of older ones, could not be
+    deleted, and only what is newer had to stay.
+    """
+    still = Counter(file.checkpoint_id for file in newest.retired if file.path in present)
+    gone = Counter(file.checkpoint_id for file in newest.retired) - still
+    deleted = max((number for number in gone if gone[number] > still[number]), default=0)
+    first = min((n for n in still if n > deleted), default=newest.checkpoint_id + 1)
+    return newest.paths.union(f.path for f in newest.retired if f.checkpoint_id >= first)
+
+
+def reason_of(error: MillpondError) -> str:
+    """Why metadata cannot be read, without the file's name."""
+    return error.reason if isinstance(error, CorruptSnapshotError) else str(error)

@@ -1,5 +1,0 @@
-"""``millpond.local.run``: a job in this process, without Spark."""
-
-from millpond.runtime.local_runner import run
-
-__all__ = ["run"]

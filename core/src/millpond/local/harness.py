@@ -1,0 +1,281 @@
+"""A harness for unit tests of functions: rows in, output out, time by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from os import PathLike
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from typing_extensions import TypeVar, override
+
+from millpond.arguments import check_type, checked, event_time_ms, moment_ms
+from millpond.backend.operator_state import OperatorStateBackend
+from millpond.clock import ManualClock
+from millpond.closing import Closeable
+from millpond.config import Config
+from millpond.errors import ArgumentValueError, HarnessNotOpenError
+from millpond.functions.broadcast import KeyedBroadcastProcessFunction
+from millpond.functions.co_process import INPUTS, KeyedCoProcessFunction
+from millpond.functions.functions import KeyedProcessFunction, OperatorFunction, SubtaskInfo
+from millpond.functions.named_rows import as_row
+from millpond.functions.process_function import BroadcastProcessFunction, ProcessFunction
+from millpond.functions.side_outputs import Output
+from millpond.functions.vectorized import VectorizedProcessFunction
+from millpond.keygroups import KeyGroupRange
+from millpond.keygroups import key_group_range as subtask_groups
+from millpond.local.frames import frame_of, record_batches
+from millpond.operator.keyed_operator import KeyedOperator
+from millpond.operator.opening import Restorable, open_keyed_backend, open_operator_backend
+from millpond.operator.operators import operator_of
+from millpond.operator.restoring import StartingPoint
+from millpond.operator.row_keys import KeyOfRow, declared_key_type, key_reader, key_selector
+from millpond.operator.vectorized_operator import VectorizedOperator
+from millpond.plugins import get_registry
+from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.savepoints.savepoint_strategy import SavepointStrategy
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.storage.memory import MemoryStorage
+from millpond.types import DeclaredKeyType
+
+__all__ = ["KeyedOperatorHarness"]
+
+
+OUT = TypeVar("OUT", default=Any)
+
+
+class KeyedOperatorHarness(Closeable, Generic[OUT]):
+    """One subtask of a function in this process; a context manager.
+
+    Args:
+        function: the function under test.
+        key: a field's name, or a function of the row; none of a ``ProcessFunction``. With a list
+            of several fields' names, the current key is a row of them, as with ``key_by``.
+        second_key: the key of the second input's rows, if it differs.
+        key_type: the type of the keys; with several fields a tuple of theirs.
+        backend: an installed backend's name.
+        max_parallelism: the number of key groups.
+        key_group_range: the groups of this subtask; by default those of its index.
+        subtask: the index of the subtask, from 0.
+        parallelism: how many subtasks there are.
+        restore: a handle or a savepoint's path, or those of all old subtasks after a rescale; in
+            such a list None stands for a snapshot without state.
+        clock_ms: the processing time at the start.
+        config: further configuration.
+
+    Attributes:
+        output: what the function has yielded so far: a list, with ``.side_output(tag)``.
+        clock: the processing time, a ManualClock.
+    """
+
+    @checked
+    def __init__(
+        self,
+        function: OperatorFunction[OUT],
+        *,
+        key: KeyOfRow | None = None,
+        second_key: KeyOfRow | None = None,
+        key_type: DeclaredKeyType[Any] = str,
+        backend: str = "heap",
+        max_parallelism: int = 128,
+        key_group_range: KeyGroupRange | None = None,
+        subtask: int = 0,
+        parallelism: int = 1,
+        restore: Restorable | Iterable[Restorable | None] | None = None,
+        clock_ms: int = 0,
+        config: Config | None = None,
+    ) -> None:
+        self.output: Output[OUT] = Output()
+        self.clock = ManualClock(clock_ms)
+        self._select = self._second_select = key_selector(function, key)
+        if second_key is not None:
+            self._second_select = key_reader(second_key, "second_key")
+        self._function = function
+        self._entered = False
+        self._storage = MemoryStorage.private()
+        self._config = config
+        self._registry = get_registry((config or Config()).plugins)
+        info = SubtaskInfo("harness", subtask, parallelism, max_parallelism)
+        start = StartingPoint.of(restore, config)
+        self._checkpoint_id = start.checkpoint_id or 0
+        groups = key_group_range or subtask_groups(max_parallelism, parallelism, subtask)
+        kind = declared_key_type(function, key, key_type, config)
+        own = self._open(backend, kind, groups, info, start, config)
+        self._operator = operator_of(function)(
+            function,
+            self._backend,
+            info,
+            own,
+            is_restored=start.given,
+            restored_checkpoint_id=start.checkpoint_id,
+        )
+
+    def _open(
+        self,
+        backend: str,
+        key_type: DeclaredKeyType[Any],
+        groups: KeyGroupRange,
+        info: SubtaskInfo,
+        start: StartingPoint,
+        config: Config | None,
+    ) -> OperatorStateBackend:
+        """Open the keyed backend and return the operator state, both restored; or open neither."""
+        with ExitStack() as resources:
+            self._backend = resources.enter_context(
+                open_keyed_backend(
+                    backend,
+                    key_type=key_type,
+                    max_parallelism=info.max_parallelism,
+                    key_group_range=groups,
+                    directory=resources.enter_context(TemporaryDirectory(prefix="millpond-")),
+                    clock=self.clock,
+                    config=config,
+                    restore=start.handles,
+                )
+            )
+            share = start.operator_state("", info.index, info.parallelism)
+            own = resources.enter_context(open_operator_backend(restore=share, config=config))
+            self._resources = resources.pop_all()
+        return own
+
+    @override
+    def __enter__(self) -> Self:
+        with self._resources as resources:
+            resources.enter_context(self._operator.opened())
+            self._resources = resources.pop_all()
+        self._entered = True
+        return self
+
+    @override
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._entered = False
+        self._resources.__exit__(kind, error, traceback)  # a failing close does not hide the error
+
+    @override
+    def close(self) -> None:
+        """Close the function, then the backend."""
+        self._entered = False
+        self._resources.close()
+
+    def _opened(self, method: str) -> KeyedOperator:
+        if not self._entered:
+            raise HarnessNotOpenError(method)
+        return self._operator
+
+    def process(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row; ``timestamp`` is its event time in ms."""
+        operator = self._opened("process")
+        timestamp = event_time_ms("timestamp", timestamp)
+        if isinstance(operator, VectorizedOperator):
+            self.process_batch([row], None if timestamp is None else [timestamp])
+            return
+        check_type("function", self._function, KeyedProcessFunction | ProcessFunction)
+        row = as_row(row)
+        operator.process(self._select(row), row, timestamp, self.output)
+
+    def process1(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row of the first input of a ``KeyedCoProcessFunction``, as ``process``."""
+        self._process_of(0, self._select, row, timestamp)
+
+    def process2(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row of the second input of a ``KeyedCoProcessFunction``, as ``process``."""
+        self._process_of(1, self._second_select, row, timestamp)
+
+    def _process_of(
+        self, number: int, select: Callable[[Any], Any], row: Any, timestamp: int | None
+    ) -> None:
+        operator = self._opened(f"process{number + 1}")
+        check_type("function", self._function, KeyedCoProcessFunction)
+        timestamp = event_time_ms("timestamp", timestamp)
+        row = as_row(row)
+        operator.process(select(row), row, timestamp, self.output, INPUTS[number])
+
+    def process_batch(self, rows: Any, timestamps: Iterable[int | None] | None = None) -> None:
+        """Process rows of a ``VectorizedProcessFunction`` as one frame.
+
+        Args:
+            rows: a RecordBatch, a Table or a DataFrame, or rows with names.
+            timestamps: the event time of each in ms.
+
+        Raises:
+            ArgumentValueError: there are not as many timestamps as rows.
+        """
+        operator = self._opened("process_batch")
+        check_type("timestamps", timestamps, Iterable | None)
+        times = None
+        if timestamps is not None:
+            times = [event_time_ms("timestamps", time) for time in timestamps]
+        check_type("function", self._function, VectorizedProcessFunction)
+        assert isinstance(operator, VectorizedOperator)
+        for batch in record_batches(rows, 1 << 31):
+            if times is not None and len(times) != batch.num_rows:
+                given = f"{len(times)} timestamps"
+                raise ArgumentValueError("timestamps", f"{batch.num_rows}, one a row", given)
+            frame = frame_of(self._backend.current, batch, self._select, times)
+            operator.process_rows(frame, self.output)
+
+    def process_broadcast(self, row: Any, timestamp: int | None = None) -> None:
+        """Process one row of the broadcast stream, as ``process`` does."""
+        operator = self._opened("process_broadcast")
+        check_type(
+            "function", self._function, KeyedBroadcastProcessFunction | BroadcastProcessFunction
+        )
+        moment = event_time_ms("timestamp", timestamp)
+        operator.process_broadcast(as_row(row), moment, self.output)
+
+    def advance_watermark(self, ms: int) -> None:
+        """Raise the watermark to a moment in ms and fire due timers; one not higher is ignored."""
+        moment = moment_ms("ms", ms)
+        self._opened("advance_watermark").advance_watermark(moment, self.output)
+
+    def advance_processing_time(self, ms: int) -> None:
+        """Set the processing time to a moment, in ms since the epoch, and fire due timers.
+
+        A timer for a time is due once the clock has passed it: that for 10 fires at 11.
+        """
+        operator = self._opened("advance_processing_time")
+        self.clock.set(ms)
+        operator.fire_processing_time(self.output)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the function by name, those of its own as ``user.…``."""
+        return self._operator.metrics.values()
+
+    def snapshot(self) -> KeyedStateHandle | None:
+        """Take a snapshot, confirm it, and return its handle; None where there is no state."""
+        self._begin_snapshot("snapshot")
+        result = self._backend.snapshot(self._checkpoint_id, self._storage).result()
+        self._backend.notify_checkpoint_complete(self._checkpoint_id)
+        self._operator.notify_checkpoint_complete(self._checkpoint_id)
+        handle: KeyedStateHandle | None = result.handle
+        return handle
+
+    def _begin_snapshot(self, method: str) -> None:
+        operator = self._opened(method)
+        self._checkpoint_id += 1
+        operator.prepare_snapshot(self._checkpoint_id)
+
+    def savepoint(self, path: str | PathLike[str]) -> SavepointHandle | None:
+        """Write a savepoint into a directory and return its handle; None where there is no state.
+
+        The directory's name is up to the caller; the handle, or the path itself, can be restored.
+
+        Raises:
+            DirectoryNotEmptyError: it holds files.
+        """
+        check_type("path", path, str | PathLike)
+        self._begin_snapshot("savepoint")
+        target = self._registry.savepoint(path, self._config)
+        strategy = self._backend.strategy(SavepointStrategy.name)
+        assert isinstance(strategy, SavepointStrategy)
+        result = strategy.save(self._checkpoint_id, target.storage, target.folder).result()
+        handle: SavepointHandle | None = result.handle
+        return handle

@@ -1,0 +1,308 @@
+"""Queryable state: a read-only client of what a job has committed.
+
+The client keeps a replica of the operator's state, one backend for each subtask's snapshot, in a
+directory of its own. So a query reads from a local store, the job is not disturbed, and all
+states are of one version; a refresh applies the deltas that were committed since.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import attrs
+from typing_extensions import override
+
+from millpond.arguments import INT64, check_type, check_within, checked
+from millpond.backend import KeyedStateBackend, StateMeta
+from millpond.backend.failures import named
+from millpond.closing import Closeable
+from millpond.config import Config
+from millpond.errors import (
+    BackendClosedError,
+    CorruptSnapshotError,
+    IncompleteCheckpointError,
+    MillpondError,
+    StateNameError,
+)
+from millpond.inspection.choice import operator_named
+from millpond.inspection.inspector import open_stored, pick_operator
+from millpond.inspection.spark_checkpoint import METADATA, last_batch, query_id
+from millpond.inspection.stored_operator import StoredOperator
+from millpond.local.stored_descriptors import stored_descriptor
+from millpond.operator.opening import open_keyed_backend
+from millpond.plugins import get_registry
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.restore import catch_up
+from millpond.state import (
+    StateKind,
+)
+from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
+from millpond.types import VOID_NAMESPACE
+from millpond.types.key_columns import codec_from_snapshot
+
+__all__ = ["QueryableStateClient"]
+
+
+@attrs.define
+class _Replica:
+    """One subtask's snapshot in a backend, which alone uses a directory."""
+
+    handle: KeyedStateHandle
+    backend: KeyedStateBackend
+    directory: Path
+
+    def close(self) -> None:
+        """Close the backend, and delete its files: nobody opens them again."""
+        self.backend.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def follow(self, handle: KeyedStateHandle) -> bool:
+        """Advance to a later snapshot by its deltas; False where that is not possible."""
+        if handle.key_group_range != self.handle.key_group_range:
+            return False
+        try:
+            done = catch_up(self.backend, handle)
+        except MillpondError:
+            return False
+        if done:
+            self.handle = handle
+        return done
+
+
+class QueryableStateClient(Closeable):
+    """Answers queries by key from the last committed version; a context manager.
+
+    Args:
+        snapshots: what ``checkpoint.dir`` names.
+        checkpoint: the query's ``checkpointLocation``, which says what Spark has committed; without
+            it the newest snapshots count.
+        operator: the operator's uid, where there are several.
+        backend: the backend that holds the replica.
+        directory: where it lies; a temporary one by default.
+        refresh_after_ms: a query first looks for a newer version when the last look is older.
+        config: further configuration.
+
+    Raises:
+        RestoreError, CorruptSnapshotError: nothing is committed yet, or it cannot be read.
+    """
+
+    @checked
+    def __init__(
+        self,
+        snapshots: str | PathLike[str],
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+        operator: str | None = None,
+        backend: str = "heap",
+        directory: str | PathLike[str] | None = None,
+        refresh_after_ms: int = 1000,
+        config: Config | None = None,
+    ) -> None:
+        self._config = config or Config()
+        self._registry = get_registry(self._config.plugins)
+        self._snapshots = self._registry.savepoint(snapshots, self._config)
+        self._checkpoint = (
+            None if checkpoint is None else self._registry.savepoint(checkpoint, self._config)
+        )
+        self._uid = operator
+        self._backend_name = backend
+        check_within("refresh_after_ms", refresh_after_ms, 0, INT64[1])
+        self._refresh_after = refresh_after_ms / 1000
+        self._resources = ExitStack()
+        self._folder = Path(directory or self._temporary_folder())
+        self._replicas: list[_Replica] = []
+        self._operator: StoredOperator
+        self._opened = 0
+        self._closed = False
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def _temporary_folder(self) -> str:
+        """A folder of its own; if it cannot be deleted, that does not hide an earlier error."""
+        with named(self._backend_name, "the directory for temporary files (TMPDIR)"):
+            made = tempfile.TemporaryDirectory(prefix="millpond-", ignore_cleanup_errors=True)
+            return self._resources.enter_context(made)
+
+    @override
+    def close(self) -> None:
+        """Release the replica; may be called twice."""
+        self._closed = True
+        _close(self._replicas)
+        self._replicas = []
+        self._resources.close()
+
+    # ---------------------------------------------------------------- versions
+
+    def refresh(self) -> int:
+        """Advance to the last committed version.
+
+        Returns:
+            Its checkpoint id; on Spark the batch id plus one.
+
+        Raises:
+            BackendClosedError: the client is closed.
+            RestoreError, CorruptSnapshotError: it cannot be read; where that is found on the way
+                there, the next query opens the whole replica anew.
+        """
+        self._check_open()
+        try:
+            stored = self._committed()
+        except IncompleteCheckpointError:
+            if not self._replicas or self._checkpoint is not None:
+                raise
+            # Without Spark's word a snapshot that is being written is not told from a lost one.
+            stored = self._operator
+        handles = [part for part in stored.parts if isinstance(part, KeyedStateHandle)]
+        if [replica.handle for replica in self._replicas] != handles:
+            self._advance(handles)
+        self._operator, self._looked = stored, time.monotonic()
+        return stored.checkpoint_id
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendClosedError("the client of queryable state")
+
+    def _advance(self, handles: list[KeyedStateHandle]) -> None:
+        """Bring all replicas to these snapshots; where one fails, none of another version stays."""
+        known = {replica.handle.key_group_range: replica for replica in self._replicas}
+        self._replicas = []
+        advanced: list[_Replica] = []
+        try:
+            for handle in handles:
+                advanced.append(self._at(handle, known))  # noqa: PERF401 - a failure closes them
+        except BaseException:
+            _close(advanced)
+            raise
+        finally:
+            _close(known.values())
+        self._replicas = advanced
+
+    def _committed(self) -> StoredOperator:
+        where = public_uri(self._snapshots.storage.uri)
+        if self._checkpoint is None:
+            wanted = operator_named(self._uid)
+            found = open_stored(self._snapshots, self._registry, wanted=wanted)
+            return pick_operator(found, self._uid, where)
+        checkpoint = self._checkpoint.storage
+        query, batch = _query_of(checkpoint), last_batch(checkpoint)
+        wanted = operator_named(self._uid, query)
+        found = open_stored(self._snapshots, self._registry, batch + 1, wanted=wanted)
+        mine = [each for each in found if each.operator.query == query]
+        return pick_operator(mine, self._uid, where)
+
+    def _at(self, handle: KeyedStateHandle, known: dict[Any, _Replica]) -> _Replica:
+        """A replica of a snapshot: the existing one, brought up to it, or a new one."""
+        replica = known.get(handle.key_group_range)
+        if replica is not None and replica.follow(handle):
+            return known.pop(handle.key_group_range)
+        self._opened += 1
+        directory = self._folder / str(self._opened)
+        opened = open_keyed_backend(
+            self._backend_name,
+            key_type=codec_from_snapshot(handle.key),
+            max_parallelism=handle.max_parallelism,
+            key_group_range=handle.key_group_range,
+            directory=directory,
+            restore=[handle],
+            config=self._config,
+            place="queryable-state",
+        )
+        made = _Replica(handle, opened, directory)
+        try:
+            opened.flush(handle.version)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    # ---------------------------------------------------------------- queries
+
+    def names(self) -> list[str]:
+        """The query names of all states that are published."""
+        return sorted({meta.query_name for meta in self._operator.states if meta.query_name})
+
+    def get(self, query_name: str, key: Any, namespace: Any = VOID_NAMESPACE) -> Any:
+        """What a key holds in a state, as plain Python values.
+
+        Structured values are dictionaries by field. A map state gives a dictionary, a list state a
+        list; an aggregating state gives its accumulator.
+
+        Args:
+            query_name: as given to ``set_queryable``.
+            key: the key; a tuple for several key columns.
+            namespace: where the state has namespaces.
+
+        Returns:
+            None, ``[]`` or ``{}`` where the key holds nothing.
+
+        Raises:
+            StateNameError: no state is published under that name, or several are.
+            StateTypeError: the key or namespace is not of the state's type.
+            NullValueError: the key or namespace is None.
+            BackendClosedError: the client is closed.
+            RestoreError, CorruptSnapshotError: a newer version cannot be read; see ``refresh``.
+        """
+        check_type("query_name", query_name, str)
+        self._check_open()
+        if not self._replicas or time.monotonic() - self._looked > self._refresh_after:
+            self.refresh()
+        meta = self._published(query_name)
+        codec = codec_from_snapshot(self._operator.key)
+        checked, group = codec.placed(key, self._operator.max_parallelism)
+        for replica in self._replicas:
+            if group in replica.handle.key_group_range:
+                return self._read(replica.backend, meta, checked, namespace)
+        return _nothing(meta.kind)
+
+    def _published(self, query_name: str) -> StateMeta:
+        found = self._operator.published(query_name)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(repr(meta.name) for meta in found)
+            raise StateNameError(query_name, f"the states {names} are all published under it")
+        known = ", ".join(self.names()) or "none"
+        raise StateNameError(query_name, f"no state is published under it; there are: {known}")
+
+    @staticmethod
+    def _read(backend: KeyedStateBackend, meta: StateMeta, key: Any, namespace: Any) -> Any:
+        backend.set_current_key(key)
+        namespaces = codec_from_snapshot(meta.namespace)
+        if meta.name not in {known.name for known in backend.state_metas()}:
+            return _nothing(meta.kind)
+        state = backend.get_partitioned_state(stored_descriptor(meta), namespace, namespaces)
+        if meta.kind is StateKind.MAP:
+            return dict(state.items())
+        return state.value() if meta.kind is StateKind.VALUE else state.get()
+
+
+def _query_of(checkpoint: CheckpointStorage) -> str:
+    """The id of the query whose ``checkpointLocation`` this is."""
+    try:
+        return query_id(checkpoint)
+    except CorruptSnapshotError as error:
+        where = f"{public_uri(checkpoint.uri)}/{METADATA}"
+        cure = "name the checkpointLocation of a Spark query, whose file metadata holds its id"
+        raise CorruptSnapshotError(where, f"{error.reason}; {cure}") from error
+
+
+def _nothing(kind: StateKind) -> Any:
+    """What an empty state gives."""
+    if kind is StateKind.MAP:
+        return {}
+    return [] if kind is StateKind.LIST else None
+
+
+def _close(replicas: Iterable[_Replica]) -> None:
+    for replica in replicas:
+        replica.close()

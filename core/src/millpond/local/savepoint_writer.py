@@ -1,0 +1,327 @@
+"""Savepoints made or changed as data. Names are those of Flink's State Processor API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import Any, Self
+
+import attrs
+import pyarrow as pa
+
+from millpond.arguments import check_text, check_type, checked, nearest
+from millpond.config import Config
+from millpond.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConfigError,
+    NotInSavepointError,
+    brief,
+)
+from millpond.keygroups import check_parallelism
+from millpond.local.frames import each_row
+from millpond.operator.bootstrap import (
+    Bootstrap,
+    ColumnsToStates,
+    KeyedRows,
+    KeyedStateBootstrapFunction,
+    LocalRows,
+)
+from millpond.operator.public_functions import Place
+from millpond.operator.row_keys import KeyOfRow, key_reader
+from millpond.operator_id import check_uid
+from millpond.plugins import get_registry
+from millpond.savepoints.reservation import reserved, written_files
+from millpond.savepoints.rewriting import KeptOperator
+from millpond.savepoints.savepoint_file import (
+    SavedOperator,
+    Savepoint,
+    SavepointHandle,
+    read_savepoint,
+    state_folder,
+    write_savepoint,
+)
+from millpond.state import StateDescriptor
+from millpond.state.names import Scope
+from millpond.storage.checkpoint_storage import public_uri
+from millpond.types import DeclaredKeyType
+
+__all__ = ["SavepointWriter"]
+
+
+@attrs.frozen
+class _NewOperator:
+    rows: KeyedRows
+    function: KeyedStateBootstrapFunction
+
+
+class SavepointWriter:
+    """Writes a savepoint from rows, or from another savepoint of which parts go or get new names.
+
+    Begin with ``new_savepoint`` or ``from_existing``; each method changes the writer and returns
+    it, and ``write`` writes. What a method refuses is refused at once. Nothing but ``write``
+    writes to a file, and it leaves what was read alone.
+    """
+
+    def __init__(
+        self,
+        operators: dict[str, KeptOperator | _NewOperator],
+        checkpoint_id: int,
+        max_parallelism: int | None,
+        config: Config | None,
+        what: str,
+    ) -> None:
+        self._operators = operators
+        self._checkpoint_id = checkpoint_id
+        self._max_parallelism = max_parallelism
+        self._config = config
+        self._what = what
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The uids of the operators that the savepoint is to hold."""
+        return tuple(self._operators)
+
+    @classmethod
+    @checked
+    def new_savepoint(cls, max_parallelism: int = 128, *, config: Config | None = None) -> Self:
+        """A savepoint that holds nothing yet.
+
+        Args:
+            max_parallelism: the number of key groups of its operators.
+            config: says which plugins may provide storages and types, and how storages are
+                reached. By default, where rows come from Spark, what their session says.
+        """
+        check_parallelism(max_parallelism)
+        return cls({}, 0, max_parallelism, config, "The new savepoint")
+
+    @classmethod
+    @checked
+    def from_existing(
+        cls, path: Place, *, max_parallelism: int | None = None, config: Config | None = None
+    ) -> Self:
+        """A savepoint that holds what another one does.
+
+        Args:
+            path: the other one's directory or URI; it stays as it is.
+            max_parallelism: the number of key groups of operators that are added; by default
+                that of those in it, where they have the same.
+            config: as in ``new_savepoint``, and what the other one's files may ask for.
+
+        Raises:
+            CorruptSnapshotError: there is no savepoint, or its metadata is damaged.
+        """
+        if max_parallelism is not None:
+            check_parallelism(max_parallelism)
+        source = get_registry((config or Config()).plugins).savepoint(path, config)
+        savepoint = read_savepoint(source)
+        groups = {operator.max_parallelism for operator in savepoint.operators}
+        if max_parallelism is None and len(groups) == 1:
+            (max_parallelism,) = groups
+        operators = {saved.uid: KeptOperator(source, saved) for saved in savepoint.operators}
+        what = f"The savepoint {public_uri(source.storage.uri)}"
+        return cls(dict(operators), savepoint.checkpoint_id, max_parallelism, config, what)
+
+    from_existing_savepoint = from_existing
+    """Flink's name of ``from_existing``."""
+
+    def with_operator(
+        self,
+        uid: str,
+        rows: KeyedRows | Iterable[Any] | pa.Table | pa.RecordBatch,
+        *states: StateDescriptor,
+        function: KeyedStateBootstrapFunction | None = None,
+        key: KeyOfRow | None = None,
+        key_type: DeclaredKeyType[Any] | None = None,
+    ) -> Self:
+        """Add an operator whose keyed state rows are to be.
+
+        Args:
+            uid: the operator's, by which a job finds its state.
+            rows: on Spark ``key_by(df, …)`` of a DataFrame that is not streaming: its tasks write
+                the state, each that of a subtask, one key at a time in memory. Else rows as
+                ``mp.local.run`` takes them, which are sorted by key in memory; those of an
+                iterator are taken out of it at once.
+            states: what the columns of their names become. A null puts nothing. A value state
+                takes the value, and one row a key; a list state all elements of a list, a map
+                state all entries of a map; states that add up get the value added.
+            function: what fills the states instead, row by row.
+            key: of rows without Spark, a field's name, a list of several, or a function of the row.
+            key_type: of rows without Spark, the type of the keys; by default the first key's.
+
+        Raises:
+            ArgumentValueError: there is an operator of that uid.
+            ConfigError: the uid cannot be one; rows have no column of a state's name; the
+                savepoint's operators differ in their number of key groups, and none was named.
+        """
+        check_uid(uid, "with_operator(...)")
+        for state in states:
+            check_type("states", state, StateDescriptor)
+        check_type("function", function, KeyedStateBootstrapFunction | None)
+        if bool(states) == (function is not None):
+            raise ArgumentValueError("states", "descriptors, or else a function", f"{len(states)}")
+        names = [state.name for state in states]
+        if len(set(names)) < len(names):
+            raise ArgumentValueError("states", "one descriptor a state", ", ".join(names))
+        self._require_unused("uid", uid)
+        if self._max_parallelism is None:
+            reason = "the savepoint's operators have different ones: name that of the new operator"
+            raise ConfigError("max_parallelism", reason, "from_existing(...)")
+        keyed = _keyed(rows, key, key_type)
+        filling = function or ColumnsToStates(states)
+        keyed.check_bootstrap(filling)
+        self._operators[uid] = _NewOperator(keyed, filling)
+        return self
+
+    @checked
+    def remove_operator(self, uid: str) -> Self:
+        """Leave an operator's state out; NotInSavepointError where there is none of that uid."""
+        self._require(uid)
+        del self._operators[uid]
+        return self
+
+    @checked
+    def rename_operator(self, uid: str, new_uid: str) -> Self:
+        """Give an operator's state to the operator of another uid.
+
+        Raises:
+            NotInSavepointError: there is none of that uid.
+            ArgumentValueError: there is one of the new uid.
+            ConfigError: the new uid cannot be one.
+        """
+        self._require(uid)
+        self._require_unused("new_uid", check_uid(new_uid, "rename_operator(...)"))
+        self._operators = {
+            new_uid if known == uid else known: operator
+            for known, operator in self._operators.items()
+        }
+        return self
+
+    change_operator_identifier = rename_operator
+    """Flink's name of ``rename_operator``."""
+
+    @checked
+    def remove_state(self, uid: str, name: str, scope: Scope | None = None) -> Self:
+        """Leave a state out: keyed, operator or broadcast state, or the timers of a time domain.
+
+        Args:
+            uid: the operator's.
+            name: the state's.
+            scope: says which, where several have the name: ``keyed``, ``list`` (operator state) or
+                ``broadcast``.
+
+        Raises:
+            NotInSavepointError: there is no such operator, or it has no such state.
+            ArgumentValueError: the operator comes from rows, or several of its states have the
+                name, and no scope says which.
+        """
+        self._operators[uid] = self._kept(uid).without_state(name, scope)
+        return self
+
+    @checked
+    def rename_state(self, uid: str, name: str, new_name: str, scope: Scope | None = None) -> Self:
+        """Give a state another name; see ``remove_state`` for the arguments.
+
+        Raises:
+            NotInSavepointError: there is no such operator, or it has no such state.
+            ArgumentValueError: the operator comes from rows, has a state of the new name in the
+                same scope, or several of the old name, and no scope says which.
+            StateNameError: one of the names is Millpond's own, or the new one cannot be a state's.
+        """
+        self._operators[uid] = self._kept(uid).with_state_renamed(name, new_name, scope)
+        return self
+
+    @checked
+    def write(self, path: Place) -> SavepointHandle:
+        """Write the savepoint to a new directory; it is one only once all of it is there.
+
+        Where that fails, what was written is deleted. A writer that is killed leaves a directory
+        that says so, and is no savepoint.
+
+        Raises:
+            ConfigError: there is no operator.
+            DirectoryNotEmptyError: the directory holds files.
+            CorruptSnapshotError: the savepoint that parts come from is damaged.
+        """
+        if not self._operators:
+            reason = "there is none: a savepoint holds the state of one or more"
+            raise ConfigError("operators", reason, "write(...)")
+        config = self._chosen_config(path)
+        target = get_registry(config.plugins).savepoint(path, config)
+        with reserved(target, self._operators):
+            saved = tuple(
+                self._save(uid, operator, target, config)
+                for uid, operator in self._operators.items()
+            )
+            _delete_others(target, saved)
+            write_savepoint(target, Savepoint(self._checkpoint_id, saved))
+        return target
+
+    def _save(
+        self,
+        uid: str,
+        operator: KeptOperator | _NewOperator,
+        target: SavepointHandle,
+        config: Config,
+    ) -> SavedOperator:
+        if isinstance(operator, KeptOperator):
+            return operator.copied(uid, target, config.restore)
+        assert self._max_parallelism is not None
+        job = Bootstrap(uid, operator.function, self._max_parallelism, config)
+        return operator.rows.bootstrap(job, target)
+
+    def _chosen_config(self, path: Place) -> Config:
+        if self._config is not None:
+            return self._config
+        place = str(path) if isinstance(path, (str, PathLike)) else ""
+        new = [each for each in self._operators.values() if isinstance(each, _NewOperator)]
+        given = (each.rows.bootstrap_config(place) for each in new)
+        return next(filter(None, given), Config())
+
+    def _kept(self, uid: str) -> KeptOperator:
+        self._require(uid)
+        operator = self._operators[uid]
+        if not isinstance(operator, KeptOperator):
+            raise ArgumentValueError("uid", "an operator of the savepoint that was read", repr(uid))
+        return operator
+
+    def _require(self, uid: str) -> None:
+        known = self.operators
+        if uid not in known:
+            raise NotInSavepointError(self._what, "operator", uid, known, nearest(uid, known))
+
+    def _require_unused(self, argument: str, uid: str) -> None:
+        if uid in self._operators:
+            raise ArgumentValueError(argument, "the uid of no other operator", repr(uid))
+
+
+def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | None) -> KeyedRows:
+    if isinstance(rows, KeyedRows):
+        if key is not None or key_type is not None:
+            raise ArgumentValueError("key", "None, for the rows are keyed", brief(key or key_type))
+        return rows
+    if type(rows).__module__.startswith("pyspark."):
+        raise ArgumentTypeError("rows", "a keyed DataFrame: millpond.spark.key_by(df, …)", "one")
+    given = each_row(rows)
+    check_type("rows", given, Iterable)
+    if isinstance(given, Iterator):  # each ``write`` goes through the rows
+        given = list(given)
+    if key is None:
+        raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
+    if isinstance(key, str):
+        check_text("key", key)
+    key_reader(key, "key")
+    return LocalRows(given, key, key_type)
+
+
+def _delete_others(target: SavepointHandle, saved: tuple[SavedOperator, ...]) -> None:
+    """Delete what no operator names: what lost attempts of tasks have left."""
+    named = {target.path(file.path) for operator in saved for file in operator.files}
+    states = {
+        target.path(state_folder(operator.uid, meta.name))
+        for operator in saved
+        for meta in operator.metas
+    }
+    for path in written_files(target, {operator.uid for operator in saved}):
+        if path not in named and path.rpartition("/")[0] in states:
+            target.storage.delete_if_possible(path)

@@ -1,0 +1,1 @@
+"""One subtask's life: its opening, the operators that run a function, and failures."""

@@ -1,0 +1,279 @@
+"""Bootstrapping: rows become the first state of an operator, in a savepoint. Names are Flink's."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any, Generic, NoReturn, TypeAlias
+
+import attrs
+from typing_extensions import TypeVar, override
+
+from millpond.backend.chosen_keys import checked_key
+from millpond.backend.single_key import SingleKeyBackend
+from millpond.backend.state_view import StateShape
+from millpond.config import Config
+from millpond.errors import ArgumentTypeError, brief
+from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext, SubtaskInfo
+from millpond.functions.named_rows import as_row, selector
+from millpond.operator.keyed_operator import KeyedOperator
+from millpond.operator.opening import open_batch_backend, open_operator_backend
+from millpond.operator.row_keys import KeyOfRow, key_reader, key_type_of
+from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle
+from millpond.savepoints.spooled_rows import SpooledRows, SpooledView
+from millpond.savepoints.table_writer import save_operator
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.state import StateDescriptor, StateKind
+from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, infer_key_type
+
+__all__ = [
+    "Bootstrap",
+    "BootstrapOperator",
+    "ColumnsToStates",
+    "KeyedRows",
+    "KeyedStateBootstrapFunction",
+    "LocalRows",
+    "fill_states",
+    "save_filled",
+]
+
+K = TypeVar("K", default=Any)
+IN = TypeVar("IN", default=Any)
+
+
+class KeyedStateBootstrapFunction(KeyedProcessFunction[K, IN, Any], Generic[K, IN]):
+    """Puts rows into the states of a savepoint; see ``SavepointWriter.with_operator``.
+
+    ``open`` gets the states, ``process_element`` fills them, key by key. It yields nothing. Timers
+    may be set; they do not fire before the savepoint is restored.
+    """
+
+    @abstractmethod
+    @override
+    def process_element(self, row: IN, context: Context[K]) -> None:
+        """Put a row into the states of its key."""
+
+
+class ColumnsToStates(KeyedStateBootstrapFunction):
+    """Puts each row's columns into the states that have their names; a null puts nothing.
+
+    A value state takes the column's value, and one row a key; a list state all elements of a list,
+    a map state all entries of a map; states that add up get the value added.
+    """
+
+    def __init__(self, descriptors: Sequence[StateDescriptor]) -> None:
+        self._descriptors = tuple(descriptors)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns and states."""
+        return tuple(descriptor.name for descriptor in self._descriptors)
+
+    @override
+    def open(self, context: RuntimeContext) -> None:
+        self._filled: tuple[Any, set[str]] = (None, set())
+        self._columns = [
+            (
+                descriptor.name,
+                selector(descriptor.name, "states"),
+                _WAYS[descriptor.kind],
+                context.get_namespaced_state(descriptor, VOID_NAMESPACE),
+            )
+            for descriptor in self._descriptors
+        ]
+
+    @override
+    def process_element(self, row: Any, context: Context) -> None:
+        if self._filled[0] is not context.current_key:
+            self._filled = (context.current_key, set())
+        for name, read, put, state in self._columns:
+            value = read(row)
+            if value is not None:
+                if put is _update:
+                    self._once(name)
+                put(state, value)
+
+    def _once(self, name: str) -> None:
+        """Refuse a second value for a key: which of the two comes last is not known."""
+        if name in self._filled[1]:
+            raise ValueError(
+                f"the value state {name!r} has a value of an earlier row of this key: give one "
+                "row a key, or a KeyedStateBootstrapFunction that says what becomes of several"
+            )
+        self._filled[1].add(name)
+
+
+def _update(state: Any, value: Any) -> None:
+    state.update(value)
+
+
+def _add_all(state: Any, value: Any) -> None:
+    state.add_all(value)
+
+
+def _put_all(state: Any, value: Any) -> None:
+    state.put_all(value)
+
+
+def _add(state: Any, value: Any) -> None:
+    state.add(value)
+
+
+_WAYS: Mapping[StateKind, Callable[[Any, Any], None]] = {
+    StateKind.VALUE: _update,
+    StateKind.LIST: _add_all,
+    StateKind.MAP: _put_all,
+    StateKind.REDUCING: _add,
+    StateKind.AGGREGATING: _add,
+    StateKind.FOLDING: _add,
+}
+
+
+BootstrapRow: TypeAlias = tuple[Any, int, Any, int | None]
+"""A checked key, its key group, a row, and the row's timestamp."""
+
+
+@attrs.frozen
+class Bootstrap:
+    """What is to become of rows: the state of an operator, in a savepoint.
+
+    Attributes:
+        uid: the operator's.
+        function: what fills the states.
+        max_parallelism: the number of key groups.
+        config: says which plugins may provide types.
+    """
+
+    uid: str
+    function: KeyedStateBootstrapFunction
+    max_parallelism: int
+    config: Config
+
+
+class KeyedRows(ABC):
+    """Rows with their keys, from which a savepoint can be written."""
+
+    @abstractmethod
+    def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
+        """Refuse, before anything is written, rows that a function cannot take."""
+
+    @abstractmethod
+    def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
+        """Write the tables of an operator into a savepoint."""
+
+    @abstractmethod
+    def bootstrap_config(self, place: str) -> Config | None:
+        """The configuration that comes with the rows, fit to write to a place; None without one."""
+
+
+class BootstrapOperator(KeyedOperator):
+    """Runs a bootstrap function, whose rows nobody would get: any is refused as it comes."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **{**given, "check": _refuse, "watched": sys.maxsize})
+
+
+def _refuse(row: Any) -> NoReturn:
+    raise TypeError(f"a bootstrap function fills states and gives no rows, got {brief(row)}")
+
+
+def fill_states(
+    operator: KeyedOperator,
+    rows: Iterable[BootstrapRow],
+    backend: SingleKeyBackend,
+    spooled: SpooledRows,
+) -> None:
+    """Have a function fill the states of one key after the other.
+
+    Args:
+        operator: runs the function.
+        rows: by ascending key group, and those of one key together.
+        backend: that of the operator.
+        spooled: where the filled states go.
+    """
+    with operator.opened():
+        for mine in _of_each_key(rows, backend.current.codec):
+            operator.process_all(mine, [])
+            for state, changes in backend.take_rows():
+                spooled.add(state, changes)
+
+
+def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
+    """The rows of each key, all with one object as their key."""
+    if codec.exact:
+        for _, mine in groupby(rows, key=itemgetter(0)):
+            yield mine
+        return
+    # Python may call keys equal whose bytes differ, or equal ones different.
+    for _, mine in groupby(rows, key=lambda row: codec.encode(row[0])):
+        first = next(mine)
+        yield ((first[0], *row[1:]) for row in chain((first,), mine))
+
+
+def save_filled(
+    backend: SingleKeyBackend,
+    spooled: SpooledRows,
+    target: SavepointHandle,
+    uid: str,
+    exact: frozenset[str] = frozenset(),
+    mark: str = "",
+) -> SavedOperator:
+    """Write the tables of states that were filled; see ``save_operator``."""
+    metas = backend.states.metas()
+    shape = StateShape.of(backend.parameters, backend.current.codec, metas)
+    view = SpooledView(shape, spooled)
+    return save_operator(view, target, uid, SnapshotTask(), exact, mark)
+
+
+@attrs.frozen
+class LocalRows(KeyedRows):
+    """Rows in this process, all of them in memory while they are sorted by key."""
+
+    rows: Iterable[Any]
+    key: KeyOfRow
+    key_type: DeclaredKeyType[Any] | None
+
+    @override
+    def check_bootstrap(self, function: KeyedStateBootstrapFunction) -> None:
+        """What the rows are like is seen when they come."""
+
+    @override
+    def bootstrap_config(self, place: str) -> Config | None:
+        return None
+
+    @override
+    def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
+        select = key_reader(self.key, "key")
+        rows = [(select(row), row) for row in map(as_row, self.rows)]
+        kind = key_type_of(self.key, self.key_type, job.config)
+        if kind is None:
+            if not rows:
+                raise ArgumentTypeError("key_type", "the type of the keys, as no row tells", "None")
+            kind = infer_key_type(rows[0][0])
+        with (
+            open_batch_backend(
+                key_type=kind,
+                max_parallelism=job.max_parallelism,
+                config=job.config,
+                place=job.uid,
+            ) as backend,
+            open_operator_backend(config=job.config) as own,
+            SpooledRows(backend.current.layout) as spooled,
+        ):
+            info = SubtaskInfo(job.uid, max_parallelism=job.max_parallelism)
+            operator = BootstrapOperator(job.function, backend, info, own)
+            fill_states(operator, _sorted(backend, rows), backend, spooled)
+            return save_filled(backend, spooled, target, job.uid)
+
+
+def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
+    """Rows by key group and key, each key's in their order."""
+    keyed: list[BootstrapRow] = []
+    for given, row in rows:
+        key, group = checked_key(backend.current, given)
+        keyed.append((key, group, row, None))
+    encode = backend.current.codec.encode
+    return sorted(keyed, key=lambda each: (each[1], encode(each[0])))

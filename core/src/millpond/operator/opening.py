@@ -1,0 +1,297 @@
+"""Opening a keyed backend by hand: for tests, tools and the local runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from millpond.arguments import check_type, checked
+from millpond.backend import (
+    Capability,
+    KeyedBackendParameters,
+    KeyedStateBackend,
+    StateBackend,
+)
+from millpond.backend.operator_state import OperatorStateBackend
+from millpond.backend.ownership import WorkingDirectory, close_in_forked_children
+from millpond.backend.single_key import SingleKeyBackend
+from millpond.clock import Clock, SystemClock
+from millpond.config import Config
+from millpond.errors import (
+    ArgumentTypeError,
+    PluginError,
+    RestoreError,
+    UnsupportedCapabilityError,
+    brief,
+)
+from millpond.keygroups import KeyGroupRange, check_parallelism
+from millpond.operator_id import check_place
+from millpond.plugins import PluginRegistry, Resolution, get_registry
+from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.snapshots.adoption import has_keys_of
+from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle
+from millpond.snapshots.operator_state_snapshot import read_operator_state, write_operator_state
+from millpond.snapshots.restore import restore_keyed
+from millpond.storage.local_directory import check_local_path
+from millpond.types import DeclaredKeyType, key_codec_for
+
+__all__ = [
+    "Restorable",
+    "check_backend_options",
+    "configured_backend",
+    "create_backend",
+    "open_batch_backend",
+    "open_keyed_backend",
+    "open_operator_backend",
+    "restorable",
+]
+
+Restorable = KeyedStateHandle | SavepointHandle | str | PathLike[str]
+"""What a backend can be restored from: a handle, or a savepoint's path or URI."""
+
+
+@checked
+def open_keyed_backend(
+    backend: str,
+    *,
+    key_type: DeclaredKeyType[Any],
+    max_parallelism: int = 128,
+    key_group_range: KeyGroupRange | None = None,
+    directory: str | Path | None = None,
+    clock: Clock | None = None,
+    config: Config | None = None,
+    restore: Iterable[Restorable | None] = (),
+    place: str = "",
+) -> KeyedStateBackend:
+    """Open a keyed backend; a context manager.
+
+    Args:
+        backend: an installed backend's name, or ``module:attr``.
+        key_type: the Python type of the keys.
+        max_parallelism: the number of key groups.
+        key_group_range: the groups to own; all of them by default.
+        directory: local working space, emptied at opening; heap needs none.
+        clock: the source of processing time; the system's by default.
+        config: further configuration; its own backend and directory are not looked at.
+        restore: snapshots to start from: handles, or paths of savepoints; None stands for an
+            empty snapshot. Key groups outside of the range are ignored.
+        place: the operator whose state it is, as ``uid`` or ``query/uid``: errors call the
+            backend so, and its snapshots lie in a folder of that name.
+
+    Raises:
+        PluginError: the backend cannot be used; see ``millpond backends``.
+        MaxParallelismError, StateMigrationError: a snapshot does not fit.
+        CorruptSnapshotError, RestoreError: a snapshot cannot be read.
+    """
+    check_parallelism(max_parallelism)
+    operator = check_place(place, "open_keyed_backend(...)")
+    config = config or Config()
+    if directory is not None:
+        check_local_path(directory)
+    if isinstance(restore, str):
+        raise ArgumentTypeError("restore", "handles or paths in a list", brief(restore))
+    registry = get_registry(config.plugins)
+    handles = [restorable(given, registry, config) for given in restore if given is not None]
+    resolution = registry.resolve(backend)
+    parameters = KeyedBackendParameters(
+        key_codec=key_codec_for(key_type, registry.serializer),
+        max_parallelism=max_parallelism,
+        key_group_range=key_group_range or KeyGroupRange(0, max_parallelism - 1),
+        clock=clock or SystemClock(),
+        config=config,
+        registry=registry,
+        directory=None if directory is None else Path(directory),
+        options=config.backend_options(resolution.name),
+        operator=operator,
+    )
+    with config.placed():
+        return _opened(registry.load(resolution), parameters, handles)
+
+
+def _opened(
+    factory: StateBackend,
+    parameters: KeyedBackendParameters,
+    handles: list[KeyedStateHandle | SavepointHandle],
+) -> KeyedStateBackend:
+    opened = create_backend(factory, parameters)
+    try:
+        if handles:
+            restore_keyed(opened, handles)
+        strategy = opened.strategy(parameters.config.state.snapshot.strategy)
+        strategy.start(_claimed(opened, handles))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def open_batch_backend(
+    *,
+    key_type: DeclaredKeyType[Any],
+    max_parallelism: int = 128,
+    config: Config | None = None,
+    place: str = "",
+) -> SingleKeyBackend:
+    """Open state for one key at a time, for input that is sorted by key; a context manager."""
+    config = config or Config()
+    registry = get_registry(config.plugins)
+    return SingleKeyBackend(
+        KeyedBackendParameters(
+            key_codec=key_codec_for(key_type, registry.serializer),
+            max_parallelism=max_parallelism,
+            key_group_range=KeyGroupRange(0, max_parallelism - 1),
+            clock=SystemClock(),
+            config=config,
+            registry=registry,
+            operator=check_place(place, "bootstrap"),
+        )
+    )
+
+
+def create_backend(factory: StateBackend, parameters: KeyedBackendParameters) -> KeyedStateBackend:
+    """Make a keyed backend; see ``StateBackend.create_keyed_backend``.
+
+    Its directory is locked, unless it can be kept open between tasks. A local copy in it is
+    handed on only under a sound seal, and sealed again when the backend is closed.
+
+    Raises:
+        UnsupportedCapabilityError: there are options for a single state, and the backend does
+            not declare that it knows such.
+        DirectoryInUseError: another open backend works in the directory.
+        StoreAccessError: the directory cannot be used.
+    """
+    check_backend_options(factory, parameters.options, parameters.config)
+    given = attrs.evolve(parameters, capabilities=factory.capabilities)
+    if parameters.directory is None:
+        backend = factory.create_keyed_backend(given)
+    else:
+        backend = _created_in(parameters.directory, factory, given)
+    close_in_forked_children(backend)
+    return backend
+
+
+def configured_backend(config: Config, instead: str = "") -> Resolution:
+    """The configured backend, checked before the job that uses it begins.
+
+    Args:
+        config: the job's configuration.
+        instead: the backend that is named elsewhere, in place of the configured one.
+
+    Raises:
+        PluginError: it cannot be used; says where it is named.
+        ConfigError: an option, or a reporter, is unknown or wrong.
+        UnsupportedCapabilityError: there are options for a single state, and it knows none.
+    """
+    registry = get_registry(config.plugins)
+    try:
+        resolution = registry.resolve(instead or config.state.backend)
+        factory = registry.load(resolution)
+    except PluginError as error:
+        error.place = "" if instead else config.origins.where("state.backend")
+        raise
+    check_backend_options(factory, config.backend_options(resolution.name), config)
+    with config.placed():
+        registry.reporters(config)
+    return resolution
+
+
+def check_backend_options(
+    factory: StateBackend, options: Mapping[str, Any], config: Config
+) -> None:
+    """Check a backend's options before it is opened.
+
+    Raises:
+        ConfigError: an option is unknown or wrong; it names the place that the options are from.
+        UnsupportedCapabilityError: there are options for a single state, and the backend does
+            not declare that it knows such.
+    """
+    if "state" in options and Capability.PER_STATE_OPTIONS not in factory.capabilities:
+        raise UnsupportedCapabilityError(factory.name, Capability.PER_STATE_OPTIONS.value)
+    with config.placed():
+        factory.check_options(options)
+
+
+def _created_in(
+    directory: Path, factory: StateBackend, parameters: KeyedBackendParameters
+) -> KeyedStateBackend:
+    workplace = WorkingDirectory(
+        factory.name,
+        directory,
+        exclusive=Capability.IN_PROCESS_COPY not in factory.capabilities,
+        keeps=Capability.LOCAL_COPY in factory.capabilities,
+    )
+    try:
+        versions, discarded = workplace.take_over(parameters.reuse_versions)
+        backend = factory.create_keyed_backend(attrs.evolve(parameters, reuse_versions=versions))
+    except BaseException:
+        workplace.close()
+        raise
+    backend.works_in(workplace, discarded)
+    return backend
+
+
+def restorable(
+    given: object, registry: PluginRegistry, config: Config
+) -> KeyedStateHandle | SavepointHandle:
+    """The handle of something to restore; RestoreError for any other object."""
+    if isinstance(given, (KeyedStateHandle, SavepointHandle)):
+        return given
+    if isinstance(given, (str, PathLike)):
+        return registry.savepoint(given, config)
+    cause = f"expected a snapshot's handle or a savepoint's path, got {brief(given)}"
+    raise RestoreError("keyed state", (cause,))
+
+
+def _claimed(
+    backend: KeyedStateBackend, handles: list[KeyedStateHandle | SavepointHandle]
+) -> KeyedStateHandle | None:
+    """The snapshot that is taken over: later ones build on it or replace it, and delete it.
+
+    Without a claim, which is the default, a restored snapshot belongs to its writer: later
+    snapshots neither refer to its files nor delete them.
+    """
+    if len(handles) != 1 or not backend.parameters.config.checkpoint.claim:
+        return None
+    (handle,) = handles
+    if isinstance(handle, SavepointHandle) or handle.key_group_range != backend.key_group_range:
+        return None
+    if has_keys_of(backend, handle.key):
+        backend.flush(handle.version)
+    return handle
+
+
+@checked
+def open_operator_backend(
+    *,
+    restore: Iterable[OperatorStateHandle | None] = (),
+    place: str = "state",
+    config: Config | None = None,
+) -> OperatorStateBackend:
+    """Open the operator state of one subtask; a context manager.
+
+    Args:
+        restore: handles of snapshots, as ``redistribute_operator_state`` gives them; None
+            stands for a subtask without state.
+        place: the operator whose state it is, as ``uid`` or ``query/uid``: the folder of its
+            snapshots.
+        config: further configuration.
+
+    Raises:
+        CorruptSnapshotError, RestoreError: a snapshot cannot be read.
+    """
+    operator = check_place(place, "open_operator_backend(...)")
+    config = config or Config()
+    handles = list(restore)
+    for handle in handles:
+        check_type("restore", handle, OperatorStateHandle | None)
+    return OperatorStateBackend(
+        read_operator_state(handles, config.restore),
+        partial(write_operator_state, operator, limits=config.restore),
+        get_registry(config.plugins).serializer,
+        allow_pickle=config.serialization.allow_pickle,
+    )

@@ -1,0 +1,217 @@
+"""Operator state in a savepoint: a table per state, a row per list element or map entry."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from millpond.backend.operator_state import FrozenState, Mode, OperatorStateMeta, StateId
+from millpond.config import RestoreConfig
+from millpond.errors import CorruptSnapshotError
+from millpond.savepoints.savepoint_file import (
+    SavedOperator,
+    SavedOperatorState,
+    SavepointHandle,
+    TableFile,
+    state_folder,
+)
+from millpond.savepoints.table_reader import checked_bytes, edited_bytes, named_files, read_table
+from millpond.savepoints.table_writer import write_table
+from millpond.types.columns import UnfitError, column_form
+from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.untrusted import decoding, unreadable
+
+__all__ = [
+    "OperatorTableCodec",
+    "operator_state_folder",
+    "read_operator_states",
+    "save_operator_states",
+    "seal_operator_states",
+]
+
+_KEY_LENGTH = 4
+
+
+class OperatorTableCodec:
+    """Turns the partitions of one operator state into a table and back.
+
+    Attributes:
+        schema: ``subtask, value`` of a list, in the order of its elements;
+            ``subtask, map_key, value`` of a broadcast map.
+    """
+
+    def __init__(self, meta: OperatorStateMeta, *, exact: bool) -> None:
+        self.meta = meta
+        self._form = column_form(meta.value, exact=exact)
+        fields = [("subtask", pa.int32()), ("value", self._form.arrow_type)]
+        if meta.map_key is not None:
+            self._codec, self._map_key = codec_from_snapshot(meta.map_key), key_column(meta.map_key)
+            fields.insert(1, ("map_key", self._map_key.arrow_type))
+        self.schema = pa.schema(fields)
+
+    def to_table(self, partitions: Mapping[int, Sequence[bytes]]) -> pa.Table:
+        """The partitions by subtask; UnfitError where a value does not fit the natural types."""
+        rows = [
+            {"subtask": subtask, **self._checked_row(data)}
+            for subtask, parts in sorted(partitions.items())
+            for data in parts
+        ]
+        return pa.Table.from_pylist(rows, self.schema)
+
+    def _checked_row(self, data: bytes) -> dict[str, Any]:
+        try:
+            return self._row(data)
+        except UnfitError:
+            raise
+        except Exception as error:
+            raise unreadable("operator state", self.meta.name, data, error) from error
+
+    def _row(self, data: bytes) -> dict[str, Any]:
+        if self.meta.map_key is None:
+            return {"value": self._form.to_column(data)}
+        end = _KEY_LENGTH + int.from_bytes(data[:_KEY_LENGTH], "big")
+        key, _ = self._codec.decode(data[:end], _KEY_LENGTH)
+        return {"map_key": self._map_key.out(key), "value": self._form.to_column(data[end:])}
+
+    def from_rows(self, rows: Sequence[Mapping[str, Any]], path: str) -> dict[int, list[bytes]]:
+        """The partitions by subtask.
+
+        Raises:
+            CorruptSnapshotError: a value is not of its column's type, or something is null.
+        """
+        partitions: dict[int, list[bytes]] = {}
+        for number, row in enumerate(rows):
+            try:
+                partitions.setdefault(int(row["subtask"]), []).append(self._partition(row))
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise CorruptSnapshotError(
+                    path, f"row {number} is not an entry: {error}"
+                ) from error
+        return partitions
+
+    def _partition(self, row: Mapping[str, Any]) -> bytes:
+        value = self._form.from_column(row["value"])
+        if self.meta.map_key is None:
+            return value
+        key = self._codec.encode(self._codec.check(self._map_key.back(row["map_key"])))
+        return len(key).to_bytes(_KEY_LENGTH, "big") + key + value
+
+
+def save_operator_states(
+    handle: SavepointHandle, uid: str, subtasks: Sequence[Sequence[FrozenState]]
+) -> tuple[SavedOperatorState, ...]:
+    """Write the operator states of all subtasks, each subtask's given in its place."""
+    metas = {state.meta.id: state.meta for states in subtasks for state in states}
+    saved = []
+    for known, meta in sorted(metas.items()):
+        partitions = {
+            number: state.partitions
+            for number, states in enumerate(subtasks)
+            for state in states
+            if state.meta.id == known
+        }
+        if meta.mode is Mode.BROADCAST:  # one copy; a subtask may have none, or one without entries
+            partitions = {0: next(filter(None, partitions.values()), ())}
+        exact, table = _fitting_table(meta, partitions)
+        path = f"{operator_state_folder(uid, meta, metas)}/operator.parquet"
+        file = write_table(handle, path, table, first=0, last=0) if table.num_rows else None
+        saved.append(SavedOperatorState(meta, len(subtasks), file, exact))
+    return tuple(saved)
+
+
+def operator_state_folder(uid: str, meta: OperatorStateMeta, known: Collection[StateId]) -> str:
+    """Where a new table of an operator state lies, among the states of its operator.
+
+    A broadcast state whose name is also a list's has a folder of its own, whose name no state's
+    name is written as.
+    """
+    shared = meta.scope == "broadcast" and (meta.name, "list") in known
+    return state_folder(uid, meta.name, "!broadcast" if shared else "")
+
+
+def _fitting_table(
+    meta: OperatorStateMeta, partitions: Mapping[int, Sequence[bytes]]
+) -> tuple[bool, pa.Table]:
+    try:
+        return False, OperatorTableCodec(meta, exact=False).to_table(partitions)
+    except (UnfitError, pa.ArrowInvalid):
+        return True, OperatorTableCodec(meta, exact=True).to_table(partitions)
+
+
+def read_operator_states(
+    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig = RestoreConfig()
+) -> list[list[FrozenState]]:
+    """The operator states of a savepoint, by subtask; of a broadcast map one copy, with the first.
+
+    Earlier savepoints name another subtask in its table.
+
+    Raises:
+        CorruptSnapshotError: a file is damaged, missing, or holds other columns or values.
+    """
+    count = max((state.subtasks for state in operator.operator_states), default=0)
+    subtasks: list[list[FrozenState]] = [[] for _ in range(count)]
+    for state in operator.operator_states:
+        partitions: dict[int, list[bytes]] = {}
+        if state.file is not None:
+            path = handle.path(state.file.path)
+            partitions = _partitions(state, path, checked_bytes(handle, state.file, limits), limits)
+        if state.meta.mode is Mode.BROADCAST:
+            entries = (entry for _, each in sorted(partitions.items()) for entry in each)
+            subtasks[0].append(FrozenState(state.meta, tuple(entries)))
+            continue
+        for number, found in enumerate(subtasks):
+            found.append(FrozenState(state.meta, tuple(partitions.get(number, ()))))
+    return subtasks
+
+
+def _partitions(
+    state: SavedOperatorState, path: str, data: bytes, limits: RestoreConfig
+) -> dict[int, list[bytes]]:
+    with decoding(path, f"the types of operator state {state.meta.name!r}"):
+        codec = OperatorTableCodec(state.meta, exact=state.exact)
+    batches = read_table(path, data, codec.schema, limits)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    partitions = codec.from_rows(rows, path)
+    if partitions and not 0 <= min(partitions) <= max(partitions) < state.subtasks:
+        raise CorruptSnapshotError(path, f"a subtask is not within the {state.subtasks} of before")
+    return partitions
+
+
+def seal_operator_states(
+    handle: SavepointHandle, operator: SavedOperator, limits: RestoreConfig, *, added: bool
+) -> tuple[SavedOperatorState, ...]:
+    """What the tables of operator states hold now, checked; see ``mp.seal_savepoint``."""
+    return tuple(
+        _sealed(handle, operator, state, limits, added=added) for state in operator.operator_states
+    )
+
+
+def _sealed(
+    handle: SavepointHandle,
+    operator: SavedOperator,
+    state: SavedOperatorState,
+    limits: RestoreConfig,
+    *,
+    added: bool,
+) -> SavedOperatorState:
+    known = [each.meta.id for each in operator.operator_states]
+    folder = operator_state_folder(operator.uid, state.meta, known)
+    named = [] if state.file is None else [state.file.path]
+    # What else lies in a folder that a keyed state has too is that one's.
+    shared = folder in {state_folder(operator.uid, meta.name) for meta in operator.metas}
+    names = named if shared else named_files(handle, folder, named, added=added)
+    if not names:
+        return attrs.evolve(state, file=None)
+    path = handle.path(names[0])
+    if len(names) > 1:
+        raise CorruptSnapshotError(path, "an operator state has one table, and there are more")
+    data = edited_bytes(handle, names[0], limits)
+    rows = sum(map(len, _partitions(state, path, data, limits).values()))
+    file = TableFile(names[0], len(data), hashlib.sha256(data).hexdigest(), rows, 0, 0)
+    return attrs.evolve(state, file=file)

@@ -1,0 +1,82 @@
+"""The savepoint strategy: portable, complete, and never a base of anything."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from typing import ClassVar
+
+import attrs
+from typing_extensions import override
+
+from millpond.arguments import CHECKPOINT_IDS, check_type, check_within
+from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.savepoints.operator_tables import save_operator_states
+from millpond.savepoints.reservation import Reservation, reserved
+from millpond.savepoints.savepoint_file import Savepoint, SavepointHandle, write_savepoint
+from millpond.savepoints.table_writer import save_operator
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.snapshots.strategy import SnapshotStrategy
+from millpond.storage.checkpoint_storage import CheckpointStorage
+
+__all__ = ["SavepointStrategy"]
+
+
+class SavepointStrategy(SnapshotStrategy):
+    """Writes Parquet tables that every backend restores."""
+
+    name: ClassVar[str] = "savepoint"
+
+    @override
+    def snapshot(
+        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
+    ) -> Future[SnapshotResult]:
+        """The savepoint gets a folder of its own."""
+        folder = f"savepoint-{checkpoint_id}-{uuid.uuid4().hex[:12]}"
+        return self.save(checkpoint_id, storage, folder)
+
+    def save(
+        self, checkpoint_id: int, storage: CheckpointStorage, folder: str
+    ) -> Future[SnapshotResult]:
+        """Write a savepoint into a folder of a storage; '' is its root.
+
+        Raises:
+            DirectoryNotEmptyError: the folder holds files.
+        """
+        check_within("checkpoint_id", checkpoint_id, *CHECKPOINT_IDS)
+        check_type("storage", storage, CheckpointStorage)
+        uid = self._backend.parameters.operator.uid or "operator"
+        limits = self._backend.parameters.config.restore
+        handle = SavepointHandle(checkpoint_id, folder, storage, limits=limits)
+        reservation = reserved(handle, [uid])
+        try:
+            return self._launch_reserved(reservation, uid)
+        except BaseException:
+            reservation.abandon()
+            raise
+
+    def _launch_reserved(self, reservation: Reservation, uid: str) -> Future[SnapshotResult]:
+        backend, handle = self._backend, reservation.handle
+        backend.flush(uuid.uuid4().hex)
+        frozen = backend.operator_state.freeze() if backend.operator_state is not None else []
+        # Nothing builds on a savepoint, so once it is written there is nothing to confirm or abort.
+        self._running = {n: each for n, each in self._running.items() if not each.task.done()}
+        view = backend.freeze()
+
+        def work(task: SnapshotTask) -> SnapshotResult:
+            with reservation:
+                if not view.metas and not frozen:
+                    return SnapshotResult(None)
+                operator_states = save_operator_states(handle, uid, [frozen])
+                keyed = save_operator(view, handle, uid, task)
+                operator = attrs.evolve(keyed, operator_states=operator_states)
+                write_savepoint(handle, Savepoint(handle.checkpoint_id, (operator,)))
+                files = operator.files
+                size = sum(file.size for file in files)
+                return SnapshotResult(handle, size, sum(file.rows for file in files))
+
+        return self.launch(handle.checkpoint_id, work, view)
+
+    @override
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """Nothing builds on a savepoint."""

@@ -1,0 +1,212 @@
+"""Between the physical rows of a state and the typed rows of its savepoint table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from millpond.backend.changes import Change
+from millpond.backend.key_layout import KeyLayout
+from millpond.backend.list_encoding import join_cells, split_cells
+from millpond.backend.timer_queue import TIMESTAMP_BYTES, timestamp_bytes, timestamp_from
+from millpond.errors import CorruptSnapshotError, shown
+from millpond.state.state_kinds import StateKind
+from millpond.state.state_meta import StateMeta
+from millpond.state.ttl.stamp import STAMP
+from millpond.types import SerializerSnapshot
+from millpond.types.columns import UnfitError, column_form
+from millpond.types.key_columns import codec_from_snapshot, key_column
+from millpond.untrusted import unreadable
+
+__all__ = ["TableCodec"]
+
+
+@attrs.frozen
+class _Address:
+    """The parts of a physical key that a state has."""
+
+    key: Any
+    namespace: Any
+    map_key: Any
+    timestamp: int | None
+
+
+class TableCodec:
+    """Turns rows of one state into Arrow batches and back.
+
+    Attributes:
+        schema: ``key_group, key, namespace, map_key, value, ttl_timestamp``, as far as they
+            apply. A list state has a list in ``value``, and one in ``ttl_timestamp``.
+    """
+
+    def __init__(
+        self, key: SerializerSnapshot, meta: StateMeta, max_parallelism: int, *, exact: bool
+    ) -> None:
+        self.meta = meta
+        self._max_parallelism = max_parallelism
+        self._layout = KeyLayout(max_parallelism)
+        self._key_codec, self._key = codec_from_snapshot(key), key_column(key)
+        self._namespace_codec = codec_from_snapshot(meta.namespace)
+        self._namespace = None if meta.namespace.id == "void" else key_column(meta.namespace)
+        self._map_codec = None if meta.map_key is None else codec_from_snapshot(meta.map_key)
+        self._map_key = None if meta.map_key is None else key_column(meta.map_key)
+        self._form = column_form(meta.value, exact=exact)
+        self._is_list = meta.kind is StateKind.LIST
+        self._is_timer = meta.kind is StateKind.TIMER
+        self.schema = self._make_schema()
+
+    def _make_schema(self) -> pa.Schema:
+        value, stamp = self._form.arrow_type, pa.int64()
+        fields = [("key_group", pa.int32()), ("key", self._key.arrow_type)]
+        if self._is_timer:
+            fields.append(("timestamp", pa.int64()))
+        if self._namespace is not None:
+            fields.append(("namespace", self._namespace.arrow_type))
+        if self._map_key is not None:
+            fields.append(("map_key", self._map_key.arrow_type))
+        if not self._is_timer:
+            fields.append(("value", pa.list_(value) if self._is_list else value))
+        if self.meta.ttl:
+            fields.append(("ttl_timestamp", pa.list_(stamp) if self._is_list else stamp))
+        return pa.schema(fields)
+
+    # ---------------------------------------------------------------- to a table
+
+    def to_batch(self, rows: Sequence[Change]) -> pa.RecordBatch:
+        """Typed rows; UnfitError where a value does not fit the natural column types."""
+        columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
+        for physical, data in rows:
+            try:
+                self._add_row(columns, physical, data or b"")
+            except UnfitError:
+                raise
+            except Exception as error:
+                raise unreadable("", self.meta.name, physical, error) from error
+        try:
+            arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
+        except pa.ArrowTypeError as error:
+            raise unreadable("", self.meta.name, rows[0][0], error) from error
+        return pa.record_batch(arrays, schema=self.schema)
+
+    def _add_row(self, columns: dict[str, list[Any]], physical: bytes, data: bytes) -> None:
+        address = self._parse(physical)
+        columns["key_group"].append(self._layout.group_of(physical))
+        columns["key"].append(self._key.out(address.key))
+        if self._namespace is not None:
+            columns["namespace"].append(self._namespace.out(address.namespace))
+        if self._map_key is not None:
+            columns["map_key"].append(self._map_key.out(address.map_key))
+        if self._is_timer:
+            columns["timestamp"].append(address.timestamp)
+            return
+        value, stamp = self._value_out(data)
+        columns["value"].append(value)
+        if self.meta.ttl:
+            columns["ttl_timestamp"].append(stamp)
+
+    def _parse(self, physical: bytes) -> _Address:
+        start, skip = self._layout.group_bytes, TIMESTAMP_BYTES if self._is_timer else 0
+        found = self._layout.parse(physical, self._key_codec, self._namespace_codec, skip)
+        timestamp = timestamp_from(physical[start : start + skip]) if skip else None
+        codec = self._map_codec
+        map_key = None if codec is None else codec.decode(physical, found.namespace_end)[0]
+        return _Address(found.key, found.namespace, map_key, timestamp)
+
+    def _value_out(self, data: bytes) -> tuple[Any, Any]:
+        if not self._is_list:
+            return self._cell_out(data)
+        cells = [self._cell_out(cell) for cell in split_cells(data)]
+        return [value for value, _ in cells], [stamp for _, stamp in cells]
+
+    def _cell_out(self, data: bytes) -> tuple[Any, int | None]:
+        if not self.meta.ttl:
+            return self._form.to_column(data), None
+        return self._form.to_column(data[STAMP.size :]), STAMP.unpack_from(data)[0]
+
+    # ---------------------------------------------------------------- from a table
+
+    def from_batch(self, batch: pa.RecordBatch, path: str) -> list[Change]:
+        """Physical rows, their key groups computed from their keys.
+
+        Raises:
+            CorruptSnapshotError: a value is not of its column's type, or a key is null.
+        """
+        columns = {name: batch.column(name).to_pylist() for name in self.schema.names}
+        missing = [None] * batch.num_rows
+        keyed = zip(
+            columns["key"],
+            columns.get("namespace", missing),
+            columns.get("map_key", missing),
+            columns.get("value", missing),
+            columns.get("ttl_timestamp", missing),
+            columns.get("timestamp", missing),
+            strict=True,
+        )
+        rows: list[Change] = []
+        for number, (key, namespace, map_key, value, stamp, timestamp) in enumerate(keyed):
+            try:
+                physical = self.physical(key, namespace, map_key, timestamp)
+                rows.append((physical, self.value_bytes(value, stamp)))
+            except MemoryError:
+                raise
+            except Exception as error:
+                reason = f"row {number} of the batch cannot be stored: {error}"
+                raise CorruptSnapshotError(path, reason) from error
+        return rows
+
+    def physical(
+        self, key: Any, namespace: Any = None, map_key: Any = None, timestamp: int | None = None
+    ) -> bytes:
+        """The physical key of column values."""
+        codec = self._key_codec
+        checked, group = codec.placed(self._key.back(_given(key)), self._max_parallelism)
+        parts = [self._layout.group_prefix(group)]
+        if self._is_timer:
+            parts.append(timestamp_bytes(_given(timestamp)))
+        parts.append(codec.encode(checked))
+        if self._namespace is not None:
+            value = self._namespace_codec.check(self._namespace.back(_given(namespace)))
+            parts.append(self._namespace_codec.encode(value))
+        if self._map_key is not None and self._map_codec is not None:
+            value = self._map_codec.check(self._map_key.back(_given(map_key)))
+            parts.append(self._map_codec.encode(value))
+        return b"".join(parts)
+
+    def described(self, physical: bytes) -> str:
+        """Where a row is, in words: its key, with the namespace and map key that its state has."""
+        found = self._parse(physical)
+        namespace = None if self._namespace is None else found.namespace
+        parts = {"namespace": namespace, "map key": found.map_key, "timer": found.timestamp}
+        more = (f", {name} {shown(part)}" for name, part in parts.items() if part is not None)
+        return f"the key {shown(found.key)}{''.join(more)}"
+
+    def value_bytes(self, value: Any, stamp: Any) -> bytes:
+        """The stored bytes of column values; ValueError or TypeError where they do not fit."""
+        if self._is_timer:
+            return b""
+        if not self._is_list:
+            return self._cell_back(value, stamp)
+        stamps = stamp if self.meta.ttl else [None] * len(_given(value))
+        cells = (self._cell_back(v, s) for v, s in zip(value, stamps, strict=True))
+        return join_cells(cells)
+
+    def _cell_back(self, value: Any, stamp: Any) -> bytes:
+        data = self._form.from_column(value)
+        return STAMP.pack(_given(stamp)) + data if self.meta.ttl else data
+
+    def group_of(self, key: Any) -> int:
+        """The key group of a key as it stands in the column."""
+        return self._key_codec.placed(self._key.back(_given(key)), self._max_parallelism)[1]
+
+    def groups(self, rows: Sequence[Change]) -> list[int]:
+        """The key groups of physical rows."""
+        return [self._layout.group_of(physical) for physical, _ in rows]
+
+
+def _given(value: Any) -> Any:
+    if value is None:
+        raise ValueError("null is not allowed here")
+    return value

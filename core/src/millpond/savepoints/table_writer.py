@@ -1,0 +1,216 @@
+"""Writing a savepoint: a Parquet table per state, in files of consecutive key groups."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millpond.backend.changes import Change
+from millpond.backend.state_view import StateView
+from millpond.config import RestoreConfig
+from millpond.errors import SnapshotTooLargeError
+from millpond.savepoints.savepoint_file import (
+    SavedOperator,
+    SavedState,
+    SavepointHandle,
+    TableFile,
+    state_folder,
+)
+from millpond.savepoints.table_reader import exceeded_limit
+from millpond.savepoints.table_rows import TableCodec
+from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.state.state_meta import StateMeta
+from millpond.types.columns import UnfitError
+
+__all__ = ["TableWriter", "save_operator"]
+
+_FILE_BYTES = 48 << 20
+_MAX_RATIO = 128
+_ROW_GROUP = 1 << 16
+_GROUP_BYTES = 8 << 20
+_MAX_GAIN = 16 << 20
+
+
+@attrs.define
+class TableWriter:
+    """Collects the batches of one state and writes a file whenever there are enough.
+
+    Attributes:
+        mark: what the files' names have behind their key groups, where several write at a time.
+    """
+
+    handle: SavepointHandle
+    folder: str
+    schema: pa.Schema
+    mark: str = ""
+    files: list[TableFile] = attrs.field(factory=list)
+    _batches: list[pa.RecordBatch] = attrs.field(factory=list)
+    _bytes: int = 0
+    _first: int | None = None
+    _last: int = 0
+
+    def add(self, batch: pa.RecordBatch, key_group: int) -> None:
+        """Add a batch of rows of one key group; groups come in ascending order."""
+        if batch.num_rows > 1 and batch.nbytes > _GROUP_BYTES:
+            half = batch.num_rows // 2
+            self.add(batch.slice(0, half), key_group)
+            self.add(batch.slice(half), key_group)
+            return
+        if self._bytes + batch.nbytes > _FILE_BYTES:
+            self.cut()
+        self._first = key_group if self._first is None else self._first
+        self._last = key_group
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def cut(self) -> None:
+        """Write what there is as a file."""
+        if self._first is None:
+            return
+        table = pa.Table.from_batches(self._batches, self.schema)
+        name = f"{self.folder}/kg-{self._first:05d}-{self._last:05d}{self.mark}"
+        # A large key group takes several files.
+        same = sum(file.path.startswith(name) for file in self.files)
+        name += f"-{same}.parquet" if same else ".parquet"
+        self.files.append(write_table(self.handle, name, table, first=self._first, last=self._last))
+        self._batches, self._bytes, self._first = [], 0, None
+
+
+def write_table(
+    handle: SavepointHandle, name: str, table: pa.Table, *, first: int, last: int
+) -> TableFile:
+    """Write one Parquet file, sorted by key group, and describe it."""
+    data = _readable(handle.path(name), table, handle.limits)
+    handle.storage.write(handle.path(name), [data])
+    digest = hashlib.sha256(data).hexdigest()
+    return TableFile(name, len(data), digest, table.num_rows, first, last)
+
+
+def _readable(path: str, table: pa.Table, limits: RestoreConfig) -> bytes:
+    """Return a table as the first of some Parquet files that a restore accepts.
+
+    Compressed data that unpacks to too much could not be told from a file made to exhaust memory,
+    and large row groups of lists need more of it than small ones.
+
+    Raises:
+        SnapshotTooLargeError: a restore would refuse each of them.
+    """
+    most, room = min(_GROUP_BYTES, limits.max_unpacked_bytes), _FILE_BYTES
+    found = ""
+    for compression, group_bytes in (
+        ("zstd", most),
+        ("none", most),
+        ("none", most >> 6),
+        ("none", 1),
+    ):
+        pieces = list(_row_groups(table, group_bytes))
+        data = _parquet(table.schema, pieces, compression)
+        giant = any(piece.nbytes > _MAX_GAIN for piece in pieces)
+        if compression != "none" and (giant or table.nbytes > room + _MAX_RATIO * len(data)):
+            continue
+        exceeded = exceeded_limit(path, data, table.nbytes, limits)
+        if not exceeded:
+            return data
+        found = found or exceeded
+    allowed = {"max-file-bytes": limits.max_file_bytes}.get(found, limits.max_unpacked_bytes)
+    raise SnapshotTooLargeError(path, allowed, cure=f"raise restore.{found}")
+
+
+def _parquet(schema: pa.Schema, pieces: Sequence[pa.Table], compression: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=False) as writer:
+        for piece in pieces:
+            writer.write_table(piece)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _row_groups(table: pa.Table, most: int = _GROUP_BYTES) -> Iterator[pa.Table]:
+    """Consecutive rows, each time so few that they can be unpacked at once; at least one."""
+    waiting = [table]
+    while waiting:
+        rows = waiting.pop()
+        if rows.num_rows > _ROW_GROUP or (rows.num_rows > 1 and _unpacked(rows) > most):
+            half = min((rows.num_rows + 1) // 2, _ROW_GROUP)
+            waiting += [rows.slice(half), rows.slice(0, half)]
+        else:
+            yield rows
+
+
+def _unpacked(table: pa.Table) -> int:
+    lists = [column for column in table.columns if pa.types.is_list(column.type)]
+    return int(table.nbytes) + sum(32 * len(pc.list_flatten(column)) for column in lists)
+
+
+def save_operator(
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    task: SnapshotTask,
+    exact: frozenset[str] = frozenset(),
+    mark: str = "",
+) -> SavedOperator:
+    """Write the tables of all states of a view; those in ``exact`` in the exact form.
+
+    Another state with a value that does not fit its natural column types is written anew in the
+    exact form. The files' names end with ``mark``.
+    """
+    while True:
+        try:
+            states = tuple(_save_states(view, handle, uid, exact, task, mark))
+            break
+        except _UnfitStateError as error:
+            exact |= {error.state}
+    return SavedOperator(uid, view.max_parallelism, view.key_group_range, view.key, states)
+
+
+@attrs.define(eq=False, slots=False)
+class _UnfitStateError(Exception):
+    state: str
+
+
+def _save_states(
+    view: StateView,
+    handle: SavepointHandle,
+    uid: str,
+    exact: frozenset[str],
+    task: SnapshotTask,
+    mark: str,
+) -> Iterator[SavedState]:
+    codecs = {
+        meta.name: TableCodec(view.key, meta, view.max_parallelism, exact=meta.name in exact)
+        for meta in view.metas
+    }
+    writers = {
+        name: TableWriter(handle, state_folder(uid, name), codec.schema, mark)
+        for name, codec in codecs.items()
+    }
+    for group in view.key_group_range:
+        for name, rows in view.live_rows(group):
+            task.check()
+            for part in _parts(rows):
+                writers[name].add(_batch(codecs[name], part), group)
+    for meta in view.metas:
+        writers[meta.name].cut()
+        yield _saved(meta, writers[meta.name], exact)
+
+
+def _saved(meta: StateMeta, writer: TableWriter, exact: frozenset[str]) -> SavedState:
+    return SavedState(meta, tuple(writer.files), meta.name in exact)
+
+
+def _parts(rows: list[Change]) -> Iterator[list[Change]]:
+    for start in range(0, len(rows), _ROW_GROUP):
+        yield rows[start : start + _ROW_GROUP]
+
+
+def _batch(codec: TableCodec, rows: list[Change]) -> pa.RecordBatch:
+    try:
+        return codec.to_batch(rows)
+    except (UnfitError, pa.ArrowInvalid) as error:
+        raise _UnfitStateError(codec.meta.name) from error

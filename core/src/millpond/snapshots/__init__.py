@@ -1,0 +1,1 @@
+"""Snapshots: strategies, files, handles and restore."""

@@ -1,0 +1,39 @@
+"""``millpond.spark``: Millpond on PySpark, from the distribution ``millpond-spark``."""
+
+try:
+    from millpond_spark import (
+        KeyedStream,
+        MetricsListener,
+        OperatorMetrics,
+        OperatorOutput,
+        OperatorStream,
+        SubtaskMetrics,
+        configure,
+        create_savepoint,
+        key_by,
+        operator,
+        rescale,
+        several_operators,
+        subtask_metrics,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "millpond_spark":
+        raise
+    message = "millpond.spark needs the distribution millpond-spark: pip install 'millpond[spark]'"
+    raise ModuleNotFoundError(message, name="millpond_spark") from None
+
+__all__ = [
+    "KeyedStream",
+    "MetricsListener",
+    "OperatorMetrics",
+    "OperatorOutput",
+    "OperatorStream",
+    "SubtaskMetrics",
+    "configure",
+    "create_savepoint",
+    "key_by",
+    "operator",
+    "rescale",
+    "several_operators",
+    "subtask_metrics",
+]

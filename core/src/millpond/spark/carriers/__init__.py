@@ -1,1 +1,0 @@
-"""How values cross between the JVM and Python without loss."""

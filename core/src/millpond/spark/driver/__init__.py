@@ -1,1 +1,0 @@
-"""The driver's part: an operator's plan, layouts, pointers, savepoints."""

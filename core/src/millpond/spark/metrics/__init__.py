@@ -1,1 +1,0 @@
-"""Metrics of batches: put together on the worker, read and summed on the driver."""

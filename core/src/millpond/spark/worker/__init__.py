@@ -1,1 +1,0 @@
-"""The worker's part: the life of one task."""

@@ -1,0 +1,1 @@
+"""What a plugin implements: the hook specs."""

@@ -1,5 +1,0 @@
-"""Lets Spark find the data source ``millpond`` by its name: it looks for modules ``pyspark_*``."""
-
-from millpond.spark.datasource import MillpondDataSource as DefaultSource
-
-__all__ = ["DefaultSource"]

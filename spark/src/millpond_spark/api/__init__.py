@@ -1,0 +1,1 @@
+"""The calls of users: key_by, operator, process, connect and window."""

@@ -1,0 +1,108 @@
+"""Rows of Spark that become an operator's state in a savepoint, written by the tasks of one job.
+
+Rows are spread over subtasks as an operator's are, and sorted by key group and key, by Spark. So
+a task holds the state of one key, what waits for a table's next file, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import pandas as pd
+from millpond.config import Config
+from millpond.errors import ConfigError
+from millpond.operator.bootstrap import Bootstrap, ColumnsToStates, KeyedStateBootstrapFunction
+from millpond.savepoints.collect import merged_operator
+from millpond.savepoints.savepoint_file import SavedOperator, SavepointHandle, operator_from_json
+from pyspark.sql import DataFrame
+
+from millpond_spark.api.operator_frame import carried_rows
+from millpond_spark.api.planning import ProcessCall
+from millpond_spark.plan.choosing import Choice, no_such_column
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.session.group_labels import spreading
+from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond_spark.worker.bootstrap_task import PART_COLUMN, write_part
+from millpond_spark.worker.shipping import ShippedPlan
+
+__all__ = ["bootstrap_call", "check_rows", "write_operator"]
+
+_CALL = "with_operator(...)"
+
+
+def check_rows(df: DataFrame, function: KeyedStateBootstrapFunction) -> None:
+    """Refuse rows that a savepoint cannot be made of.
+
+    Raises:
+        ConfigError: they have no end, or lack the column of a state.
+    """
+    if df.isStreaming:
+        raise ConfigError("rows", "a streaming DataFrame has no end to write at", _CALL)
+    if isinstance(function, ColumnsToStates):
+        for name in function.names:
+            if name not in df.columns:
+                raise no_such_column(name, df.columns, _CALL)
+
+
+def bootstrap_call(df: DataFrame, keys: Sequence[Choice], job: Bootstrap) -> ProcessCall:
+    """The bootstrap as a call of an operator that gives nothing."""
+    return ProcessCall(
+        df=df,
+        keys=keys,
+        broadcast=None,
+        second=None,
+        function=job.function,
+        output=f"{PART_COLUMN} string",
+        uid=job.uid,
+        event_time=None,
+        order_by=(),
+        time_mode=None,
+    )
+
+
+def write_operator(
+    df: DataFrame, call: ProcessCall, job: Bootstrap, config: Config, target: SavepointHandle
+) -> SavedOperator:
+    """Run the job that writes the tables of an operator into a savepoint.
+
+    Args:
+        df: the rows that have keys.
+        call: what is to become of them.
+        job: the same, as the writer sees it.
+        config: of the session.
+        target: the savepoint.
+    """
+    with config.placed():
+        plan, extension = call.plan(config)
+        groups = job.max_parallelism
+        parallelism = min(plan.parallelism, groups)
+        plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
+        carried = carried_rows(extension.applied(df), plan, None)
+    exact: frozenset[str] = frozenset()
+    while True:
+        parts = _parts(carried, plan, target.storage.uri, exact)
+        wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
+        if all(state.exact == (state.meta.name in wanted) for p in parts for state in p.states):
+            return merged_operator(job.uid, parts)
+        exact = wanted
+
+
+def _parts(
+    carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
+) -> list[SavedOperator]:
+    """What each task has written; one that writes the states of no row, where there is none."""
+    shipped = ShippedPlan.from_plan(plan)
+
+    def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        return write_part(shipped.load(), place, exact, frames)
+
+    spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
+    keys = plan.rows.sort_columns(plan.key_positions)
+    ordered = spread.sortWithinPartitions(GROUP_COLUMN, *keys)
+    written: Any = ordered.mapInPandas(task, f"{PART_COLUMN} string").collect()
+    texts = [row[0] for row in written]
+    if not texts:
+        texts = [text for frame in task(iter(())) for text in frame[PART_COLUMN]]
+    return list(map(operator_from_json, texts))

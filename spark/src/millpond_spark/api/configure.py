@@ -1,0 +1,102 @@
+"""``configure``: the settings that we recommend for a Spark session."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from os import PathLike
+from typing import TypeVar
+
+from millpond.arguments import INT64, check_text, check_type, check_within, nearest
+from millpond.config import Config
+from millpond.config.origins import SPARK_PREFIX
+from millpond.errors import ConfigError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from millpond_spark.driver.several_operators import watch_starts
+from millpond_spark.session.checkpoint_files import launch_settings, local_files
+from millpond_spark.session.session import (
+    is_connect,
+    recommended_settings,
+    require_pyspark,
+)
+
+__all__ = ["configure"]
+
+B = TypeVar("B")
+
+
+def _dotted(name: str) -> str:
+    known = {key.replace(".", "_").replace("-", "_"): key for key in Config.known_keys()}
+    if name not in known:
+        hint = nearest(name, known)
+        raise ConfigError(name, "is not a known setting", "configure(...)", suggestion=hint)
+    return known[name]
+
+
+_SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+_SHORT = 60
+"""So many bytes may a directory's path have: with its name, a socket's has 107 at most."""
+
+
+def _unix_sockets(builder: SparkSession.Builder) -> str | None:
+    """The directory for Unix sockets, where this process would start the JVM and they can be used.
+
+    Through TCP each call of a Python worker waits 40 ms, and a batch of ours has two: the JVM sends
+    the call in small parts, of which one waits until Linux has confirmed the one before.
+    """
+    chosen = getattr(builder, "_options", {})
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in chosen
+    # A JVM of this process that was started without sockets cannot tell accumulators through them.
+    asked_for = os.environ.get("PYSPARK_UDS_MODE", "").lower() == "true"
+    speaks_tcp = SparkContext._gateway is not None and not asked_for  # noqa: SLF001 - told nowhere else
+    starts = "PYSPARK_GATEWAY_PORT" not in os.environ and not (remote or speaks_tcp)
+    place = chosen.get(_SOCKET_DIRECTORY, tempfile.gettempdir())
+    usable = hasattr(socket, "AF_UNIX") and starts and len(os.fsencode(place)) <= _SHORT
+    return place if usable and _SOCKET_DIRECTORY not in launch_settings() else None
+
+
+def configure(target: B, *, parallelism: int, **settings: object) -> B:
+    """Set what Millpond recommends on a session or its builder; returns the same object.
+
+    On a builder it also makes the workers run this Python, unless PYSPARK_PYTHON says otherwise,
+    and a JVM that this process starts talk to them through Unix sockets in the directory for
+    temporary files, unless PYSPARK_UDS_MODE says otherwise (Spark 4.1 and later); Spark reads these
+    variables when the context is made. A session that is all local writes the small files of
+    Spark's checkpoints without a process for each rename, unless a manager of such files is set.
+
+    Args:
+        target: a ``SparkSession`` or ``SparkSession.builder``.
+        parallelism: the number of subtasks.
+        settings: Millpond's own, with ``_`` for ``.`` and ``-``: ``state_backend="rocksdb"``
+            sets ``spark.millpond.state.backend``, ``checkpoint_dir=…`` where snapshots go.
+
+    Raises:
+        ConfigError: a setting is unknown, or the parallelism out of bounds.
+        ArgumentTypeError: a setting is neither text, a number, True, False nor a path.
+        ArgumentValueError: a number is beyond 64 bits, or text is not of whole characters.
+    """
+    require_pyspark()
+    if not is_connect(target):
+        check_type("target", target, SparkSession | SparkSession.Builder)
+    chosen = recommended_settings(parallelism)
+    for name, value in settings.items():
+        check_type(name, value, str | int | float | bool | PathLike)
+        if isinstance(value, int):
+            check_within(name, int(value), *INT64)
+        check_text(name, str(value))
+        chosen[SPARK_PREFIX + _dotted(name)] = str(value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if isinstance(target, SparkSession.Builder) and (sockets := _unix_sockets(target)):
+        os.environ.setdefault("PYSPARK_UDS_MODE", "true")
+        chosen[_SOCKET_DIRECTORY] = sockets
+    if not is_connect(target):
+        chosen.update(local_files(target, chosen))  # type: ignore[arg-type]  # checked above
+    setter = getattr(target, "config", None) or target.conf.set  # type: ignore[attr-defined]
+    for key, value in chosen.items():
+        setter(key, value)
+    watch_starts(remote=is_connect(target))
+    return target

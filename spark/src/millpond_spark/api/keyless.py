@@ -1,0 +1,105 @@
+"""``operator(df).process(function, …)``: a function over rows without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from millpond.arguments import check_type
+from millpond.functions.process_function import ProcessFunction
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from millpond_spark.api.operator_output import OperatorOutput
+from millpond_spark.api.planning import ProcessCall
+from millpond_spark.api.processing import OutputMode, output_of
+from millpond_spark.plan.broadcast import BroadcastCodec
+from millpond_spark.plan.choosing import ColumnOrName
+from millpond_spark.plan.text_rows import TextRows
+
+__all__ = ["OperatorStream", "operator"]
+
+
+def operator(df: DataFrame) -> OperatorStream:
+    """Take a DataFrame, streaming or not, as it is: its rows are dealt to the subtasks.
+
+    A row goes to a subtask by its values and by the partition that Spark has it in, so equal rows
+    of one partition stay together, and there is no other order among subtasks.
+    """
+    check_type("df", df, DataFrame)
+    return OperatorStream(df)
+
+
+@attrs.frozen
+class OperatorStream:
+    """A DataFrame whose rows are dealt to subtasks."""
+
+    _df: DataFrame
+    _broadcast: tuple[DataFrame, BroadcastCodec] | None = None
+
+    def connect(
+        self,
+        other: DataFrame,
+        *,
+        order_by: ColumnOrName | Sequence[ColumnOrName] = (),
+        event_time: ColumnOrName | None = None,
+    ) -> OperatorStream:
+        """Have the rows of another DataFrame reach every subtask.
+
+        ``process`` then takes a ``BroadcastProcessFunction``.
+
+        Args:
+            other: the rows, streaming if this stream is.
+            order_by: columns by which a micro-batch's rows of the other input are ordered,
+                ascending and nulls first. Among equals they have a fixed order of no meaning.
+            event_time: the other rows' column of event time; by default the one with the watermark.
+
+        Raises:
+            ConfigError: a column does not exist, or only one of the two inputs is streaming.
+            UnsupportedColumnError: a column's type cannot be carried without loss.
+        """
+        check_type("other", other, DataFrame)
+        codec = BroadcastCodec(TextRows.of(other, self._df, order_by, event_time))
+        return attrs.evolve(self, broadcast=(other, codec))
+
+    def process(
+        self,
+        function: ProcessFunction,
+        *,
+        output: str | StructType,
+        uid: str,
+        output_mode: OutputMode = "append",
+        event_time: ColumnOrName | None = None,
+        order_by: ColumnOrName | Sequence[ColumnOrName] = (),
+    ) -> OperatorOutput:
+        """Run a function over the rows; returns a DataFrame, as ``KeyedStream.process`` does.
+
+        Args:
+            function: the function; it is pickled to the workers.
+            output: the columns that it yields, as DDL or a StructType.
+            uid: the operator's stable name; state is found by it, so never change it.
+            output_mode: the output mode of the query that the operator is used in.
+            event_time: the column of event time; by default the one with the watermark.
+            order_by: columns by which a micro-batch's rows are ordered in each subtask, ascending
+                and nulls first. Without it their order is the shuffle's: none.
+
+        Raises:
+            ConfigError: an argument or the configuration is wrong.
+            UnsupportedColumnError: a column's type cannot be carried without loss.
+            PluginError: the configured backend cannot be used.
+        """
+        check_type("output_mode", output_mode, OutputMode)
+        other, broadcast = self._broadcast or (None, None)
+        call = ProcessCall(
+            df=self._df,
+            keys=(),
+            broadcast=broadcast,
+            second=None,
+            function=function,
+            output=output,
+            uid=uid,
+            event_time=event_time,
+            order_by=order_by,
+            time_mode=None,
+        )
+        return output_of(call, self._df, other, output_mode)

@@ -1,0 +1,1 @@
+"""A query's start: the listener, layouts, rescaling and savepoints."""

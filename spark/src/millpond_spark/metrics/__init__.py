@@ -1,0 +1,1 @@
+"""Metrics that tasks report to the driver."""

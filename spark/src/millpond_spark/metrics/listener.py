@@ -1,0 +1,146 @@
+"""The driver's view of metrics: those of all subtasks, summed for each micro-batch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable
+from typing import Any, cast
+
+import attrs
+from millpond.arguments import check_type
+from millpond.errors import ConfigError
+from millpond.reporters import prometheus_text
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from typing_extensions import override
+
+from millpond_spark.metrics.batch_metrics import SubtaskMetrics, committed_metrics
+from millpond_spark.session.session import check_session, is_connect
+from millpond_spark.worker.worker_metrics import SUMMED, numbers_of
+
+__all__ = ["MetricsListener", "OperatorMetrics", "sum_metrics"]
+
+_LOG = logging.getLogger("millpond.metrics")
+_NOT_SUMMED = ("_ms", ".p50", ".p95", ".p99", ".max")
+
+
+@attrs.frozen
+class OperatorMetrics:
+    """The metrics of one operator in one micro-batch.
+
+    Attributes:
+        batch_id: the micro-batch.
+        query: the id of the query.
+        subtasks: how many ran in it.
+        metrics: the metrics by name: the sum of counts, the largest of times and quantiles.
+        by_subtask: what each subtask has reported.
+    """
+
+    operator_uid: str
+    batch_id: int
+    subtasks: int
+    metrics: dict[str, float]
+    by_subtask: tuple[SubtaskMetrics, ...]
+    query: str
+
+    def prometheus(self) -> str:
+        """Each subtask's metrics in Prometheus' text format."""
+        return prometheus_text(
+            (
+                numbers_of(dict(each.metrics)),
+                {
+                    "query": self.query,
+                    "operator": self.operator_uid,
+                    "groups": f"{each.first_group}-{each.last_group}",
+                },
+            )
+            for each in self.by_subtask
+        )
+
+
+def sum_metrics(
+    subtasks: Iterable[SubtaskMetrics], batch_id: int, query: str
+) -> list[OperatorMetrics]:
+    """The metrics of the subtasks that ran in a batch of a query, by operator."""
+    by_operator: dict[str, list[SubtaskMetrics]] = {}
+    for each in subtasks:
+        if each.checkpoint_id == batch_id + 1:
+            by_operator.setdefault(each.operator_uid, []).append(each)
+    found = []
+    for uid, mine in sorted(by_operator.items()):
+        apart = {name for each in mine for name in cast("list[str]", each.metrics.get(SUMMED, ()))}
+        samples: dict[str, list[float]] = {}
+        for each in mine:
+            for name, value in numbers_of(dict(each.metrics)).items():
+                samples.setdefault(name, []).append(value)
+        metrics = {
+            name: (sum if name in apart else _joining(name, samples))(found)
+            for name, found in samples.items()
+        }
+        found.append(OperatorMetrics(uid, batch_id, len(mine), metrics, tuple(mine), query))
+    return found
+
+
+def _joining(name: str, metrics: Container[str]) -> Callable[[list[float]], float]:
+    """What joins a metric of several subtasks."""
+    if not name.startswith("user."):
+        return max if name.endswith(_NOT_SUMMED) else sum
+    of, _, part = name.rpartition(".")
+    is_distribution = f"{of}.count" in metrics and f"{of}.sum" in metrics
+    return {"min": min, "max": max}.get(part, sum) if is_distribution else sum
+
+
+class MetricsListener(StreamingQueryListener):
+    """Hands the metrics of each micro-batch of Millpond's operators to a function.
+
+    Reads the committed pointers after each batch, which is a small Spark job, so the metrics are
+    those of the attempts that count. Register it with ``spark.streams.addListener``.
+    """
+
+    def __init__(self, spark: SparkSession, report: Callable[[OperatorMetrics], None]) -> None:
+        check_session("spark", spark)
+        if is_connect(spark):
+            reason = (
+                "Spark Connect does not tell a listener where a query's checkpoint is: call "
+                "subtask_metrics(spark, checkpoint), or have the workers report (metrics.reporters)"
+            )
+            raise ConfigError("spark", reason, "MetricsListener(...)")
+        check_type("report", report, Callable)
+        self._spark = spark
+        self._report = report
+        self._checkpoints: dict[str, str] = {}
+
+    @override
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Note where the query's checkpoint is: when its last batch is told of, it may be gone."""
+        self._checkpoints[str(event.id)] = self._checkpoint_of(str(event.id))
+
+    def _checkpoint_of(self, query_id: str) -> str:
+        """The checkpoint of a running query."""
+        running: Any = self._spark._jsparkSession.streams().get(query_id)  # noqa: SLF001
+        return str(running.streamingQuery().resolvedCheckpointRoot())
+
+    @override
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Read and report; what goes wrong is logged, the query goes on."""
+        try:
+            progress = event.progress
+            query_id = str(progress.id)
+            if query_id not in self._checkpoints:  # it was started before the listener was added
+                self._checkpoints[query_id] = self._checkpoint_of(query_id)
+            checkpoint = self._checkpoints[query_id]
+            subtasks = committed_metrics(self._spark, checkpoint, progress.batchId)
+            for metrics in sum_metrics(subtasks, progress.batchId, query_id):
+                self._report(metrics)
+        except Exception:  # noqa: BLE001 - metrics never fail a query
+            _LOG.warning("the metrics of a batch could not be read", exc_info=True)
+
+    @override
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Forget the query; all its batches were told of before."""
+        self._checkpoints.pop(str(event.id), None)

@@ -1,0 +1,1 @@
+"""Plans, pointers and layouts, shared by the driver and the workers."""

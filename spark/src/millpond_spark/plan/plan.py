@@ -1,0 +1,299 @@
+"""The plan of an operator: made on the driver, shipped to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from millpond.config import Config
+from millpond.errors import ConfigError
+from millpond.functions.checkpointed import CheckpointListener
+from millpond.functions.functions import OperatorFunction, SubtaskInfo
+from millpond.functions.side_outputs import is_side_row
+from millpond.functions.timer_service import RefusedTimers, TimeDomain
+from millpond.functions.user_code import Place
+from millpond.keygroups import KeyGroupRange, default_max_parallelism, key_group_range
+from millpond.plugins import PluginRegistry, Resolution, get_registry
+from millpond.savepoints.savepoint_file import SavepointHandle
+from millpond.storage.checkpoint_storage import CheckpointStorage
+from millpond.types import KeyCodec, key_codec_for
+from millpond.types.infer import row_key_codec
+from millpond.types.keys import VoidKeyCodec
+from millpond.types.scalar_keys import DecimalKeyCodec, FloatKeyCodec
+from millpond.types.temporal_keys import DatetimeKeyCodec
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from millpond_spark.plan.broadcast import BroadcastCodec
+from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
+from millpond_spark.plan.second_input import SecondInput
+from millpond_spark.plan.timing import NextTimers, TimeMode
+from millpond_spark.session.group_labels import group_labels
+from millpond_spark.values.frames import RowCodec
+from millpond_spark.values.output_frames import OutputCodec
+from millpond_spark.values.side_rows import Packer, SideRows
+
+__all__ = ["OperatorPlan", "key_codec_of", "key_group_column"]
+
+_LONG_DIGITS = 18
+
+
+@attrs.frozen
+class OperatorPlan:
+    """Everything a worker needs to run a subtask.
+
+    Attributes:
+        uid: the operator's stable name.
+        function: the user's function, pickled with the plan.
+        rows: the codec of the input rows.
+        output: the codec of the output rows.
+        sides: the codec of these and of those of side outputs, where such are taken.
+        key_positions: which columns are the key; none of rows without keys.
+        event_time: the position of the event-time column, or None.
+        order_by: the positions of the columns that order each key's rows.
+        resolution: the backend as the driver resolved it.
+        watermarked: whether the input has a watermark.
+        time_mode: by which time Spark calls subtasks without rows; None without timers.
+        refused_timers: the errors of the timers that Spark would not fire in time.
+        broadcast: the codec of broadcast rows; None where no stream is connected.
+        second: the codec of a second keyed input; None where no such is connected.
+        restores: whether an operator over rows that end starts from the configured savepoint.
+        batch: whether rows come sorted by key, and state is kept for one key at a time.
+        timed: whether Spark keeps a timeout beside each pointer.
+        settles: whether the first task settles the layout, for nobody does at the query's start.
+        wakes: whether a batch with rows calls all subtasks, those without rows too.
+        max_parallelism: the number of key groups.
+        made_at: the user's line at which the operator was made.
+        cells: what a notebook calls the files of its cells.
+    """
+
+    uid: str
+    function: OperatorFunction
+    rows: RowCodec
+    output: OutputCodec
+    key_positions: tuple[int, ...]
+    key_fields: tuple[DataType, ...]
+    event_time: int | None
+    order_by: tuple[int, ...]
+    parallelism: int
+    config: Config
+    resolution: Resolution
+    watermarked: bool = False
+    time_mode: TimeMode | None = None
+    refused_timers: RefusedTimers = attrs.field(factory=dict)
+    broadcast: BroadcastCodec | None = None
+    second: SecondInput | None = None
+    sides: SideRows | None = None
+    restores: bool = False
+    batch: bool = False
+    timed: bool = True
+    wakes: bool = False
+    settles: bool = False
+    max_parallelism: int = default_max_parallelism(1)
+    made_at: Place | None = None
+    cells: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(self.rows.names[position] for position in self.key_positions)
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether the rows have no keys."""
+        return not self.key_positions
+
+    @property
+    def listens(self) -> bool:
+        """Whether the function is to learn of committed snapshots."""
+        return isinstance(self.function, CheckpointListener)
+
+    @property
+    def returned(self) -> OutputCodec:
+        """The codec of the columns that the operator gives."""
+        return self.output if self.sides is None else self.sides.joint
+
+    def packer(self) -> Packer:
+        """Packs what the function yields as carrier frames of those columns."""
+        return Packer(self.output, self.sides, self.uid)
+
+    def check(self, row: Any) -> None:
+        """Raise OutputTypeError where a packer would, for a row; rows of side outputs wait."""
+        if not is_side_row(row):
+            self.output.check(row, self.uid)
+
+    def require_firing(self, next_timers: NextTimers) -> None:
+        """Raise if there are timers, perhaps of an earlier start, that Spark would not fire.
+
+        Raises:
+            NoWatermarkError, TimeModeError: the error that setting such a timer raises.
+        """
+        for domain, time in zip(TimeDomain, next_timers, strict=True):
+            refusal = self.refused_timers.get(domain)
+            if time is not None and refusal is not None and self.time_mode is not None:
+                raise refusal()
+
+    @property
+    def registry(self) -> PluginRegistry:
+        """The plugins of this process under the job's rules."""
+        return get_registry(self.config.plugins)
+
+    def storage(self) -> CheckpointStorage:
+        """Where the job's snapshots go."""
+        return self.registry.storage(self.config.checkpoint.dir or "", self.config)
+
+    @property
+    def retained_checkpoint(self) -> RetainedCheckpoint | None:
+        """Another query's checkpoint that operators without state start from, if one is named."""
+        return RetainedCheckpoint.named(self.config.checkpoint.restore)
+
+    def savepoint(self) -> SavepointHandle | None:
+        """The savepoint that operators without state start from; None where none is named."""
+        if self.config.checkpoint.restore is None or self.retained_checkpoint is not None:
+            return None
+        with self.config.placed("checkpoint.restore"):
+            return self.located(self.config.checkpoint.restore)
+
+    def located(self, savepoint: str) -> SavepointHandle:
+        """The handle of a savepoint by its path or URI."""
+        return self.registry.savepoint(savepoint, self.config)
+
+    def key_codec(self) -> KeyCodec:
+        """The codec of the keys."""
+        return key_codec_of(self.key_names, self.key_fields)
+
+    def owns(self, label: int) -> bool:
+        """Whether a group label belongs to one of the subtasks."""
+        return label in group_labels(self.parallelism)
+
+    def subtask(self, index: int, attempt: int) -> SubtaskInfo:
+        """A subtask, whose task has failed so many times before."""
+        return SubtaskInfo(self.uid, index, self.parallelism, self.max_parallelism, attempt)
+
+    def subtask_of(self, label: int) -> int:
+        """The index of the subtask of a group label."""
+        return group_labels(self.parallelism).index(label)
+
+    def key_groups(self, index: int) -> KeyGroupRange:
+        """The key groups of a subtask."""
+        return key_group_range(self.max_parallelism, self.parallelism, index)
+
+
+def _python_key_type(name: str, declared: DataType) -> Any:
+    for spark_types, python_type in _KEY_TABLE:
+        if isinstance(declared, spark_types) and not _is_collated(declared):
+            return python_type
+    raise ConfigError(name, f"a {declared.simpleString()} column cannot be a key", "key_by(...)")
+
+
+def _is_collated(declared: DataType) -> bool:
+    """Whether Spark takes texts for equal that Python tells apart."""
+    return isinstance(declared, StringType) and declared.collation != StringType().collation
+
+
+def _key_table() -> list[tuple[tuple[type[DataType], ...], type]]:
+    from datetime import date, datetime  # noqa: PLC0415 - their names collide with Spark's habits
+    from decimal import Decimal  # noqa: PLC0415
+
+    return [
+        ((LongType, IntegerType, ShortType, ByteType), int),
+        ((StringType,), str),
+        ((DoubleType, FloatType), float),
+        ((BooleanType,), bool),
+        ((BinaryType,), bytes),
+        ((DecimalType,), Decimal),
+        ((DateType,), date),
+        ((TimestampType, TimestampNTZType), datetime),
+    ]
+
+
+_KEY_TABLE = _key_table()
+
+
+def key_codec_of(names: Sequence[str], types: Sequence[DataType]) -> KeyCodec:
+    """The codec of key columns: of one column its type's, of several a row's; that of no key.
+
+    Raises:
+        ConfigError: a column cannot be a key.
+    """
+    if not names:
+        return VoidKeyCodec()
+    for name, declared in zip(names, types, strict=True):
+        _check_digits(name, declared, sole=len(names) == 1)
+    parts = [_key_codec(name, declared) for name, declared in zip(names, types, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    return row_key_codec(parts, names)
+
+
+def _key_codec(name: str, declared: DataType) -> KeyCodec:
+    """The codec of a column, which notes what columns of one Python type may differ in.
+
+    The same input gives other keys where a decimal has another scale, a timestamp a zone, or a
+    number of floating point another width. That of whole numbers changes no key.
+    """
+    kind = _python_key_type(name, declared)
+    if isinstance(declared, DecimalType):
+        return DecimalKeyCodec({"scale": declared.scale})
+    if isinstance(declared, (TimestampType, TimestampNTZType)):
+        return DatetimeKeyCodec(declared.typeName())
+    if isinstance(declared, (FloatType, DoubleType)):
+        return FloatKeyCodec(declared.typeName())
+    return key_codec_for(kind)
+
+
+def _check_digits(name: str, declared: DataType, *, sole: bool) -> None:
+    """Refuse a wide decimal whose hash in Spark does not follow from its value."""
+    if not isinstance(declared, DecimalType) or declared.precision <= _LONG_DIGITS:
+        return
+    what = f"a {declared.simpleString()} column cannot be a key"
+    if not sole:
+        reason = f"{what} beside others: there a decimal has at most {_LONG_DIGITS} digits; cast it"
+        raise ConfigError(name, reason, "key_by(...)")
+    if declared.scale > _LONG_DIGITS:
+        limit = f"one of more than {_LONG_DIGITS} digits has a scale of at most {_LONG_DIGITS}"
+        raise ConfigError(name, f"{what}: {limit}; cast it", "key_by(...)")
+
+
+def _widened(column: str, declared: DataType) -> str:
+    """The key column in the type whose hash Python computes too."""
+    if isinstance(declared, (ByteType, ShortType, IntegerType)):
+        return f"CAST({column} AS BIGINT)"
+    if isinstance(declared, FloatType):
+        return f"CAST({column} AS DOUBLE)"
+    return column
+
+
+def key_group_column(
+    columns: Sequence[str], types: Sequence[DataType], max_parallelism: int
+) -> str:
+    """The key group, in SQL: ``pmod(xxhash64(key), max_parallelism)``.
+
+    Spark hashes a decimal by its declared precision: up to 18 digits as a long, beyond as
+    bytes. A value of a wide column that fits 18 digits is hashed as a long here, so that
+    Python can tell the layout from the value: of a sole column with a scale up to 18, as
+    ``key_codec_of`` demands.
+    """
+    for column, declared in zip(columns, types, strict=True):
+        if isinstance(declared, DecimalType) and declared.precision > _LONG_DIGITS:
+            narrow = DecimalType(_LONG_DIGITS, declared.scale)
+            slim = f"try_cast({column} AS {narrow.simpleString()})"
+            digest = f"if({slim} IS NOT NULL, xxhash64({slim}), xxhash64({column}))"
+            return f"CAST(pmod({digest}, {max_parallelism}) AS INT)"
+    wide = [_widened(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return f"CAST(pmod(xxhash64({', '.join(wide)}), {max_parallelism}) AS INT)"

@@ -1,0 +1,127 @@
+"""The second keyed input on Spark: its rows cross as texts, their keys as those of the first.
+
+So both inputs are spread, sorted and looked up by one kind of key. A text costs more than columns
+do, so the first input had better be the larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import attrs
+from millpond.errors import ConfigError
+from millpond.functions.co_process import INPUTS
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millpond_spark.plan.choosing import Choice
+from millpond_spark.plan.text_rows import TextRows
+from millpond_spark.values.columns import GROUP_COLUMN, LABEL_COLUMN
+from millpond_spark.values.frames import RowCodec, nulls_first, plain_name
+
+__all__ = ["SECOND_COLUMN", "InputRow", "Keyed", "SecondInput", "check_keys", "runs_of"]
+
+SECOND_COLUMN = "millpond_second"
+"""The text of a row of the second input; null in those of the first."""
+
+Keyed = tuple[Any, int, Any, int | None]
+"""A checked key, its key group, the row, and its event time in ms."""
+
+InputRow = tuple[int, Any, Keyed]
+"""The number of an input, what its row is ordered by, and the row."""
+
+
+def check_keys(first: Sequence[Choice], second: Sequence[Choice]) -> None:
+    """Raise ConfigError unless two inputs have the same types of keys."""
+    types = [[key.field.dataType.simpleString() for key in keys] for keys in (first, second)]
+    if types[0] != types[1]:
+        mine, theirs = (", ".join(each) for each in types)
+        reason = f"the first input's are ({mine}), the second's ({theirs}): cast them to one type"
+        raise ConfigError("keys", reason, "connect(...)")
+
+
+@attrs.frozen
+class SecondInput:
+    """Carries the rows of the second input.
+
+    Attributes:
+        texts: what makes texts of them.
+        in_time_order: whether rows of both inputs come by event time.
+    """
+
+    texts: TextRows
+    in_time_order: bool
+
+    def joined(
+        self,
+        carried: DataFrame,
+        rows: RowCodec,
+        key_positions: Sequence[int],
+        placed: Sequence[str],
+        second: DataFrame,
+    ) -> DataFrame:
+        """The rows of both inputs in one frame.
+
+        Args:
+            carried: the carrier columns of the first input's rows.
+            rows: their codec.
+            key_positions: those of their keys.
+            placed: the columns of key groups and labels, in SQL, with their names.
+            second: the second input's rows, and their keys behind them.
+        """
+        first = carried.withColumn(SECOND_COLUMN, F.lit(None).cast("string"))
+        columns = {
+            **rows.alone(key_positions),
+            GROUP_COLUMN: placed[0].rpartition(" AS ")[0],
+            LABEL_COLUMN: placed[1].rpartition(" AS ")[0],
+            SECOND_COLUMN: self.texts.encoded,
+        }
+        names = [_key_name(position) for position in key_positions]
+        whole = self.texts.whole(second, *names).withColumnsRenamed(
+            {_key_name(position): plain_name(position) for position in key_positions}
+        )
+        return first.union(
+            whole.selectExpr(*(f"{columns[name]} AS {name}" for name in first.columns))
+        )
+
+    def rows(
+        self,
+        texts: Sequence[str | None],
+        first: Iterable[Keyed],
+        order: Sequence[Sequence[Any]],
+    ) -> list[InputRow]:
+        """The rows of both inputs of a frame.
+
+        Args:
+            texts: those of the second input's rows, None where a row is of the first.
+            first: all rows as if they were the first input's.
+            order: the columns that order the first input's rows.
+        """
+        keyed = list(first)
+        numbers = [int(isinstance(text, str)) for text in texts]
+        theirs = self.texts.decode(text for text in texts if isinstance(text, str))
+        decoded = iter(zip(theirs, self.texts.timestamps(theirs), strict=False))
+        own = list(zip(*(map(nulls_first, column) for column in order), strict=True))
+        result: list[InputRow] = []
+        for at, (number, each) in enumerate(zip(numbers, keyed, strict=True)):
+            if number:
+                row, timestamp = next(decoded)
+                mine: Keyed = (each[0], each[1], row, timestamp)
+                rank: Any = self.texts.order(row)
+            else:
+                mine, rank = each, list(own[at]) if own else []
+            time = nulls_first(mine[3]) if self.in_time_order else ()
+            result.append((number, (time, number, rank), mine))
+        return result
+
+
+def _key_name(position: int) -> str:
+    return f"millpond_key{position}"
+
+
+def runs_of(rows: Iterable[InputRow]) -> Iterator[tuple[str, Iterator[Keyed]]]:
+    """Rows that follow each other in one input, with the method that takes them."""
+    for number, run in groupby(rows, key=lambda row: row[0]):
+        yield INPUTS[number], (row[2] for row in run)

@@ -1,0 +1,70 @@
+"""The watermark of a stream that comes to an operator.
+
+Spark marks a column that has a watermark in the column's metadata. The metadata of a schema may be
+left over from another query: Parquet files keep it. So the plan must set a watermark as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.errors import ConfigError
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+
+from millpond_spark.plan.spark_plans import OPERATOR_NODE, SETS_WATERMARK, children
+from millpond_spark.session.session import is_connect
+
+__all__ = [
+    "WATERMARK",
+    "is_watermarked",
+    "watermark_column",
+    "watermarked_columns",
+]
+
+WATERMARK = "spark.watermarkDelayMs"
+"""The key of Spark's mark in a column's metadata."""
+
+_MOMENTS = (TimestampType, TimestampNTZType)
+
+
+def is_watermarked(df: DataFrame) -> bool:
+    """Return whether a stream has a column with a watermark.
+
+    Over Spark Connect the client has no plan, so the metadata decides.
+    """
+    if not (df.isStreaming and watermarked_columns(df.schema)):
+        return False
+    return is_connect(df.sparkSession) or _gets_watermark(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no other way
+
+
+def watermarked_columns(schema: StructType) -> list[int]:
+    """Return the positions of the columns that have a watermark, windows included."""
+    return [at for at, field in enumerate(schema) if WATERMARK in (field.metadata or {})]
+
+
+def watermark_column(schema: StructType, call: str) -> int | None:
+    """Return the position of the timestamps that have the watermark, or None.
+
+    Two columns may have one name, so the position counts. Spark hands the watermark on to the
+    struct that its function ``window`` makes of such a column.
+
+    Raises:
+        ConfigError: only such structs have it.
+    """
+    marked = {at: schema[at] for at in watermarked_columns(schema)}
+    moments = (at for at, each in marked.items() if isinstance(each.dataType, _MOMENTS))
+    found = next(moments, None)
+    if found is None and marked:
+        name = next(iter(marked.values())).name
+        reason = f"the watermark is that of {name}, which is no column of timestamps: name one"
+        reason += f", for instance {name}.end"
+        raise ConfigError("event_time", reason, f"{call}(event_time=...)")
+    return found
+
+
+def _gets_watermark(plan: Any) -> bool:
+    """Return whether a plan's rows come with a watermark: an operator does not hand it on."""
+    if plan.nodeName() == OPERATOR_NODE:
+        return False
+    return plan.nodeName() == SETS_WATERMARK or any(map(_gets_watermark, children(plan)))

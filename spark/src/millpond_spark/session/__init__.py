@@ -1,0 +1,1 @@
+"""The session: configure, its settings and their checks."""

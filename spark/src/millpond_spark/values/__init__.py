@@ -1,0 +1,1 @@
+"""How values cross between the JVM and Python."""

@@ -1,0 +1,1 @@
+"""A task: the runner, the source of its backend, and local copies."""

@@ -1,0 +1,245 @@
+"""Getting the backend of a subtask at exactly the pointer's version, by the cheapest way.
+
+In this order: this worker still has it; this worker or the local directory has an earlier
+version of the same chain, and the missing deltas are applied; the snapshot is restored. A copy
+that is ahead, after a replay, or that another attempt has written, is at a version that the
+pointer's chain does not hold, so it is never used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+from millpond.backend import (
+    Capability,
+    KeyedBackendParameters,
+    KeyedStateBackend,
+    StateBackend,
+)
+from millpond.clock import ManualClock
+from millpond.errors import CorruptSnapshotError, MillpondError, RestoreError
+from millpond.keygroups import KeyGroupRange
+from millpond.operator.opening import create_backend
+from millpond.operator_id import OperatorId
+from millpond.snapshots.adoption import has_keys_of
+from millpond.snapshots.handles import KeyedStateHandle
+from millpond.snapshots.restore import catch_up, restore_keyed
+
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.worker.committed_state import CommittedState
+from millpond_spark.worker.copy_directories import place_of_copy
+from millpond_spark.worker.copy_lock import claimed_directory
+from millpond_spark.worker.kept_backends import keep, let_go, taken
+
+__all__ = ["Acquired", "acquire_backend"]
+
+_LOG = logging.getLogger("millpond.restore")
+
+
+@attrs.define
+class Acquired:
+    """A backend for the time of a task.
+
+    Attributes:
+        source: ``new``, ``worker``, ``local``, ``deltas``, ``snapshot`` or ``rescaled``.
+        copies_discarded: how many copies could not be used and were thrown away.
+        succeeded: set by the task at its end; only then is the backend kept.
+    """
+
+    backend: KeyedStateBackend
+    source: str
+    copies_discarded: int = 0
+    succeeded: bool = False
+
+
+@contextmanager
+def acquire_backend(
+    plan: OperatorPlan,
+    query: str,
+    run: str,
+    groups: KeyGroupRange,
+    committed: CommittedState,
+    now: int,
+) -> Iterator[Acquired]:
+    """The backend of a subtask at exactly what is committed, at the batch's time in ms.
+
+    A backend that was kept is used in its own run of the query only.
+
+    Raises:
+        RestoreError: every way has failed; it names all causes.
+    """
+    source = _Source(plan, OperatorId(query, plan.uid), run, groups, committed)
+    with claimed_directory(source.local_copy()) as (directory, shared):
+        acquired = source.from_worker() or source.opened(directory, ManualClock(now), shared=shared)
+        acquired.copies_discarded = len(source.failures)
+        kept_clock = acquired.backend.parameters.clock
+        assert isinstance(kept_clock, ManualClock)
+        kept_clock.set(now)
+        try:
+            yield acquired
+        finally:
+            _give_back(source, acquired)
+
+
+def _give_back(source: _Source, acquired: Acquired) -> None:
+    backend = acquired.backend
+    if acquired.succeeded and Capability.IN_PROCESS_COPY in backend.capabilities:
+        keep(source.owner, source.terms, backend)
+        return
+    if not acquired.succeeded:
+        # Whatever has failed: the next attempt must not meet the same copy again.
+        backend.distrust()
+    backend.close()
+
+
+@attrs.frozen
+class _Source:
+    """The ways to the backend of one subtask.
+
+    Attributes:
+        failures: why copies could not be used, in the order they were tried.
+    """
+
+    plan: OperatorPlan
+    operator: OperatorId
+    run: str
+    groups: KeyGroupRange
+    committed: CommittedState
+    failures: list[str] = attrs.field(factory=list)
+
+    @property
+    def owner(self) -> tuple[Any, ...]:
+        """Whose backend it is; a worker keeps one of each."""
+        return self.operator, self.groups
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """What a backend that this worker has kept must agree in.
+
+        A new run may bring another function, whose states have other types or other classes of
+        the same name, so it restores from the snapshot, with whatever has to be migrated.
+        """
+        plan = self.plan
+        keys = (plan.key_names, plan.key_fields)
+        return self.run, plan.resolution, repr(plan.config), keys
+
+    def local_copy(self) -> Path:
+        """Where this machine's copy lies."""
+        backend = self.plan.resolution.name.replace(":", "_")
+        name = f"kg-{self.groups.start}-{self.groups.end}-{backend}"
+        return place_of_copy(f"{self.operator.folder}/{name}", self.plan.config.local.dir)
+
+    def from_worker(self) -> Acquired | None:
+        """The backend that this worker has kept; None where it has none that can be used."""
+        terms, backend = taken(self.owner)
+        if backend is None:
+            return None
+        handle = self.committed.handle
+        if handle is None or terms != self.terms:
+            let_go(backend)
+            return None
+        current = backend.version == handle.version
+        backend.restored_bytes.clear()
+        if not self._caught_up(backend, handle, "this worker's copy"):
+            let_go(backend)
+            return None
+        if current:
+            backend.notify_checkpoint_complete(handle.checkpoint_id)
+        else:
+            self._start(backend)
+        return Acquired(backend, "worker" if current else "deltas")
+
+    def opened(self, directory: Path, clock: ManualClock, *, shared: bool) -> Acquired:
+        """A new backend, over the local copy if that can be used, else from the storage."""
+        factory = self.plan.registry.load(self.plan.resolution)
+        usable = self._usable_versions(factory) if shared else frozenset[str]()
+        parameters = self._parameters(directory, usable, clock)
+        size = _size_of_files(directory) if usable else 0
+        backend = create_backend(factory, parameters)
+        if backend.discarded:
+            self._give_up("the local copy", backend.discarded)
+        handle, found = self.committed.handle, backend.version
+        try:
+            if handle is None or found is None:
+                source = self._restored(backend)
+            elif self._caught_up(backend, handle, "the local copy"):
+                source = "local" if found == handle.version else "deltas"
+                backend.restored_bytes.add_files("local", size)
+            else:
+                backend.close()
+                emptied = attrs.evolve(parameters, reuse_versions=frozenset())
+                backend = create_backend(factory, emptied)
+                source = self._restored(backend)
+            self._start(backend)
+        except BaseException:
+            backend.close()
+            raise
+        return Acquired(backend, source)
+
+    def _usable_versions(self, factory: StateBackend) -> frozenset[str]:
+        """The versions from which the snapshot's deltas lead to it."""
+        handle, recovers = self.committed.handle, self.plan.config.local.recovery
+        if handle is None or not recovers or Capability.LOCAL_COPY not in factory.capabilities:
+            return frozenset()
+        return handle.ancestors() | {handle.version}
+
+    def _parameters(
+        self, directory: Path, usable: frozenset[str], clock: ManualClock
+    ) -> KeyedBackendParameters:
+        plan = self.plan
+        return KeyedBackendParameters(
+            key_codec=plan.key_codec(),
+            max_parallelism=plan.max_parallelism,
+            key_group_range=self.groups,
+            clock=clock,
+            config=plan.config,
+            registry=plan.registry,
+            directory=directory,
+            reuse_versions=usable,
+            options=plan.config.backend_options(plan.resolution.name),
+            operator=self.operator,
+        )
+
+    def _caught_up(self, backend: KeyedStateBackend, handle: KeyedStateHandle, what: str) -> bool:
+        """Whether a copy could be brought to the snapshot; if it failed, why goes into the log."""
+        try:
+            return catch_up(backend, handle)
+        except MillpondError as error:
+            self._give_up(what, str(error))
+            return False
+
+    def _give_up(self, what: str, reason: str) -> None:
+        _LOG.warning("%s: %s cannot be used: %s", self.operator, what, reason)
+        self.failures.append(f"{what}: {reason}")
+
+    def _restored(self, backend: KeyedStateBackend) -> str:
+        """Fill an empty backend from the storage, the last resort; returns the way's name."""
+        own = self.committed.handle
+        handles = [*self.committed.sources] if own is None else [own]
+        if not handles:
+            return "new"
+        try:
+            restore_keyed(backend, handles)
+        except CorruptSnapshotError as error:
+            if not self.failures:
+                raise
+            causes = (*self.failures, f"the snapshot: {error}")
+            raise RestoreError(self.operator.label, causes) from error
+        if own is None:
+            return "rescaled"
+        backend.flush(own.version if has_keys_of(backend, own.key) else None)
+        return "snapshot"
+
+    def _start(self, backend: KeyedStateBackend) -> None:
+        strategy = self.plan.config.state.snapshot.strategy
+        backend.strategy(strategy).start(self.committed.handle)
+
+
+def _size_of_files(directory: Path) -> int:
+    """The bytes of all files below a directory, which nobody is writing to."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

@@ -1,0 +1,290 @@
+"""One subtask's rows: frames decoded, the function run over them, its output packed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import pandas as pd
+from millpond.backend.keyed_states import KeyedStates
+from millpond.backend.operator_state import OperatorStateBackend
+from millpond.errors import NullKeyError, OutputTypeError, brief
+from millpond.functions.functions import SubtaskInfo
+from millpond.functions.timer_service import MAX_TIMESTAMP
+from millpond.operator.keyed_operator import WATCHED, KeyedOperator
+from millpond.operator.operators import operator_of
+from millpond.types.keys import KeyCodec, TupleKeyCodec
+
+from millpond_spark.plan.broadcast import BroadcastCodec
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.second_input import SECOND_COLUMN, InputRow, Keyed, SecondInput, runs_of
+from millpond_spark.plan.timing import BatchTime
+from millpond_spark.values.columns import GROUP_COLUMN
+from millpond_spark.values.frames import nothing, nulls_first
+from millpond_spark.values.key_order import in_key_order
+from millpond_spark.worker.collector import with_collections
+from millpond_spark.worker.ordering import in_order
+
+__all__ = ["SubtaskRunner"]
+
+_OUTPUT_ROWS = 10_000
+"""So many output rows, and all that the input frame has led to, make an output frame."""
+_PART_ROWS = 2_000
+"""So many rows are processed and what they led to packed, before the next ones are.
+
+What a row leads to is then still in the processor's cache and its memory is used again:
+0.2 µs a row less than with a whole frame of 50,000."""
+
+
+def _checked(codec: KeyCodec, column: list[Any]) -> list[Any]:
+    """A key column's values in their canonical form, as whole numbers and texts come from Spark."""
+    return column if type(column[0]) in (int, str) else list(map(codec.check, column))
+
+
+class _Decoded(NamedTuple):
+    """A frame: its columns, its rows' key groups, event times, and texts of the second input's.
+
+    There are no event times, and no texts, where the operator has none.
+    """
+
+    columns: list[list[Any]]
+    groups: list[int]
+    times: list[int | None]
+    texts: list[Any]
+
+    def parts(self) -> Iterator[_Decoded]:
+        """The same in parts."""
+        for start in range(0, len(self.groups), _PART_ROWS):
+            end = start + _PART_ROWS
+            columns = [column[start:end] for column in self.columns]
+            times, texts = self.times[start:end], self.texts[start:end]
+            yield _Decoded(columns, self.groups[start:end], times, texts)
+
+
+class SubtaskRunner:
+    """Feeds decoded frames to the operator and packs what comes out.
+
+    Args:
+        restored_checkpoint_id: of the snapshot that the subtask starts from, if it does.
+        again: whether the task has failed before, so that all of its output is watched.
+
+    Attributes:
+        operator: runs the function.
+        rows_in, rows_out: how many so far.
+    """
+
+    def __init__(
+        self,
+        plan: OperatorPlan,
+        info: SubtaskInfo,
+        backend: KeyedStates,
+        operator_state: OperatorStateBackend,
+        restored_checkpoint_id: int | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        self._plan = plan
+        self.operator = self._operator_class(plan)(
+            plan.function,
+            backend,
+            info,
+            operator_state,
+            is_restored=restored_checkpoint_id is not None,
+            restored_checkpoint_id=restored_checkpoint_id,
+            check=plan.check,
+            watched=sys.maxsize if again else WATCHED,
+            refused_timers=plan.refused_timers,
+            failures=(BaseException,),  # in a worker an interrupt comes from nobody's keyboard
+        )
+        self._restored_checkpoint_id = restored_checkpoint_id
+        self._codec = plan.key_codec()
+        self._packer = plan.packer()
+        self.rows_in = 0
+        self.rows_out = 0
+
+    def _operator_class(self, plan: OperatorPlan) -> type[KeyedOperator]:
+        """What runs the function."""
+        return operator_of(plan.function)
+
+    def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
+        """Fire the timers that are due, then process all frames; yields carrier frames.
+
+        Whoever calls it opens the function before, and closes it when all is done.
+
+        Without a batch's time the input is bounded. Processing-time timers then fire before each
+        frame and at the end, where the clock has passed their time by then; at the end no
+        further row can come, so all event-time timers fire.
+        """
+        output: list[Any] = []
+        if self._restored_checkpoint_id is not None:
+            self.operator.notify_checkpoint_complete(self._restored_checkpoint_id)
+        if time is not None:
+            self.operator.advance_watermark(time.watermark, output)
+            self.operator.fire_processing_time(output)
+        if self._plan.broadcast is not None:
+            frames = self._broadcast(self._plan.broadcast, frames, output)
+        for batch in self._batches(frames):
+            if time is None:
+                self.operator.fire_processing_time(output)
+            yield from self._process(batch, output)
+            yield from self._packed(output, _OUTPUT_ROWS)
+        if time is None:
+            self.operator.fire_processing_time(output)
+            self.operator.advance_watermark(MAX_TIMESTAMP, output)
+        yield from self._packed(output)
+
+    def run_by_key(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Process frames that are sorted by key; at the end of each key its timers fire."""
+        output: list[Any] = []
+        if self._plan.broadcast is not None:
+            frames = self._broadcast(self._plan.broadcast, frames, output)
+        for mine in self._by_key(self._decoded(frames)):
+            for method, rows in mine:
+                self.operator.process_all(rows, output, method)
+            self.operator.end_key(output)
+            yield from self._packed(output, _OUTPUT_ROWS)
+        yield from self._packed(output)
+
+    def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
+        """Process a frame's rows; those of the first input first where no order was asked for.
+
+        Returns:
+            What is packed already, beside the rows of the output. Nothing else may be done with
+            the operator before the last of it is taken.
+        """
+        self.rows_in += len(decoded.groups)
+        if self._plan.second is None:
+            for part in decoded.parts():
+                self.operator.process_all(self._keyed_rows(part), output)
+                self._pack(output)
+            return ()
+        rows = self._input_rows(self._plan.second, decoded)
+        if not self._is_ordered():
+            rows.sort(key=itemgetter(0))
+        for method, run in runs_of(rows):
+            self.operator.process_all(run, output, method)
+        return ()
+
+    def _keyed_rows(self, decoded: _Decoded) -> Iterable[Keyed]:
+        """A frame's rows, each with its checked key, key group and timestamp."""
+        columns, groups, times, texts = decoded
+        if not groups:
+            return ()
+        rows, keys = self._plan.rows.rows(columns), self._keys(columns, texts)
+        self.operator.expect(keys, groups)
+        return zip(keys, groups, rows, times or nothing(len(groups)), strict=False)
+
+    def _input_rows(self, second: SecondInput, decoded: _Decoded) -> list[InputRow]:
+        """A frame's rows of both inputs."""
+        order = [decoded.columns[at] for at in self._plan.order_by]
+        return second.rows(decoded.texts, self._keyed_rows(decoded), order)
+
+    def _is_ordered(self) -> bool:
+        """Whether an order was asked for."""
+        second = self._plan.second
+        theirs = second is not None and (second.in_time_order or bool(second.texts.order_by))
+        return theirs or bool(self._plan.order_by)
+
+    def _by_key(
+        self, batches: Iterable[_Decoded]
+    ) -> Iterator[Iterable[tuple[str, Iterable[Keyed]]]]:
+        """The rows of each key in the order that was asked for, and the methods that take them."""
+        second, positions = self._plan.second, self._plan.order_by
+        if second is not None:
+            both = (row for batch in batches for row in self._input_rows(second, batch))
+            for _, mine in groupby(both, key=lambda row: row[2][0]):
+                yield runs_of(sorted(mine, key=itemgetter(1)))
+            return
+        if positions:
+            ranked = (row for batch in batches for row in self._ranked(batch))
+            for _, own in groupby(ranked, key=lambda row: row[1][0]):
+                ordered = sorted(own, key=itemgetter(0))
+                yield [("process_element", (row[1] for row in ordered))]
+            return
+        rows = (row for batch in batches for row in self._keyed_rows(batch))
+        for _, keyed in groupby(rows, key=itemgetter(0)):
+            yield [("process_element", keyed)]
+
+    def _ranked(self, decoded: _Decoded) -> Iterable[tuple[Any, Keyed]]:
+        """A frame's rows, each with what it is ordered by."""
+        order = [map(nulls_first, decoded.columns[at]) for at in self._plan.order_by]
+        return zip(zip(*order, strict=True), self._keyed_rows(decoded), strict=False)
+
+    def _broadcast(
+        self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
+    ) -> Iterable[pd.DataFrame]:
+        """Process a batch's broadcast rows; returns frames of the keyed ones.
+
+        All frames are held meanwhile, for a broadcast row may be in the last one.
+        """
+        held = list(frames)
+        rows = codec.rows(held)
+        for row, timestamp in zip(rows, codec.timestamps(rows), strict=False):
+            self.operator.process_broadcast(row, timestamp, output)
+        return map(codec.keyed, held)
+
+    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
+        """The frames that have rows, as ``_process`` takes them."""
+        if self._is_ordered():
+            return self._decoded(in_order(frames, self._sort_keys))
+        if self._plan.is_keyless:
+            return self._decoded(frames)
+        keys = self._plan.rows.carried_names(self._plan.key_positions)
+        return self._decoded(in_key_order(frame, keys, GROUP_COLUMN) for frame in frames)
+
+    def _decoded(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
+        return (self._decode(frame) for frame in with_collections(frames) if len(frame))
+
+    def _decode(self, frame: pd.DataFrame) -> _Decoded:
+        codec, at = self._plan.rows, self._plan.event_time
+        times = [] if at is None else codec.event_times(frame, at)
+        texts = [] if self._plan.second is None else frame[SECOND_COLUMN].tolist()
+        return _Decoded(codec.decode(frame), frame[GROUP_COLUMN].tolist(), times, texts)
+
+    def _sort_keys(self, frame: pd.DataFrame) -> list[Any]:
+        """What a frame's rows are ordered by; nulls first."""
+        if self._plan.second is not None:
+            return [row[1] for row in self._input_rows(self._plan.second, self._decode(frame))]
+        columns = self._plan.rows.decode(frame, self._plan.order_by)
+        return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
+
+    def _keys(self, columns: list[list[Any]], texts: Sequence[Any] = ()) -> list[Any]:
+        if self._plan.is_keyless:
+            return [None] * len(columns[0])
+        parts = [columns[position] for position in self._plan.key_positions]
+        for part in parts:
+            if None in part:
+                row = self._row_at(columns, texts, part.index(None))
+                names = self._plan.key_names
+                raise NullKeyError("the key", "", self._plan.uid, names, brief(row))
+        codec = self._codec
+        if not isinstance(codec, TupleKeyCodec):
+            return _checked(codec, parts[0])
+        return codec.of_columns(list(map(_checked, codec.parts, parts)))
+
+    def _row_at(self, columns: list[list[Any]], texts: Sequence[Any], position: int) -> Any:
+        """A row of a frame, which may be one of the second input."""
+        if self._plan.second is not None and isinstance(texts[position], str):
+            return self._plan.second.texts.decode([texts[position]])[0]
+        return next(iter(self._plan.rows.rows([[column[position]] for column in columns])))
+
+    def _pack(self, output: list[Any]) -> None:
+        """Pack the output rows; they are taken out of the list."""
+        if not output:
+            return
+        try:
+            self._packer.add(output)
+        except OutputTypeError as error:
+            raise self.operator.misfit(error) from error
+        self.rows_out += len(output)
+        output.clear()
+
+    def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
+        """The output as frames, once it has so many rows; they are taken out of the list."""
+        if len(output) + self._packer.rows < least:
+            return []
+        self._pack(output)
+        return self._packer.take()

@@ -1,0 +1,194 @@
+"""The worker's side: one call runs one subtask for one micro-batch.
+
+Read the pointer, get the backend at exactly that version, process the rows, take the snapshot,
+write the new pointer. Nothing counts before Spark has committed the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import attrs
+import pandas as pd
+from millpond.backend.snapshot_strategies import SnapshotResult
+from millpond.functions.functions import SubtaskInfo
+from millpond.operator.opening import open_operator_backend
+from millpond.operator_id import OperatorId
+from pyspark.sql.streaming.state import GroupState
+
+from millpond_spark.plan.batch_identity import BatchIdentity, identify_batch
+from millpond_spark.plan.layout import Layout
+from millpond_spark.plan.plan import OperatorPlan
+from millpond_spark.plan.pointer import Pointer
+from millpond_spark.plan.timing import BatchTime, own_rows, set_timeout, sleeps_on
+from millpond_spark.worker.backend_source import Acquired, acquire_backend
+from millpond_spark.worker.collector import collector_paused, spare_what_stays
+from millpond_spark.worker.committed_state import CommittedState, committed_state, own_pointer
+from millpond_spark.worker.copy_directories import remove_earlier_copies
+from millpond_spark.worker.layout_in_force import layout_in_force
+from millpond_spark.worker.outdated_files import Subtask
+from millpond_spark.worker.runner import SubtaskRunner
+from millpond_spark.worker.telling import failed_before, told_readably
+from millpond_spark.worker.vectorized import runner_of
+from millpond_spark.worker.worker_metrics import SUMMED, BatchMetrics, numbers_of
+
+__all__ = ["run_subtask"]
+
+
+def run_subtask(
+    plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Run one subtask for one micro-batch: the function behind ``applyInPandasWithState``."""
+    with told_readably(plan):
+        yield from _run_subtask(plan, label, frames, state)
+
+
+def _run_subtask(
+    plan: OperatorPlan, label: int, frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    # pyspark joins our frames with an empty one, of which pandas warns in each batch.
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concat", FutureWarning)
+    spare_what_stays()
+    metrics = BatchMetrics()
+    found = Pointer.from_row(state.get) if state.exists else None
+    batch, frames = identify_batch(plan, frames, found)
+    layout = layout_in_force(plan, batch.query, batch.run, batch.batch_id, found)
+    pointer = own_pointer(plan, batch.query, batch.run, layout, found)
+    if not plan.owns(label):
+        # A timeout that a subtask of an earlier, larger parallelism has left.
+        state.remove()
+        return
+    info = plan.subtask(plan.subtask_of(label), failed_before())
+    if plan.wakes:
+        frames = own_rows(frames)
+        if pointer is not None and not state.hasTimedOut:
+            first = next(frames, None)
+            if first is None and _sleeps_on(plan, pointer, state):
+                return
+            frames = frames if first is None else chain((first,), frames)
+    committed = committed_state(plan, layout, info.index, pointer)
+    task = _Task(plan, info, batch, committed, state, metrics)
+    yield from task.run(frames)
+    task.tidy_up(layout, pointer)
+
+
+def _sleeps_on(plan: OperatorPlan, pointer: Pointer, state: GroupState) -> bool:
+    """Whether a subtask that has run under the layout, and got no row, is to be left alone."""
+    if plan.listens and pointer.has_worked():
+        return False  # the function is to learn that this was committed
+    noted = pointer.next_timers()
+    time = BatchTime.of(state, watermarked=plan.watermarked)
+    return noted is not None and sleeps_on(state, plan.time_mode, time, noted)
+
+
+@attrs.frozen
+class _Task:
+    """A subtask's part of a micro-batch."""
+
+    plan: OperatorPlan
+    info: SubtaskInfo
+    batch: BatchIdentity
+    committed: CommittedState
+    state: GroupState
+    metrics: BatchMetrics
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The number of the batch's checkpoint."""
+        return self.batch.batch_id + 1
+
+    def run(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Yield the output; at the end Spark's state has the new pointer and timeout."""
+        plan, metrics = self.plan, self.metrics
+        groups = plan.key_groups(self.info.index)
+        time = BatchTime.of(self.state, watermarked=plan.watermarked)
+        restored = self.committed.operator_state(self.info, plan.config.restore)
+        with (
+            collector_paused(),
+            plan.config.placed(),
+            acquire_backend(
+                plan, self.batch.query, self.batch.run, groups, self.committed, time.processing_time
+            ) as acquired,
+            open_operator_backend(restore=restored, config=plan.config) as own,
+        ):
+            metrics.lap("open_ms")
+            metrics.begin(acquired.backend)
+            last = self.committed.checkpoint_id
+            runner = runner_of(plan)(
+                plan, self.info, acquired.backend, own, last, again=bool(self.info.attempt)
+            )
+            # The function is open for its `snapshot_state` and its gauges, too, as in Flink.
+            with runner.operator.opened():
+                yield from runner.run(frames, time)
+                metrics.lap("process_ms")
+                due = runner.operator.timers.next_due()
+                plan.require_firing(due)
+                metrics.add(next_timers=due)
+                self._commit(acquired, runner)
+            set_timeout(self.state, plan.time_mode, time, due)
+            acquired.succeeded = True
+
+    def tidy_up(self, layout: Layout, pointer: Pointer | None) -> None:
+        """Delete outdated files; note a first snapshot under the layout for later deletions."""
+        subtask = Subtask(
+            storage=self.plan.storage(),
+            operator=OperatorId(self.batch.query, self.plan.uid),
+            layout=layout,
+            index=self.info.index,
+            checkpoint_id=self.checkpoint_id,
+            retained=self.plan.config.checkpoint.retained,
+        )
+        if self.committed.handle is None and Pointer.from_row(self.state.get).handle:
+            subtask.record_first_snapshot()
+            divisions = map(layout.key_groups, range(layout.parallelism))
+            local = self.plan.config.local.dir
+            remove_earlier_copies(subtask.operator.folder, divisions, local)
+        if pointer is not None:
+            subtask.delete_outdated(pointer.checkpoint_id, self.committed.handle)
+
+    def _commit(self, acquired: Acquired, runner: SubtaskRunner) -> None:
+        """Take the snapshot, and hand Spark the pointer to it."""
+        runner.operator.prepare_snapshot(self.checkpoint_id)
+        result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
+        self.metrics.lap("snapshot_ms")
+        groups = acquired.backend.key_group_range
+        pointer = Pointer(
+            operator_uid=self.plan.uid,
+            version=acquired.backend.version or "",
+            checkpoint_id=self.checkpoint_id,
+            first_group=groups.start,
+            last_group=groups.end,
+            handle=result.handle.to_json() if result.handle else "",
+            figures=json.dumps(self._reported(acquired, runner, result)),
+            layout=self.committed.layout,
+        )
+        self.state.update(attrs.astuple(pointer))
+
+    def _reported(
+        self, acquired: Acquired, runner: SubtaskRunner, result: SnapshotResult
+    ) -> dict[str, Any]:
+        """The batch's metrics, which the configured reporters have been given."""
+        self.metrics.add(
+            rows_in=runner.rows_in,
+            rows_out=runner.rows_out,
+            timers_fired=runner.operator.timers_fired,
+            copies_discarded=acquired.copies_discarded,
+            **({"query": self.batch.query} if self.plan.settles else {}),
+            **runner.operator.metrics.values(),
+            **({SUMMED: alike} if (alike := runner.operator.metrics.alike()) else {}),
+        )
+        config = self.plan.config
+        native = config.metrics.native
+        metrics = self.metrics.finish(acquired.backend, result, acquired.source, native=native)
+        labels = {
+            "query": self.batch.query,
+            "operator": self.plan.uid,
+            "subtask": str(self.info.index),
+            "backend": acquired.backend.name,
+        }
+        self.plan.registry.report(config, numbers_of(metrics), labels)
+        return metrics
