@@ -114,8 +114,10 @@ class TimerService:
         """
         if not self._key_has_ended:
             # One look-up for each timer; a refusal is looked for at the first one alone.
-            queue = self._growing.get(domain)
-            queue = self._growing_queue(domain) if queue is None else queue
+            try:
+                queue = self._growing[domain]
+            except (KeyError, TypeError):  # an unhashable argument is no domain
+                queue = self._growing_queue(domain)
             queue.register(timestamp, namespace)
 
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
