@@ -33,6 +33,8 @@ MODES = {
     "ascii": ({"TTY_COMPATIBLE": "0", "PYTHONIOENCODING": "ascii"}, "ascii"),
     "ascii terminal": ({"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": str(WIDTH)}, "ascii"),
 }
+WRITTEN = "below"
+"""The name of the file that calls are asked to write into a directory that holds state."""
 EVIL = "e\x1b[31m\u202e[bold]v\nil"
 NUMBERS = ["", "x", "-1", "0", "1", "2", "3", "1.5", "1e3", "٣", "9" * 18, "9" * 25, " 1", "0x1"]
 TEXTS = ["", " ", "no such", EVIL, "\udcff", "x" * 5000, "[/]", "..", "{}", "é", "--", "-x", "a/b"]
@@ -61,12 +63,15 @@ class Places:
     paths: dict[str, str]
 
     def contents(self) -> set[tuple[Path, bytes]]:
-        """All files in directories that hold state: commands read them and change none."""
+        """All files in directories that hold state: commands read them and change none.
+
+        A file that a call was asked to write into such a directory does not count.
+        """
         return {
             (path, hashlib.sha256(path.read_bytes()).digest())
             for name in ("sound", "savepoint", *DAMAGED)
             for path in Path(self.paths[name]).rglob("*")
-            if path.is_file()
+            if path.is_file() and path.name != WRITTEN
         }
 
 
@@ -290,7 +295,8 @@ class Calls:
     def _targets(self) -> list[str]:
         self._numbered += 1
         new = self.places.root / "targets" / f"new-{self._numbered}"
-        odd = [*self.places.paths.values(), f"{self.places.paths['sound']}/below", f"{new}/a/b"]
+        inside = f"{self.places.paths['sound']}/{WRITTEN}"
+        odd = [*self.places.paths.values(), inside, f"{new}/a/b"]
         files = [f"{new}.{ending}" for ending in ("csv", "parquet", "arrow", "PARQUET", "txt", "")]
         return [str(new), *files, "/proc/no-such", *odd]
 
