@@ -30,6 +30,7 @@ from millpond.spark import (
 )
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from quick import quick_settings
 from streaming import RUNNING, Running
 
@@ -342,7 +343,12 @@ def untimely(spark, folder, case):
     _configure(spark, folder, 2)
     rows = _source(spark, folder, "k string, at timestamp")
     marked = rows.withWatermark("at", "0 seconds")
-    stream = key_by(marked if case in ("behind", "mode") else rows, "k")
+    if case == "join":
+        other = _source(spark, folder, "k string, at timestamp").toDF("other", "then")
+        within = F.expr("k = other and then between at and at + interval 1 minute")
+        marked = marked.join(other.withWatermark("then", "0 seconds"), within, "left")
+        marked = marked.select("k", "at")
+    stream = key_by(marked if case in ("behind", "mode", "join") else rows, "k")
     windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
     if case == "timers":
         out = stream.process(Alarm(False), output="k string", uid="timely", event_time="at")

@@ -10,7 +10,7 @@ import millpond as mp
 import pytest
 from millpond import errors, windows
 from millpond.spark import key_by, several_operators
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 from streaming import Files, output, run
 
@@ -227,6 +227,183 @@ def outer_join(df):
     within = F.expr("k = other and at between t and t + interval 1 minute")
     joined = df.withWatermark("t", "0 seconds").join(other, within, "left")
     return joined.where("other is null").select("k", "t", "n")
+
+
+def joined(df, kind, within):
+    """Rows joined with copies of them under the same key; one side may be null."""
+    other = df.selectExpr("k other", "t at").withWatermark("at", "0 seconds")
+    found = df.withWatermark("t", "0 seconds").join(other, F.expr(f"k = other{within}"), kind)
+    return found.select("k", "t", F.expr("coalesce(unix_seconds(at), 0) n"))
+
+
+def left_of_a_table(df):
+    """Rows with the numbers of a table, or 0."""
+    table = df.sparkSession.createDataFrame([("a", 7)], "other string, number bigint")
+    found = df.withWatermark("t", "0 seconds").join(table, F.expr("k = other"), "left")
+    return found.select("k", "t", F.expr("coalesce(number, 0) n"))
+
+
+def distinct(df, within_watermark):
+    """Rows that come twice, once; in a batch Spark has no duplicates within a watermark."""
+    twice = df.withWatermark("t", "0 seconds")
+    twice = twice.union(twice)
+    if within_watermark and df.isStreaming:
+        return twice.dropDuplicatesWithinWatermark(["k", "t", "n"])
+    return twice.dropDuplicates(["k", "t", "n"])
+
+
+def aggregated(df):
+    """Rows counted by minutes, dated by the end of each."""
+    minutes = df.withWatermark("t", "0 seconds").groupBy("k", F.window("t", "1 minute"))
+    return minutes.agg(F.sum("n").alias("n")).select("k", F.window_time("window").alias("t"), "n")
+
+
+MINUTE = " and at between t and t + interval 1 minute"
+BEFORE = {
+    "inner": lambda df: joined(df, "inner", MINUTE),
+    "semi": lambda df: df.withWatermark("t", "0 seconds").join(
+        df.selectExpr("k other", "t at").withWatermark("at", "0 seconds"),
+        F.expr(f"k = other and at > t{MINUTE}"),
+        "left_semi",
+    ),
+    "same time": lambda df: joined(df, "inner", " and at = t"),
+    "table": left_of_a_table,
+    "distinct": lambda df: distinct(df, False),
+    "within": lambda df: distinct(df, True),
+}
+"""Spark's stateful steps that give each row when it comes."""
+
+
+@pytest.mark.parametrize(
+    ("before", "operator"),
+    [
+        pytest.param(
+            *each,
+            marks=() if each in {("inner", "minutes"), ("within", "later")} else pytest.mark.soak,
+        )
+        for each in product(BEFORE, OPERATORS)
+        if each[1] != "soon"
+    ],
+)
+def test_steps_of_spark_before_an_operator(spark, job_conf, tmp_path, rows, before, operator):
+    """Joins and duplicates that give rows as they come lose none of them for an operator."""
+    job_conf(state_backend="heap", parallelism=1)
+
+    def chain(source):
+        made = OPERATORS[operator](BEFORE[before](moments(source)), "behind")
+        return made.selectExpr("k", "unix_seconds(t) t", "n")
+
+    run(chain(rows.stream()), tmp_path)
+    expected = closed(
+        map(tuple, chain(spark.read.schema(rows.schema).json(str(rows.folder))).collect())
+    )
+    assert closed(output(spark, tmp_path)) == expected
+    assert expected
+
+
+OUTER = ("left", "right", "full")
+
+
+@pytest.mark.parametrize(("kind", "operator"), [*product(OUTER, BY_EVENT_TIME)])
+def test_event_time_behind_an_outer_join_is_refused(spark, job_conf, rows, kind, operator):
+    """Rows without a match would be late, so the operator is refused when it is made."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = joined(moments(rows.stream()), kind, MINUTE)
+    between = OPERATORS["map"](df, "between").withWatermark("t", "0 seconds")
+    for made in (df, df.union(df), between):
+        with pytest.raises(errors.EventTimeChainError, match="outer join.* late for 'behind'"):
+            OPERATORS[operator](made, "behind")
+
+
+def test_event_time_in_a_second_input_from_an_outer_join_is_refused(spark, job_conf, rows):
+    """The rows of either input would be late."""
+    job_conf(state_backend="heap", parallelism=1)
+    first = moments(rows.stream()).withWatermark("t", "0 seconds")
+    second = joined(moments(rows.stream()), "left", MINUTE)
+    with pytest.raises(errors.EventTimeChainError, match="outer join.* late for 'behind'"):
+        key_by(first, "k").connect(key_by(second, "k")).process(Both(), output=ROWS, uid="behind")
+
+
+class Both(mp.KeyedCoProcessFunction):
+    """Has timers of event time."""
+
+    def process_element1(self, row, context):
+        return None
+
+    def process_element2(self, row, context):
+        return None
+
+    def on_timer(self, timestamp, context):
+        return None
+
+
+def by_clock(df):
+    """Windows that end by the clock."""
+    windowed = key_by(df, "k").window(windows.TumblingProcessingTimeWindows.of(1_000))
+    return windowed.reduce(int.__add__, int, "n", total, output=ROWS, uid="behind")
+
+
+def counted(df):
+    """A window for each row."""
+    windowed = key_by(df, "k").window(windows.GlobalWindows.create())
+    triggered = windowed.trigger(windows.PurgingTrigger.of(windows.CountTrigger.of(1)))
+    return triggered.reduce(int.__add__, int, "n", first, output="k string, n bigint", uid="behind")
+
+
+def first(key, window, n):
+    yield key, n
+
+
+@pytest.mark.parametrize("operator", [lambda df: OPERATORS["map"](df, "behind"), counted])
+def test_operators_without_event_time_behind_an_outer_join(
+    spark, job_conf, tmp_path, rows, operator
+):
+    """No row is late for functions without timers, nor for windows that end with a row."""
+    job_conf(state_backend="heap", parallelism=1)
+
+    def chain(source):
+        df = joined(moments(source), "left", f"{MINUTE} and at > t")
+        return operator(df).select("k", "n")
+
+    run(chain(rows.stream()), tmp_path)
+    expected = Counter(
+        map(tuple, chain(spark.read.schema(rows.schema).json(str(rows.folder))).collect())
+    )
+    found = Counter(output(spark, tmp_path))
+    assert found <= expected
+    # The rows of the last file that has no match wait for a watermark behind them.
+    assert sum((expected - found).values()) <= 2
+    assert any(n == 0 for _, n in found)
+
+
+def test_timers_behind_an_outer_join(spark, job_conf, tmp_path, rows):
+    """In a query that fires by the clock, the first timer of event time is refused."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = joined(moments(rows.stream()), "left", MINUTE)
+    by_clock(df)
+    made = key_by(df, "k").process(
+        Later(), output=ROWS, uid="behind", event_time="t", time_mode="processing-time"
+    )
+    with pytest.raises(StreamingQueryException, match="outer join.* late for 'behind'"):
+        run(made, tmp_path)
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_an_aggregation_before_an_operator_is_refused_by_spark(
+    spark, job_conf, tmp_path, rows, joins
+):
+    """Spark runs no operator behind a streaming aggregation, nor behind a join with one."""
+    job_conf(state_backend="heap", parallelism=1)
+    df = aggregated(moments(rows.stream()))
+    if joins:
+        other = moments(rows.stream()).selectExpr("k other", "t at")
+        other = other.withWatermark("at", "0 seconds")
+        df = df.join(other, F.expr("k = other and at = t")).select("k", "t", "n")
+    with (
+        pytest.raises(AnalysisException, match="not supported after aggregation"),
+        several_operators(),
+    ):
+        run(OPERATORS["minutes"](df, "behind"), tmp_path)
 
 
 @pytest.mark.parametrize("behind", ["", "map"])

@@ -57,10 +57,11 @@ class TimeModeError(MillpondError):
 
 @attrs.define(eq=False, slots=False)
 class EventTimeChainError(MillpondError):
-    """A query's one watermark cannot serve operators behind each other.
+    """A query's one watermark cannot serve steps of event time behind each other.
 
     Attributes:
-        behind: the operator whose output the later step reads.
+        behind: the operator whose output the later step reads; empty if that is an outer join of
+            two streams.
         later: the operator behind it that works by event time; empty if a watermark is set there.
         policy: Spark's policy for several watermarks.
     """
@@ -71,6 +72,15 @@ class EventTimeChainError(MillpondError):
 
     @override
     def sentence(self) -> str:
+        if not self.behind:
+            return (
+                f"Operator {self.later!r} works by event time, and its rows come from an outer "
+                "join of two streams. Spark gives the join's rows without a match only when the "
+                f"watermark has passed them, so they would be late for {self.later!r}. Write the "
+                "output of the join to a table or topic, and start a second query that reads it, "
+                "with a watermark of its own whose delay is longer than the join holds rows back; "
+                "or use an inner join."
+            )
         if self.later:
             fault = (
                 f"Operator {self.later!r} works by event time, and so does operator "

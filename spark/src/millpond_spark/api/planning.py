@@ -8,7 +8,13 @@ from functools import cached_property, partial
 import attrs
 from millpond.config import Config
 from millpond.config.origins import SPARK_PREFIX
-from millpond.errors import ConfigError, NoWatermarkError, TimeModeError, brief
+from millpond.errors import (
+    ConfigError,
+    EventTimeChainError,
+    NoWatermarkError,
+    TimeModeError,
+    brief,
+)
 from millpond.functions.broadcast import KeyedBroadcastProcessFunction
 from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.co_process import KeyedCoProcessFunction
@@ -31,7 +37,7 @@ from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.retained_checkpoint import RetainedCheckpoint
 from millpond_spark.plan.second_input import SecondInput
 from millpond_spark.plan.timing import TIMEOUTS, TimeMode
-from millpond_spark.plan.watermarks import is_watermarked, watermark_column
+from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
 from millpond_spark.session.session import is_connect
 from millpond_spark.values.folds import folds_of
 from millpond_spark.values.frames import RowCodec
@@ -90,7 +96,7 @@ class ProcessCall:
         extension = Extension(len(schema))
         event_time = self._event_time(extension)
         mode = self._checked_time_mode()
-        refused = self._refused_timers(extension, event_time)
+        refused = self._refused_timers(extension, event_time, mode)
         if event_time is None and self.second is not None and self.second.in_time_order:
             reason = "the first input has no event time: name its column as event_time="
             raise ConfigError("in_time_order", reason, f"process(uid={self.uid!r})")
@@ -217,24 +223,44 @@ class ProcessCall:
     def _has_event_time_windows(self) -> bool:
         return isinstance(self.function, WindowOperator) and self.function.is_event_time
 
-    def _refused_timers(self, extension: Extension, event_time: int | None) -> RefusedTimers:
+    def _refused_timers(
+        self, extension: Extension, event_time: int | None, mode: TimeMode | None
+    ) -> RefusedTimers:
         """Return the errors of timers that Spark would not fire, or not in time.
 
         Raises:
             NoWatermarkError: windows of event time have no watermark.
+            EventTimeChainError: windows or timers of event time are behind an outer join.
         """
         if not self.df.isStreaming:
             return {}
         if self._is_watermarked:
             chosen = self.time_mode is not None
             late = partial(TimeModeError, self.uid)
-            return {} if chosen or self._fires_by_clock else {TimeDomain.PROCESSING_TIME: late}
+            refused = self._refused_behind_join(mode)
+            if chosen or self._fires_by_clock:
+                return refused
+            return {**refused, TimeDomain.PROCESSING_TIME: late}
         fields = [*self.df.schema.fields, *extension.fields]
         column = "" if event_time is None else fields[event_time].name
         if self._has_event_time_windows:
             raise NoWatermarkError(self.uid, "windows of event time", column)
         never = partial(NoWatermarkError, self.uid, "timers of event time", column)
         return {TimeDomain.EVENT_TIME: never}
+
+    def _refused_behind_join(self, mode: TimeMode | None) -> RefusedTimers:
+        """Return the error of event-time timers over the rows of an outer join of two streams.
+
+        Raises:
+            EventTimeChainError: the operator works by event time, whatever its rows are.
+        """
+        second = self.second is not None and self.second.texts.from_outer_join
+        if not (second or follows_outer_join(self.df)):
+            return {}
+        has_windows = isinstance(self.function, WindowOperator)
+        if self._has_event_time_windows or (mode == "event-time" and not has_windows):
+            raise EventTimeChainError("", self.uid, "")
+        return {TimeDomain.EVENT_TIME: partial(EventTimeChainError, "", self.uid, "")}
 
     def _checked_time_mode(self) -> TimeMode | None:
         """The time mode that was asked for or follows from the watermark; None without timers."""

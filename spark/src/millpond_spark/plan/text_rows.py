@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from millpond_spark.plan.choosing import Choice, ColumnOrName, order_choices, time_choice
 from millpond_spark.plan.timing import event_times
-from millpond_spark.plan.watermarks import is_watermarked, watermark_column
+from millpond_spark.plan.watermarks import follows_outer_join, is_watermarked, watermark_column
 from millpond_spark.values.frames import nothing, nulls_first, plain_name
 from millpond_spark.values.nested import NestedCarrier
 
@@ -30,12 +30,14 @@ class TextRows:
         order_by: the positions of those by which a batch's rows are ordered.
         event_time: the position of the column of event time, or None.
         watermarked: whether it is a stream with a watermark.
+        from_outer_join: whether it has a watermark and comes from an outer join of two streams.
     """
 
     names: tuple[str, ...]
     order_by: tuple[int, ...]
     event_time: int | None
     watermarked: bool
+    from_outer_join: bool
     _carrier: NestedCarrier
 
     @classmethod
@@ -63,7 +65,9 @@ class TextRows:
         else:
             at = watermark_column(schema, "connect")
         carrier = NestedCarrier("connect", schema)
-        return cls(tuple(schema.names), positions, at, is_watermarked(rows), carrier)
+        watermarked = is_watermarked(rows)
+        outer = watermarked and follows_outer_join(rows)
+        return cls(tuple(schema.names), positions, at, watermarked, outer, carrier)
 
     @property
     def encoded(self) -> str:

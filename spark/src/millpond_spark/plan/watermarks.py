@@ -17,6 +17,7 @@ from millpond_spark.session.session import is_connect
 
 __all__ = [
     "WATERMARK",
+    "follows_outer_join",
     "is_watermarked",
     "watermark_column",
     "watermarked_columns",
@@ -36,6 +37,43 @@ def is_watermarked(df: DataFrame) -> bool:
     if not (df.isStreaming and watermarked_columns(df.schema)):
         return False
     return is_connect(df.sparkSession) or _gets_watermark(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no other way
+
+
+def follows_outer_join(df: DataFrame) -> bool:
+    """Return whether a stream's rows come from an outer join of two streams.
+
+    Spark gives the join's rows without a match when the watermark has passed them. Over Spark
+    Connect the client sees the joins of DataFrames, but not those in the text of a query or view.
+    """
+    if is_connect(df.sparkSession):
+        return _client_outer_join(df)
+    return _has_outer_join(df._jdf.queryExecution().analyzed())  # noqa: SLF001 - no other way
+
+
+def _has_outer_join(plan: Any) -> bool:
+    inputs = children(plan)
+    if plan.nodeName() == "Join" and "OUTER" in str(plan.joinType().sql()):
+        found = all(each.isStreaming() for each in inputs)
+    else:
+        found = False
+    return found or any(map(_has_outer_join, inputs))
+
+
+def _client_outer_join(df: Any) -> bool:
+    from pyspark.sql.connect.dataframe import DataFrame as ClientFrame  # noqa: PLC0415 - an extra
+    from pyspark.sql.connect.plan import Join, LogicalPlan  # noqa: PLC0415
+    from pyspark.sql.connect.proto import Join as Message  # noqa: PLC0415
+
+    def found(plan: Any) -> bool:
+        # A join has its left side by two names.
+        inputs = {id(each): each for each in vars(plan).values() if isinstance(each, LogicalPlan)}
+        if isinstance(plan, Join) and "OUTER" in Message.JoinType.Name(plan.how):
+            frames = (ClientFrame(each, df.sparkSession) for each in inputs.values())
+            if all(each.isStreaming for each in frames):
+                return True
+        return any(map(found, inputs.values()))
+
+    return found(df._plan)  # noqa: SLF001 - no other way
 
 
 def watermarked_columns(schema: StructType) -> list[int]:
